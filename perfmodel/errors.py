@@ -1,0 +1,134 @@
+"""Errors a user can meet: each holds its fields, builds its message, and is also the built-in it resembles."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+class PerfmodelError(Exception):
+    """Base of every error that perfmodel raises on bad input."""
+
+
+def nearest_match(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest in spelling to ``name``, or None when nothing is close.
+
+    Examples
+    --------
+    >>> nearest_match("gtx1080", ["gtx_980", "gtx_1080"])
+    'gtx_1080'
+    """
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+class SpecError(PerfmodelError, ValueError):
+    """A spec file (or an object built like one) is wrong; lists every fault found in it.
+
+    Parameters
+    ----------
+    file : str or Path
+        The file at fault, or a description of where the values came from. [-]
+    faults : sequence of str
+        One line per fault: field, value, what is allowed. [-]
+    """
+
+    def __init__(self, file: str | Path, faults: Sequence[str]) -> None:
+        self.file = str(file)
+        self.faults = tuple(faults)
+        count = len(self.faults)
+        lines = "; ".join(self.faults)
+        super().__init__(f"{self.file}: {count} fault{'s' if count != 1 else ''}: {lines}")
+
+
+class UnknownNameError(PerfmodelError, KeyError):
+    """A name is not known; says which names are and which one is nearest.
+
+    Parameters
+    ----------
+    kind : str
+        What the name should denote, e.g. ``device``. [-]
+    name : str
+        The name given. [-]
+    known : iterable of str
+        The names that exist. [-]
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, tuple(sorted(known))
+        self.nearest = nearest_match(str(name), self.known)
+        hint = f" Did you mean {self.nearest!r}?" if self.nearest else ""
+        self.message = f"unknown {kind} {name!r}.{hint} Known: {', '.join(self.known) or 'none'}."
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message  # KeyError would print the repr of the message
+
+
+class ShapeError(PerfmodelError, ValueError):
+    """Shapes do not fit; names the layer and the shapes.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer. [-]
+    problem : str
+        What does not fit, with the shapes and what is allowed. [-]
+    """
+
+    def __init__(self, layer: str, problem: str) -> None:
+        self.layer, self.problem = layer, problem
+        super().__init__(f"layer {layer!r}: {problem}")
+
+
+class GraphError(PerfmodelError, ValueError):
+    """A layer graph is malformed: a cycle, a missing input, a duplicate name."""
+
+
+class ArgumentError(PerfmodelError, ValueError):
+    """An argument has a value that is not allowed.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value that was given. [-]
+    allowed : str
+        What is allowed. [-]
+    """
+
+    def __init__(self, argument: str, given: object, allowed: str) -> None:
+        self.argument, self.given, self.allowed = argument, given, allowed
+        super().__init__(f"{argument}={given!r} is not allowed: {allowed}")
+
+
+class UnitError(PerfmodelError, ValueError):
+    """A quantity carries a unit that does not fit its field."""
+
+
+class CalibrationError(PerfmodelError, ValueError):
+    """A fit or a calibration cannot be done with what it was given; says which rows and why."""
+
+
+class TableError(PerfmodelError, ValueError):
+    """A measurement table is wrong; names file, row, column, value and what is allowed."""
+
+
+class NotYetAvailableError(PerfmodelError, NotImplementedError):
+    """An argument of the public signature that this version does not serve yet.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value that was given. [-]
+    available : str
+        What this version serves. [-]
+    """
+
+    def __init__(self, argument: str, given: object, available: str) -> None:
+        self.argument, self.given, self.available = argument, given, available
+        super().__init__(f"{argument}={given!r} is not available in this version, which serves {available}")

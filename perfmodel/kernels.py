@@ -1,0 +1,95 @@
+"""Kernels: what a processor really runs for an operation, before anyone says how long it takes.
+
+A framework profile lowers an operation to one or more :class:`Alternative`, each a tuple of kernels; the fastest
+alternative whose workspace fits is chosen later, when times are known. Two kernel classes are enough: a
+:class:`Matmul` does arithmetic tile by tile (GEMM, implicit-GEMM convolution, the products inside Winograd and FFT
+convolution), a :class:`Stream` moves memory (everything element-wise, transforms, copies). What distinguishes a 1x1
+from a 3x3 convolution, or a reduction from an addition, is the name of the efficiency they look up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matmul:
+    """``count`` products of (m x k) by (k x n) in one launch, repeated by ``launches`` serial launches.
+
+    Parameters
+    ----------
+    m, n, k : int, ndarray or sympy.Expr
+        Extents of one product; a complex product has four times the real k. [1]
+    count : int, ndarray or sympy.Expr
+        Independent products in one launch. [1]
+    read_bytes, written_bytes : int, ndarray or sympy.Expr
+        Device-memory traffic of one launch. [B]
+    efficiency : str
+        Name of the fraction of peak this shape class reaches inside a tile. [-]
+    launches : int, ndarray or sympy.Expr
+        Serial launches of this kernel for one operation. [1]
+    """
+
+    kernel_class: ClassVar[str] = "matmul"
+    m: Quantity
+    n: Quantity
+    k: Quantity
+    count: Quantity = 1
+    read_bytes: Quantity
+    written_bytes: Quantity
+    efficiency: str = "gemm"
+    launches: Quantity = 1
+
+    @property
+    def flop_count(self) -> Quantity:
+        """Arithmetic of one launch. [FLOP]"""
+        return 2 * self.count * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A kernel whose time is the memory it moves, repeated by ``launches`` serial launches.
+
+    Parameters
+    ----------
+    read_bytes, written_bytes : int, ndarray or sympy.Expr
+        Memory traffic of one launch. [B]
+    flop_count : int, ndarray or sympy.Expr
+        Arithmetic of one launch. [FLOP]
+    efficiency : str
+        Name of the fraction of memory bandwidth this kind of pass reaches. [-]
+    launches : int, ndarray or sympy.Expr
+        Serial launches of this kernel for one operation. [1]
+    """
+
+    kernel_class: ClassVar[str] = "stream"
+    read_bytes: Quantity
+    written_bytes: Quantity
+    flop_count: Quantity = 0
+    efficiency: str = "elementwise"
+    launches: Quantity = 1
+
+
+Kernel = Matmul | Stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way to carry out an operation.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm, e.g. ``implicit_precomp_gemm``. [-]
+    kernels : tuple of Kernel
+        What runs, one after the other. [-]
+    workspace_bytes : int, ndarray or sympy.Expr
+        Scratch memory the alternative needs. [B]
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    workspace_bytes: Quantity = 0

@@ -1,0 +1,177 @@
+"""Elementary functions that serve float, ndarray and sympy alike, so that a formula is written once.
+
+Floats and numeric arrays go straight to numpy. Symbols, and object arrays that hold symbols, stay exact:
+``maximum``, ``minimum``, ``ceil`` and ``where`` return unevaluated sympy nodes, because evaluating nested
+Min/Max eagerly makes sympy compare every pair of branches and a whole network's expression never finishes.
+sympy itself is imported only when a symbol is met.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Quantity = Any
+"""A float, an ndarray, a sympy expression, or an object array of sympy expressions."""
+
+
+def is_symbolic(*operands: Quantity) -> bool:
+    """Tell whether any operand is a sympy expression or an object array.
+
+    Examples
+    --------
+    >>> is_symbolic(1.0, 2.0)
+    False
+    """
+    sympy = sys.modules.get("sympy")
+    for operand in operands:
+        if isinstance(operand, np.ndarray):
+            if operand.dtype == object:
+                return True
+        elif sympy is not None and isinstance(operand, sympy.Basic):
+            return True
+    return False
+
+
+def _elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
+    """Apply a scalar sympy function over operands, broadcasting where any of them is an array."""
+    if any(isinstance(operand, np.ndarray) for operand in operands):
+        return np.frompyfunc(function, len(operands), 1)(*operands)
+    return function(*operands)
+
+
+def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
+    import sympy
+
+    node = getattr(sympy, name)
+    pick = max if name == "Max" else min
+
+    def extreme(first: Any, second: Any) -> Any:
+        first, second = sympy.sympify(first), sympy.sympify(second)
+        if first.is_number and second.is_number:
+            return pick(first, second)
+        if first == second:
+            return first
+        return node(first, second, evaluate=False)
+
+    return extreme
+
+
+def maximum(first: Quantity, second: Quantity) -> Quantity:
+    """Return the larger of two quantities, element by element.
+
+    Examples
+    --------
+    >>> float(maximum(1.0, 2.0))
+    2.0
+    """
+    if is_symbolic(first, second):
+        return _elementwise(_unevaluated_extreme("Max"), first, second)
+    return np.maximum(first, second)
+
+
+def minimum(first: Quantity, second: Quantity) -> Quantity:
+    """Return the smaller of two quantities, element by element.
+
+    Examples
+    --------
+    >>> float(minimum(1.0, 2.0))
+    1.0
+    """
+    if is_symbolic(first, second):
+        return _elementwise(_unevaluated_extreme("Min"), first, second)
+    return np.minimum(first, second)
+
+
+def _scalar_ceiling(value: Any) -> Any:
+    import sympy
+
+    value = sympy.sympify(value)
+    if value.is_number or value.is_integer:
+        return sympy.ceiling(value)
+    return sympy.ceiling(value, evaluate=False)
+
+
+def ceil(value: Quantity) -> Quantity:
+    """Round up to the next integer, element by element.
+
+    Examples
+    --------
+    >>> float(ceil(1.2))
+    2.0
+    """
+    if is_symbolic(value):
+        return _elementwise(_scalar_ceiling, value)
+    return np.ceil(value)
+
+
+def sqrt(value: Quantity) -> Quantity:
+    """Return the square root, element by element.
+
+    Examples
+    --------
+    >>> float(sqrt(4.0))
+    2.0
+    """
+    return value**0.5
+
+
+def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantity:
+    """Choose by a condition, element by element; a symbolic condition becomes a Piecewise.
+
+    Examples
+    --------
+    >>> float(where(True, 1.0, 2.0))
+    1.0
+    """
+    if not is_symbolic(condition, if_true, if_false):
+        return np.where(condition, if_true, if_false)
+
+    def choose(test: Any, yes: Any, no: Any) -> Any:
+        import sympy
+
+        if test in (True, sympy.true) or (isinstance(test, np.bool_) and bool(test)):
+            return yes
+        if test in (False, sympy.false) or isinstance(test, np.bool_):
+            return no
+        return sympy.Piecewise((yes, test), (no, True), evaluate=False)
+
+    return _elementwise(choose, condition, if_true, if_false)
+
+
+def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
+    """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min.
+
+    Examples
+    --------
+    >>> minimum_along_first_axis(np.array([[3.0, 1.0], [2.0, 5.0]]))
+    array([2., 1.])
+    """
+    if values.dtype == object:
+        return reduce(minimum, list(values))
+    return values.min(axis=0)
+
+
+def total(values: Quantity) -> Quantity:
+    """Return the sum over the first axis: of numbers by numpy, of symbols as one flat Add.
+
+    Examples
+    --------
+    >>> float(total(np.array([1.0, 2.0])))
+    3.0
+    """
+    values = np.asarray(values)
+    if values.dtype != object:
+        return values.sum(axis=0)
+    import sympy
+
+    if values.ndim == 1:
+        return sympy.Add(*[sympy.sympify(value) for value in values])
+    return np.array([total(column) for column in values.T], dtype=object)
