@@ -1,0 +1,278 @@
+"""The catalogue: load a device, link, storage, system or library by name or path, and list them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.link_catalogue import link_names, load_link
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.system import System
+
+__all__ = [
+    "Catalogue",
+    "CatalogueEntry",
+    "catalogue",
+    "device_kinds",
+    "load_device",
+    "load_library",
+    "load_link",
+    "load_storage",
+    "load_system",
+]
+
+
+def device_kinds() -> dict[str, type[Device]]:
+    """Return the class of each kind of device, by the ``kind`` that its file states.
+
+    Returns
+    -------
+    dict of str to type
+        The registry; a new kind of device is one module and one line here. [-]
+    """
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.gpu import Gpu
+
+    return {"gpu": Gpu, "cpu": Cpu}
+
+
+def load_device(name_or_path: str | Path) -> Device:
+    """Load a device.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``gtx_1080``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    Device
+        A ``Gpu`` or a ``Cpu``. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no device of that name.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
+    320000000000.0
+    """
+    return spec_files.load_by_kind(spec_files.find("devices", name_or_path), device_kinds())
+
+
+def load_storage(name_or_path: str | Path) -> Storage:
+    """Load a storage device.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``samsung_960_pro``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    Storage
+        The drive. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no drive of that name.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_storage("samsung_960_pro").read_bandwidth_bytes_per_s
+    3500000000.0
+    """
+    from perfmodel.hardware.storage import Storage
+
+    return spec_files.load(spec_files.find("storage", name_or_path), Storage)
+
+
+def load_system(name_or_path: str | Path) -> System:
+    """Load a system, and the CPU that its file names.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``desktop_i7_3820``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    System
+        The machine. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no system of that name.
+    SpecError
+        With every fault of its file, and if its CPU does not resolve.
+
+    Examples
+    --------
+    >>> load_system("server_2x_xeon_e5_2630_v3").core_count
+    16
+    """
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.system import System, SystemFile
+
+    path = spec_files.find("systems", name_or_path)
+    file = spec_files.load(path, SystemFile)
+    device: str | Path = file.sockets.device
+    if spec_files.is_path(device):
+        device = path.parent / device
+    try:
+        processor = load_device(device)
+    except (UnknownNameError, SpecError) as error:
+        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
+    if not isinstance(processor, Cpu):
+        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU"])
+    return System(file=file, processor=processor)
+
+
+def load_library(name_or_path: str | Path) -> LibraryProfile:
+    """Load a library profile.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name, or a path to a TOML. [-]
+
+    Returns
+    -------
+    LibraryProfile
+        The profile. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no library of that name.
+    SpecError
+        With every fault of its file.
+    """
+    from perfmodel.hardware.library import LibraryProfile
+
+    return spec_files.load(spec_files.find("libraries", name_or_path), LibraryProfile)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueEntry:
+    """One thing in the catalogue.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, e.g. ``device``. [-]
+    name : str
+        As the loading function accepts it. [-]
+    description : str
+        One line for people. [-]
+    """
+
+    kind: str
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All that can be loaded by name; prints as a table.
+
+    Parameters
+    ----------
+    entries : tuple of CatalogueEntry
+        Entries, kind by kind. [-]
+    """
+
+    entries: tuple[CatalogueEntry, ...]
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Return the names of one kind.
+
+        Parameters
+        ----------
+        kind : str
+            For example ``device``. [-]
+
+        Returns
+        -------
+        tuple of str
+            Names. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such kind.
+        """
+        if kind not in spec_files.NOUN_BY_FOLDER.values():
+            raise UnknownNameError(kind="kind", name=kind, known=spec_files.NOUN_BY_FOLDER.values())
+        return tuple(entry.name for entry in self.entries if entry.kind == kind)
+
+    def to_dict(self) -> dict[str, dict[str, str]]:
+        """Return the catalogue as kind -> name -> description."""
+        tables: dict[str, dict[str, str]] = {}
+        for entry in self.entries:
+            tables.setdefault(entry.kind, {})[entry.name] = entry.description
+        return tables
+
+    def __str__(self) -> str:
+        rows = [("kind", "name", "description")]
+        rows += [(entry.kind, entry.name, entry.description) for entry in self.entries]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        lines = [f"{kind:<{widths[0]}}  {name:<{widths[1]}}  {text}".rstrip() for kind, name, text in rows]
+        return "\n".join(lines)
+
+
+_LOADER_BY_FOLDER: Final[dict[str, Callable[[str], Any]]] = {
+    "devices": load_device,
+    "links": load_link,
+    "storage": load_storage,
+    "systems": load_system,
+    "libraries": load_library,
+}
+"""Kinds whose objects describe themselves; of the others the catalogue prints the file's ``name``."""
+
+
+def _described_by_file(fslower: str, name: str) -> str:
+    return str(spec_files.read_toml(spec_files.find(fslower, name)).get("name", ""))
+
+
+def catalogue() -> Catalogue:
+    """List everything that can be loaded by name.
+
+    Returns
+    -------
+    Catalogue
+        Entries with one-line descriptions; prints as a table. [-]
+
+    Raises
+    ------
+    SpecError
+        If a file is wrong; the error names it.
+
+    Examples
+    --------
+    >>> "gtx_1080" in catalogue().names("device")
+    True
+    """
+    entries = []
+    for fslower, kind in spec_files.NOUN_BY_FOLDER.items():
+        loader = _LOADER_BY_FOLDER.get(fslower)
+        for name in link_names() if fslower == "links" else spec_files.names(fslower):
+            description = loader(name).describe() if loader else _described_by_file(fslower, name)
+            entries.append(CatalogueEntry(kind=kind, name=name, description=description))
+    return Catalogue(tuple(entries))

@@ -1,0 +1,363 @@
+"""A CPU: one socket, its SIMD rates and clocks by active cores, its caches and its memory channels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.device import Device, check_listed
+from perfmodel.hardware.source import Count, Fraction, PositiveNumber, SpecTable
+from perfmodel.units import GIGA, MEGA
+
+MEMORY_CHANNEL_BYTES: Final = 8
+"""Width of one DDR channel. [B per transfer]."""
+
+Isa = Literal["sse", "avx", "avx2", "avx512"]
+"""SIMD instruction sets, oldest first."""
+
+TurboClocks = Annotated[tuple[PositiveNumber, ...], Field(min_length=1)]
+"""Clock by active cores: the first entry is for one active core. [GHz]."""
+
+
+def _check_turbo(turbo: tuple[float, ...], core_count: int | None, base: float | None) -> None:
+    """Raise unless there is one clock per core, never rising with more active cores, never below base."""
+    message = ""
+    if core_count is not None and len(turbo) != core_count:
+        message = f"must have core_count = {core_count} entries, one per number of active cores"
+    elif list(turbo) != sorted(turbo, reverse=True):
+        message = "must not rise with more active cores"
+    elif base is not None and turbo[-1] < base:
+        message = f"must be at least the base clock = {base:g}"
+    if message:
+        raise ValueError(message)
+
+
+class SimdRates(SpecTable):
+    """Work of one core in one clock cycle by instruction set; only those that the chip has.
+
+    Attributes
+    ----------
+    sse, avx, avx2, avx512 : float or None
+        Both multiply and add ports busy; a fused multiply-add counts as two. [FLOP/cycle]
+    """
+
+    sse: PositiveNumber
+    avx: PositiveNumber | None = None
+    avx2: PositiveNumber | None = None
+    avx512: PositiveNumber | None = None
+
+
+class FlopPerCycle(SpecTable):
+    """SIMD rates by data type.
+
+    Attributes
+    ----------
+    fp32, fp64 : SimdRates
+        Rates of one core. [FLOP/cycle]
+    """
+
+    fp32: SimdRates
+    fp64: SimdRates
+
+    @field_validator("fp64")
+    @classmethod
+    def _same_instruction_sets(cls, fp64: SimdRates, info: ValidationInfo) -> SimdRates:
+        fp32 = info.data.get("fp32")
+        if fp32 is not None and fp32.model_fields_set != fp64.model_fields_set:
+            message = (
+                f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}"
+            )
+            raise ValueError(message)
+        return fp64
+
+
+class WideSimdClock(SpecTable):
+    """Lower clocks that some chips run under wide SIMD load.
+
+    Attributes
+    ----------
+    isas : tuple of str
+        Instruction sets that lower the clock. [-]
+    base_ghz : float
+        Base clock under such load. [GHz]
+    turbo_ghz_by_active_cores : tuple of float
+        Turbo clock under such load. [GHz]
+    """
+
+    isas: Annotated[tuple[Isa, ...], Field(min_length=1)]
+    base_ghz: PositiveNumber
+    turbo_ghz_by_active_cores: TurboClocks
+
+    @field_validator("turbo_ghz_by_active_cores")
+    @classmethod
+    def _turbo_falls_to_base(cls, turbo: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        _check_turbo(turbo, None, info.data.get("base_ghz"))
+        return turbo
+
+
+class CpuCache(SpecTable):
+    """Caches of a socket.
+
+    Attributes
+    ----------
+    l1_kib, l2_kib : float
+        First-level data cache and second-level cache of one core. [KiB]
+    l3_mib : float
+        Last-level cache that all cores share. [MiB]
+    """
+
+    l1_kib: PositiveNumber
+    l2_kib: PositiveNumber
+    l3_mib: PositiveNumber
+
+
+class CpuMemory(SpecTable):
+    """Memory channels of a socket; the capacity is a matter of the system.
+
+    Attributes
+    ----------
+    channel_count : int
+        Channels. [1]
+    transfer_rate_mt_per_s : float
+        Transfers of one channel, of 8 B each. [MT/s]
+    bandwidth_gb_per_s : float
+        Peak of all channels of the socket. [GB/s]
+    efficiency : float
+        Share of the peak that a stream over all cores reaches. [1]
+    bandwidth_per_core_gb_per_s : float
+        What one thread can stream. [GB/s]
+    """
+
+    channel_count: Count
+    transfer_rate_mt_per_s: PositiveNumber
+    bandwidth_gb_per_s: PositiveNumber
+    efficiency: Fraction
+    bandwidth_per_core_gb_per_s: PositiveNumber
+
+    @field_validator("bandwidth_gb_per_s")
+    @classmethod
+    def _bandwidth_matches_channels(cls, bandwidth: float, info: ValidationInfo) -> float:
+        channels, rate = info.data.get("channel_count"), info.data.get("transfer_rate_mt_per_s")
+        if channels is not None and rate is not None:
+            computed = channels * rate * MEGA * MEMORY_CHANNEL_BYTES / GIGA
+            check_listed(bandwidth, computed, formula="channel_count * transfer_rate_mt_per_s * 8 B")
+        return bandwidth
+
+    @field_validator("bandwidth_per_core_gb_per_s")
+    @classmethod
+    def _a_core_is_not_faster_than_the_socket(cls, per_core: float, info: ValidationInfo) -> float:
+        bandwidth = info.data.get("bandwidth_gb_per_s")
+        if bandwidth is not None and per_core > bandwidth:
+            message = f"must be at most bandwidth_gb_per_s = {bandwidth:g}"
+            raise ValueError(message)
+        return per_core
+
+
+class Cpu(Device):
+    """One CPU socket.
+
+    Attributes
+    ----------
+    core_count : int
+        Physical cores. [1]
+    threads_per_core : int
+        Hardware threads of a core. [1]
+    clock_base_ghz : float
+        Base clock. [GHz]
+    turbo_ghz_by_active_cores : tuple of float
+        Turbo clock; the first entry is for one active core. [GHz]
+    wide_simd_clock : WideSimdClock or None
+        Lower clocks under wide SIMD load, where the chip has them. [-]
+    flop_per_cycle_per_core : FlopPerCycle
+        SIMD rates. [FLOP/cycle]
+    cache : CpuCache
+        Caches. [-]
+    memory : CpuMemory
+        Memory channels. [-]
+    """
+
+    kind: Literal["cpu"]
+    scope: Literal["one socket"]
+    core_count: Count
+    threads_per_core: Count
+    clock_base_ghz: PositiveNumber
+    turbo_ghz_by_active_cores: TurboClocks
+    wide_simd_clock: WideSimdClock | None = None
+    flop_per_cycle_per_core: FlopPerCycle
+    cache: CpuCache
+    memory: CpuMemory
+
+    @field_validator("turbo_ghz_by_active_cores")
+    @classmethod
+    def _turbo_fits_cores(cls, turbo: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        _check_turbo(turbo, info.data.get("core_count"), info.data.get("clock_base_ghz"))
+        return turbo
+
+    @field_validator("wide_simd_clock")
+    @classmethod
+    def _wide_clock_is_lower(cls, wide: WideSimdClock | None, info: ValidationInfo) -> WideSimdClock | None:
+        turbo, base = info.data.get("turbo_ghz_by_active_cores"), info.data.get("clock_base_ghz")
+        if wide is None or turbo is None or base is None:
+            return wide
+        if len(wide.turbo_ghz_by_active_cores) != len(turbo):
+            message = f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries"
+            raise ValueError(message)
+        pairs = [(wide.base_ghz, base), *zip(wide.turbo_ghz_by_active_cores, turbo, strict=True)]
+        if any(lower > upper for lower, upper in pairs):
+            message = "must not exceed the clocks without wide SIMD load"
+            raise ValueError(message)
+        return wide
+
+    @property
+    def thread_count(self) -> int:
+        """Hardware threads of the socket. [1]."""
+        return self.core_count * self.threads_per_core
+
+    @property
+    def isas(self) -> tuple[str, ...]:
+        """Instruction sets the chip has, oldest first."""
+        return tuple(isa for isa, rate in self.flop_per_cycle_per_core.fp32 if rate is not None)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Data types that the SIMD rates cover."""
+        return tuple(dtype for dtype, _ in self.flop_per_cycle_per_core)
+
+    def flop_per_cycle(self, dtype: str = "fp32", *, isa: str | None = None) -> float:
+        """Return the work of one core in one clock cycle.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+        isa : str or None
+            Instruction set, one of ``isas``; None means the newest. [-]
+
+        Returns
+        -------
+        float
+            Rate. [FLOP/cycle]
+
+        Raises
+        ------
+        UnknownNameError
+            If the chip lacks the data type or the instruction set.
+        """
+        if dtype not in self.dtypes:
+            kind = f"dtype of {self.name}"
+            raise UnknownNameError(kind, dtype, self.dtypes)
+        isa = self.isas[-1] if isa is None else isa
+        if isa not in self.isas:
+            kind = f"instruction set of {self.name}"
+            raise UnknownNameError(kind, isa, self.isas)
+        return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))
+
+    def clock_hz(self, *, active_cores: int, isa: str | None = None) -> float:
+        """Return the turbo clock with a number of active cores.
+
+        Parameters
+        ----------
+        active_cores : int
+            Cores that work, 1 to ``core_count``. [1]
+        isa : str or None
+            Instruction set of the work; None means none that lowers the clock. [-]
+
+        Returns
+        -------
+        float
+            Clock of each active core, as long as power and temperature allow. [Hz]
+
+        Raises
+        ------
+        ArgumentError
+            If the socket has fewer cores.
+        """
+        if not 1 <= active_cores <= self.core_count:
+            raise ArgumentError(
+                argument="active_cores",
+                given=active_cores,
+                allowed=f"{self.name} has 1 to {self.core_count} cores",
+            )
+        wide = self.wide_simd_clock
+        slowed = wide is not None and isa in wide.isas
+        clocks = wide.turbo_ghz_by_active_cores if wide and slowed else self.turbo_ghz_by_active_cores
+        return clocks[active_cores - 1] * GIGA
+
+    def base_clock_hz(self, *, isa: str | None = None) -> float:
+        """Return the clock that the vendor guarantees.
+
+        Parameters
+        ----------
+        isa : str or None
+            Instruction set of the work; None means none that lowers the clock. [-]
+
+        Returns
+        -------
+        float
+            Clock. [Hz]
+        """
+        wide = self.wide_simd_clock
+        slowed = wide is not None and isa in wide.isas
+        return (wide.base_ghz if wide and slowed else self.clock_base_ghz) * GIGA
+
+    def peak_flop_per_s(
+        self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None
+    ) -> float:
+        """Return the peak rate of the active cores at their turbo clock.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+        active_cores : int or None
+            Cores that work; None means all. [1]
+        isa : str or None
+            Instruction set, one of ``isas``; None means the newest. [-]
+
+        Returns
+        -------
+        float
+            Rate. [FLOP/s]
+        """
+        active_cores = self.core_count if active_cores is None else active_cores
+        isa = self.isas[-1] if isa is None else isa
+        per_cycle = self.flop_per_cycle(dtype, isa=isa)
+        return active_cores * per_cycle * self.clock_hz(active_cores=active_cores, isa=isa)
+
+    @property
+    def memory_bandwidth_bytes_per_s(self) -> float:
+        """Peak bandwidth of all memory channels of the socket. [B/s]."""
+        return self.memory.in_base_units("bandwidth_gb_per_s")
+
+    @property
+    def sustained_memory_bandwidth_bytes_per_s(self) -> float:
+        """Bandwidth that a stream over all cores of the socket reaches. [B/s]."""
+        return self.memory_bandwidth_bytes_per_s * self.memory.efficiency
+
+    @property
+    def memory_bandwidth_per_core_bytes_per_s(self) -> float:
+        """Bandwidth that one thread can stream. [B/s]."""
+        return self.memory.in_base_units("bandwidth_per_core_gb_per_s")
+
+    @property
+    def l1_bytes(self) -> float:
+        """First-level data cache of one core. [B]."""
+        return self.cache.in_base_units("l1_kib")
+
+    @property
+    def l2_bytes(self) -> float:
+        """Second-level cache of one core. [B]."""
+        return self.cache.in_base_units("l2_kib")
+
+    @property
+    def l3_bytes(self) -> float:
+        """Last-level cache of the socket. [B]."""
+        return self.cache.in_base_units("l3_mib")
+
+    def describe(self) -> str:
+        """Return the device in one line."""
+        clocks = f"{self.clock_base_ghz:g} to {self.turbo_ghz_by_active_cores[0]:g} GHz"
+        memory = f"{self.memory.bandwidth_gb_per_s:g} GB/s"
+        return f"CPU, {self.architecture}, {self.core_count} cores at {clocks}, {self.isas[-1]}, {memory}"

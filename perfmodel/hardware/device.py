@@ -1,0 +1,70 @@
+"""What every device states: a device is one GPU die or one CPU socket, as its vendor describes it.
+
+A spec keeps the data sheet's numbers under keys that carry the data sheet's units; the properties and methods
+of the classes in ``gpu`` and ``cpu`` give base units. Nothing here is fitted: efficiencies of software live
+in library and framework profiles.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import date
+from typing import Final, Literal
+
+from perfmodel.hardware.source import Identifier, PositiveNumber, SpecFile
+
+LISTED_TOLERANCE: Final = 0.01
+"""Data sheets round; a listed number may differ by this share from the one computed from its parts."""
+
+
+def check_listed(listed: float, computed: float, *, formula: str) -> None:
+    """Check that a listed number agrees with the one computed from its parts.
+
+    Parameters
+    ----------
+    listed : float
+        What the file states. [unit of the field]
+    computed : float
+        What the parts give. [unit of the field]
+    formula : str
+        How it was computed, for the message. [-]
+
+    Raises
+    ------
+    ValueError
+        If they differ by more than ``LISTED_TOLERANCE``.
+    """
+    if abs(listed - computed) > LISTED_TOLERANCE * computed:
+        message = f"must be within {LISTED_TOLERANCE:.0%} of {formula} = {computed:g}"
+        raise ValueError(message)
+
+
+class Device(SpecFile):
+    """What every device states; the leaves are ``Gpu`` and ``Cpu``.
+
+    Attributes
+    ----------
+    kind : str
+        Key of ``catalogue.device_kinds()``. [-]
+    scope : str
+        What the numbers cover: ``one die`` or ``one socket``. [-]
+    architecture : str
+        Vendor's architecture in lower snake case; library profiles are keyed by it. [-]
+    tdp_w : float
+        Thermal design power. [W]
+    idle_w : float or None
+        Power at rest. [W]
+    launch_date : date
+        When it was launched. [-]
+    """
+
+    kind: str
+    scope: Literal["one die", "one socket"]
+    architecture: Identifier
+    tdp_w: PositiveNumber
+    idle_w: PositiveNumber | None = None
+    launch_date: date
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the device in one line."""

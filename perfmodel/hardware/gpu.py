@@ -1,0 +1,263 @@
+"""A GPU: one die, its dense peaks at the clock it sustains, its memory and its attachment to the host."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.hardware.device import Device, check_listed
+from perfmodel.hardware.source import Count, Fraction, PositiveNumber, SpecTable
+from perfmodel.units import MEGA, TERA
+
+FLOP_PER_MULTIPLY_ADD: Final = 2
+
+
+class GpuPeak(SpecTable):
+    """Dense peak rates of a GPU by data type, at the clock that ``peak_basis`` names.
+
+    Attributes
+    ----------
+    fp32, fp64 : float or None
+        Vector units; ``fp64`` is None where the vendor lists none. [TFLOP/s]
+    tf32, fp16, bf16, fp8 : float or None
+        Tensor cores where the device has them, else vector units; None where it lacks the type. [TFLOP/s]
+    """
+
+    fp32: PositiveNumber
+    fp64: PositiveNumber | None = None
+    tf32: PositiveNumber | None = None
+    fp16: PositiveNumber | None = None
+    bf16: PositiveNumber | None = None
+    fp8: PositiveNumber | None = None
+
+
+class GpuMemory(SpecTable):
+    """Memory of a GPU.
+
+    Attributes
+    ----------
+    capacity_gib : float
+        Nominal capacity. [GiB]
+    usable_gib : float or None
+        What a driver reports as total, after reservations and error correction. [GiB]
+    bandwidth_gb_per_s : float
+        Peak bandwidth to the device memory. [GB/s]
+    l2_mib : float
+        Capacity of the L2 cache. [MiB]
+    l2_bandwidth_gb_per_s : float or None
+        Bandwidth of the L2 cache. [GB/s]
+    """
+
+    capacity_gib: PositiveNumber
+    usable_gib: PositiveNumber | None = None
+    bandwidth_gb_per_s: PositiveNumber
+    l2_mib: PositiveNumber
+    l2_bandwidth_gb_per_s: PositiveNumber | None = None
+
+    @field_validator("usable_gib")
+    @classmethod
+    def _usable_is_at_most_nominal(cls, usable: float | None, info: ValidationInfo) -> float | None:
+        nominal = info.data.get("capacity_gib")
+        if usable is not None and nominal is not None and usable > nominal:
+            message = f"must be at most capacity_gib = {nominal:g}"
+            raise ValueError(message)
+        return usable
+
+
+class HostLink(SpecTable):
+    """How a device is attached to its host.
+
+    Attributes
+    ----------
+    type : str
+        The link's protocol. [-]
+    generation : int
+        Newest generation the device speaks. [1]
+    width : int
+        Lanes. [1]
+    copy_engine_count : int
+        Engines that copy while kernels run; two allow both directions at once. [1]
+    """
+
+    type: Literal["pcie"]
+    generation: Annotated[int, Field(ge=1, le=6, strict=True)]
+    width: Annotated[int, Field(ge=1, le=16, strict=True)]
+    copy_engine_count: Count
+
+    @property
+    def link_name(self) -> str:
+        """Name of the link for ``load_link``, e.g. ``pcie_3_x16``."""
+        return f"{self.type}_{self.generation}_x{self.width}"
+
+
+class KernelLaunch(SpecTable):
+    """Cost of starting a kernel on the device.
+
+    Attributes
+    ----------
+    latency_us : float
+        Time one launch takes when launches follow back to back. [us]
+    """
+
+    latency_us: PositiveNumber
+
+
+class Gpu(Device):
+    """One GPU die.
+
+    Attributes
+    ----------
+    compute_capability : str
+        CUDA compute capability, e.g. ``6.1``. [-]
+    unit_count : int
+        Streaming multiprocessors. [1]
+    lanes_per_unit : int
+        fp32 lanes of one multiprocessor. [1]
+    clock_base_mhz : float or None
+        Base clock; None where the vendor publishes none. [MHz]
+    clock_boost_mhz : float
+        Boost clock. [MHz]
+    peak_basis : str
+        Clock of the listed peaks. [-]
+    issue_limit : float
+        Share of the lanes that the schedulers can fill. [1]
+    peak_tflop_per_s : GpuPeak
+        Dense peak rates. [TFLOP/s]
+    memory : GpuMemory
+        Device memory and L2. [-]
+    host_link : HostLink
+        Attachment to the host. [-]
+    launch : KernelLaunch
+        Cost of a launch. [-]
+    context_mib : float
+        Device memory that a context takes before any tensor. [MiB]
+    """
+
+    kind: Literal["gpu"]
+    scope: Literal["one die"]
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")]
+    unit_count: Count
+    lanes_per_unit: Count
+    clock_base_mhz: PositiveNumber | None = None
+    clock_boost_mhz: PositiveNumber
+    peak_basis: Literal["boost"]
+    issue_limit: Fraction = 1.0
+    peak_tflop_per_s: GpuPeak
+    memory: GpuMemory
+    host_link: HostLink
+    launch: KernelLaunch
+    context_mib: PositiveNumber
+
+    @field_validator("clock_boost_mhz")
+    @classmethod
+    def _boost_is_at_least_base(cls, boost: float, info: ValidationInfo) -> float:
+        base = info.data.get("clock_base_mhz")
+        if base is not None and boost < base:
+            message = f"must be at least clock_base_mhz = {base:g}"
+            raise ValueError(message)
+        return boost
+
+    @field_validator("peak_tflop_per_s")
+    @classmethod
+    def _peak_matches_lanes(cls, peak: GpuPeak, info: ValidationInfo) -> GpuPeak:
+        if {"unit_count", "lanes_per_unit", "clock_boost_mhz"} <= info.data.keys():
+            lanes = info.data["unit_count"] * info.data["lanes_per_unit"]
+            computed = FLOP_PER_MULTIPLY_ADD * lanes * info.data["clock_boost_mhz"] * MEGA / TERA
+            check_listed(
+                peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz"
+            )
+        return peak
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Data types whose peak the file lists."""
+        return tuple(dtype for dtype, listed in self.peak_tflop_per_s if listed is not None)
+
+    def peak_flop_per_s(self, dtype: str = "fp32") -> float:
+        """Return the dense peak rate at the boost clock.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+
+        Returns
+        -------
+        float
+            Rate. [FLOP/s]
+
+        Raises
+        ------
+        UnknownNameError
+            If the device lists no peak for the data type.
+        """
+        if dtype not in self.dtypes:
+            kind = f"dtype of {self.name}"
+            raise UnknownNameError(kind, dtype, self.dtypes)
+        return float(getattr(self.peak_tflop_per_s, dtype)) * TERA
+
+    def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
+        """Return the peak rate that the schedulers can issue.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+
+        Returns
+        -------
+        float
+            Peak times the issue limit. [FLOP/s]
+        """
+        return self.peak_flop_per_s(dtype) * self.issue_limit
+
+    @property
+    def clock_hz(self) -> float:
+        """Boost clock, the basis of the peaks. [Hz]."""
+        return self.in_base_units("clock_boost_mhz")
+
+    @property
+    def memory_bandwidth_bytes_per_s(self) -> float:
+        """Peak bandwidth to the device memory. [B/s]."""
+        return self.memory.in_base_units("bandwidth_gb_per_s")
+
+    @property
+    def memory_capacity_bytes(self) -> float:
+        """Nominal capacity of the device memory. [B]."""
+        return self.memory.in_base_units("capacity_gib")
+
+    @property
+    def usable_memory_bytes(self) -> float:
+        """Capacity that a program sees: what the driver reports, else the nominal one. [B]."""
+        key = "capacity_gib" if self.memory.usable_gib is None else "usable_gib"
+        return self.memory.in_base_units(key)
+
+    @property
+    def context_bytes(self) -> float:
+        """Device memory that a context takes. [B]."""
+        return self.in_base_units("context_mib")
+
+    @property
+    def l2_bytes(self) -> float:
+        """Capacity of the L2 cache. [B]."""
+        return self.memory.in_base_units("l2_mib")
+
+    @property
+    def l2_bandwidth_bytes_per_s(self) -> float | None:
+        """Bandwidth of the L2 cache, None where it is not known. [B/s]."""
+        if self.memory.l2_bandwidth_gb_per_s is None:
+            return None
+        return self.memory.in_base_units("l2_bandwidth_gb_per_s")
+
+    @property
+    def launch_latency_s(self) -> float:
+        """Time of one kernel launch, back to back. [s]."""
+        return self.launch.in_base_units("latency_us")
+
+    def describe(self) -> str:
+        """Return the device in one line."""
+        memory = f"{self.memory.capacity_gib:g} GiB at {self.memory.bandwidth_gb_per_s:g} GB/s"
+        peak = f"{self.peak_tflop_per_s.fp32:g} TFLOP/s fp32"
+        return f"GPU, {self.architecture}, {self.unit_count} SM, {peak}, {memory}"

@@ -1,0 +1,225 @@
+"""Links: one file per protocol and generation, which serves every lane width it lists.
+
+``pcie_3.toml`` gives ``pcie_3_x1`` to ``pcie_3_x16``; a file without lane widths gives one link of its own
+name. All bandwidths are per direction. From wire to use: lane rate x lanes (raw), x line code (what carries
+packets), x payload share of a packet (the best any copy can do), or x ``typical_efficiency`` (what copies
+reach).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.source import (
+    Count,
+    Fraction,
+    Identifier,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+)
+from perfmodel.units import GIGA
+
+
+class LineCode(SpecTable):
+    """Encoding of bits on the wire.
+
+    Attributes
+    ----------
+    payload_bits : int
+        Useful bits of one code block. [bit]
+    coded_bits : int
+        Bits on the wire for one code block. [bit]
+    """
+
+    payload_bits: Count
+    coded_bits: Count
+
+    @field_validator("coded_bits")
+    @classmethod
+    def _code_does_not_compress(cls, coded: int, info: ValidationInfo) -> int:
+        payload = info.data.get("payload_bits")
+        if payload is not None and coded < payload:
+            message = f"must be at least payload_bits = {payload}"
+            raise ValueError(message)
+        return coded
+
+
+class Packet(SpecTable):
+    """Framing of a packet.
+
+    Attributes
+    ----------
+    max_payload_bytes : int
+        Largest payload of one packet. [B]
+    overhead_bytes : float
+        Header, framing and checksum of one packet. [B]
+    """
+
+    max_payload_bytes: Count
+    overhead_bytes: NonNegativeNumber
+
+
+class LinkFamily(SpecFile):
+    """A protocol and generation, for any of its lane widths.
+
+    Attributes
+    ----------
+    protocol : str
+        For example ``pcie``, ``nvlink``, ``ethernet``. [-]
+    generation : int or None
+        Generation of the protocol, where it counts them. [1]
+    lane_rate_gbit_per_s : float
+        Bits on the wire of one lane, per direction. [Gbit/s]
+    lane_widths : tuple of int
+        Numbers of lanes a link may have; empty where the protocol has a single width. [1]
+    duplex : str
+        Whether both directions run at once. [-]
+    code : LineCode
+        Encoding of bits. [-]
+    packet : Packet
+        Framing. [-]
+    typical_efficiency : float
+        Share of the coded bandwidth that large copies reach (from pinned memory, on PCIe). [1]
+    pageable_efficiency : float or None
+        The same for copies from pageable host memory, where that is a matter. [1]
+    latency_us : float
+        Time of an empty message from end to end. [us]
+    """
+
+    protocol: Identifier
+    generation: Count | None = None
+    lane_rate_gbit_per_s: PositiveNumber
+    lane_widths: tuple[Count, ...] = ()
+    duplex: Literal["full", "half"]
+    code: LineCode
+    packet: Packet
+    typical_efficiency: Fraction
+    pageable_efficiency: Fraction | None = None
+    latency_us: PositiveNumber
+
+    @field_validator("lane_widths")
+    @classmethod
+    def _widths_rise(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
+        if list(widths) != sorted(set(widths)):
+            message = "must rise, each width once"
+            raise ValueError(message)
+        return widths
+
+    @field_validator("typical_efficiency")
+    @classmethod
+    def _typical_is_within_packets(cls, typical: float, info: ValidationInfo) -> float:
+        packet = info.data.get("packet")
+        if packet is not None and typical > (best := _payload_share(packet, packet.max_payload_bytes)):
+            message = f"must be at most the payload share of a packet = {best:.4g}"
+            raise ValueError(message)
+        return typical
+
+    @field_validator("pageable_efficiency")
+    @classmethod
+    def _pageable_is_not_faster(cls, pageable: float | None, info: ValidationInfo) -> float | None:
+        typical = info.data.get("typical_efficiency")
+        if pageable is not None and typical is not None and pageable > typical:
+            message = f"must be at most typical_efficiency = {typical:g}"
+            raise ValueError(message)
+        return pageable
+
+    def describe(self) -> str:
+        """Return the family in one line."""
+        widths = f", x{'/x'.join(map(str, self.lane_widths))}" if self.lane_widths else ""
+        return f"{self.name}, {self.lane_rate_gbit_per_s:g} Gbit/s per lane{widths}"
+
+
+def _payload_share(packet: Packet, payload_bytes: float) -> float:
+    return payload_bytes / (payload_bytes + packet.overhead_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One link: a family at one lane width. Bandwidths are per direction.
+
+    Parameters
+    ----------
+    name : str
+        As ``load_link`` accepts it, e.g. ``pcie_3_x16``. [-]
+    family : LinkFamily
+        Protocol and generation. [-]
+    lane_count : int
+        Lanes. [1]
+    """
+
+    name: str
+    family: LinkFamily
+    lane_count: int
+
+    @property
+    def raw_bandwidth_bytes_per_s(self) -> float:
+        """Bits on the wire, before the line code. [B/s]."""
+        return self.family.in_base_units("lane_rate_gbit_per_s") * self.lane_count
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """What the line code leaves for packets: the number that tables of PCIe print. [B/s]."""
+        code = self.family.code
+        return self.raw_bandwidth_bytes_per_s * code.payload_bits / code.coded_bits
+
+    def packet_efficiency(self, payload_bytes: float | None = None) -> float:
+        """Return the share of a packet that is payload.
+
+        Parameters
+        ----------
+        payload_bytes : float or None
+            Payload of each packet; None means the family's largest. [B]
+
+        Returns
+        -------
+        float
+            Payload over payload and overhead. [1]
+
+        Raises
+        ------
+        ArgumentError
+            If the payload is not positive.
+        """
+        payload_bytes = self.family.packet.max_payload_bytes if payload_bytes is None else payload_bytes
+        if not payload_bytes > 0:
+            raise ArgumentError(argument="payload_bytes", given=payload_bytes, allowed="must be positive")
+        return _payload_share(self.family.packet, payload_bytes)
+
+    @property
+    def payload_bandwidth_bytes_per_s(self) -> float:
+        """The best any copy can do: full packets back to back. [B/s]."""
+        return self.bandwidth_bytes_per_s * self.packet_efficiency()
+
+    @property
+    def effective_bandwidth_bytes_per_s(self) -> float:
+        """What large copies reach (from pinned memory, on PCIe). [B/s]."""
+        return self.bandwidth_bytes_per_s * self.family.typical_efficiency
+
+    @property
+    def pageable_bandwidth_bytes_per_s(self) -> float:
+        """What large copies from pageable host memory reach; as pinned where that is no matter. [B/s]."""
+        if self.family.pageable_efficiency is None:
+            return self.effective_bandwidth_bytes_per_s
+        return self.bandwidth_bytes_per_s * self.family.pageable_efficiency
+
+    @property
+    def latency_s(self) -> float:
+        """Time of an empty message from end to end. [s]."""
+        return self.family.in_base_units("latency_us")
+
+    @property
+    def is_full_duplex(self) -> bool:
+        """Whether both directions run at once."""
+        return self.family.duplex == "full"
+
+    def describe(self) -> str:
+        """Return the link in one line."""
+        peak, typical = self.bandwidth_bytes_per_s / GIGA, self.effective_bandwidth_bytes_per_s / GIGA
+        lanes = f"{self.lane_count} lane{'s' if self.lane_count > 1 else ''}"
+        return f"{self.family.name}, {lanes}, {peak:.4g} GB/s per direction, {typical:.4g} typical"

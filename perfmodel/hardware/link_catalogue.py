@@ -1,0 +1,143 @@
+"""Links by name: every family at every lane width, and what two ends of a link settle on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware import spec_files
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.link import Link, LinkFamily
+
+_WIDTH_IN_NAME: Final = re.compile(r"(?P<family>.+)_x(?P<width>\d+)")
+
+
+def load_link(name_or_path: str | Path, *, lane_count: int | None = None) -> Link:
+    """Load a link.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``pcie_3_x16`` or ``ethernet_10_gbit``, or a path to a TOML. [-]
+    lane_count : int or None
+        Lanes, where neither the name nor the file says. [1]
+
+    Returns
+    -------
+    Link
+        A family at one lane width. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no link of that name, or not of that width.
+    ArgumentError
+        If the file lists several widths and none is chosen.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_link("pcie_3_x16").bandwidth_bytes_per_s / 1e9
+    15.7538
+    """
+    family, name, lane_count = _family_of(name_or_path, lane_count)
+    widths = family.lane_widths or (1,)
+    if lane_count is None and len(widths) > 1:
+        allowed = f"{name} needs one of {', '.join(map(str, widths))}, e.g. {name}_x{widths[-1]}"
+        raise ArgumentError(argument="lane_count", given=None, allowed=allowed)
+    chosen = widths[0] if lane_count is None else lane_count
+    full_name = f"{name}_x{chosen}" if family.lane_widths else name
+    if chosen not in widths:
+        raise UnknownNameError(kind="link", name=full_name, known=[f"{name}_x{width}" for width in widths])
+    from perfmodel.hardware.link import Link
+
+    return Link(name=full_name, family=family, lane_count=chosen)
+
+
+def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFamily, str, int | None]:
+    """Return the family that a link's name or path denotes, its name, and the lanes that the name states."""
+    from perfmodel.hardware.link import LinkFamily
+
+    if spec_files.is_path(name_or_path) or not isinstance(name_or_path, str):
+        path = spec_files.find("links", name_or_path)
+        return spec_files.load(path, LinkFamily), path.stem, lane_count
+    named = spec_files.lookup("links", name_or_path)
+    match = _WIDTH_IN_NAME.fullmatch(name_or_path)
+    if named is None and match is not None:
+        named, stated = spec_files.lookup("links", match["family"]), int(match["width"])
+        if lane_count not in (None, stated):
+            raise ArgumentError(
+                argument="lane_count", given=lane_count, allowed=f"{name_or_path} has {stated}"
+            )
+        lane_count = stated
+    if named is None:
+        raise UnknownNameError(kind="link", name=name_or_path, known=_widest_link_names())
+    return spec_files.load(named, LinkFamily), named.stem, lane_count
+
+
+def _names_by_family() -> list[list[str]]:
+    """Return the link names that each family serves, by rising width."""
+    from perfmodel.hardware.link import LinkFamily
+
+    found = []
+    for name in spec_files.names("links"):
+        widths = spec_files.load(spec_files.find("links", name), LinkFamily).lane_widths
+        found.append([f"{name}_x{width}" for width in widths] or [name])
+    return found
+
+
+def _widest_link_names() -> list[str]:
+    return [names[-1] for names in _names_by_family()]
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the name of every link at every lane width.
+
+    Returns
+    -------
+    tuple of str
+        Names, as ``load_link`` accepts them. [-]
+    """
+    return tuple(name for names in _names_by_family() for name in names)
+
+
+def negotiated_link(first: Link, second: Link) -> Link:
+    """Return the link that two ends settle on: the slower lanes, the smaller width.
+
+    Parameters
+    ----------
+    first, second : Link
+        What each end offers, e.g. a card's and a slot's. [-]
+
+    Returns
+    -------
+    Link
+        The common link. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the ends speak different protocols.
+
+    Examples
+    --------
+    >>> negotiated_link(load_link("pcie_3_x16"), load_link("pcie_4_x8")).name
+    'pcie_3_x8'
+    """
+    if first.family.protocol != second.family.protocol:
+        raise ArgumentError(
+            argument="second",
+            given=second.name,
+            allowed=f"must speak {first.family.protocol}, as {first.name} does",
+        )
+    from perfmodel.hardware.link import Link
+
+    slower = min((first, second), key=lambda end: end.family.lane_rate_gbit_per_s)
+    lane_count = min(first.lane_count, second.lane_count)
+    family_name = slower.name.removesuffix(f"_x{slower.lane_count}")
+    name = f"{family_name}_x{lane_count}" if slower.family.lane_widths else family_name
+    return Link(name=name, family=slower.family, lane_count=lane_count)

@@ -1,0 +1,247 @@
+"""The base class of every spec file: immutable tables, strict numbers, and a source for each number.
+
+A number without a source is a fault, and so is a source that names a field the file does not have. An
+estimate is welcome if it says so: ``title = "estimate"`` and a note that tells how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from perfmodel.errors import nearest_match
+from perfmodel.units import to_base_units
+
+PositiveNumber = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
+"""A finite number above zero; text and booleans are not numbers."""
+
+NonNegativeNumber = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
+"""A finite number, zero allowed."""
+
+Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
+"""A number in (0, 1]."""
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+"""A whole number of at least one."""
+
+Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
+"""Lower snake case, as in file stems."""
+
+Text = Annotated[str, Field(min_length=1)]
+"""Text that is not empty."""
+
+ESTIMATE: Final = "estimate"
+"""The title of a source that is our own estimate."""
+
+
+class SpecTable(BaseModel):
+    """A table of a spec file: immutable, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def in_base_units(self, key: str) -> float:
+        """Return a number of this table in base units, by the unit suffix of its key.
+
+        Parameters
+        ----------
+        key : str
+            A field of the table, e.g. ``bandwidth_gb_per_s``. [-]
+
+        Returns
+        -------
+        float
+            The number. [base unit of the suffix: FLOP/s, B/s, B, Hz, s or W]
+        """
+        return to_base_units(key, getattr(self, key))
+
+
+class Source(SpecTable):
+    """Where some numbers of a spec file come from.
+
+    Attributes
+    ----------
+    fields : tuple of str
+        Dotted names of the fields it covers; a table's name covers all numbers beneath it. [-]
+    title : str
+        Document and edition, ``calculation``, or ``estimate``. [-]
+    url : str or None
+        Where it was read. [-]
+    read_on : date or None
+        When it was read. [-]
+    note : str or None
+        What the reader should know; for an estimate, how it was made. [-]
+    """
+
+    fields: Annotated[tuple[Text, ...], Field(min_length=1)]
+    title: Text
+    url: Text | None = None
+    read_on: date | None = None
+    note: Text | None = Field(default=None, validate_default=True)
+
+    @field_validator("note")
+    @classmethod
+    def _an_estimate_says_how(cls, note: str | None, info: Any) -> str | None:
+        if info.data.get("title") == ESTIMATE and note is None:
+            message = "an estimate needs a note that says how it was made"
+            raise ValueError(message)
+        return note
+
+
+class SpecFile(SpecTable):
+    """One spec file: who it describes, its numbers, and the source of each of them.
+
+    Attributes
+    ----------
+    schema_version : int
+        Version of the file's layout, a key of ``SCHEMA_CHANGES``. [-]
+    name : str
+        The thing's name, for people. [-]
+    source : tuple of Source
+        Where the numbers come from. [-]
+    """
+
+    SCHEMA_CHANGES: ClassVar[dict[int, str]] = {1: "first version"}
+    """Version of the layout -> what changed in it; the newest is the only one that loads."""
+
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = frozenset({"schema_version", "source"})
+    """Top-level keys whose numbers are statements of the file itself and need no source."""
+
+    schema_version: Annotated[int, Field(strict=True)]
+    name: Text
+    source: tuple[Source, ...]
+
+    @field_validator("schema_version")
+    @classmethod
+    def _layout_is_current(cls, version: int) -> int:
+        newest = max(cls.SCHEMA_CHANGES)
+        if version == newest:
+            return version
+        since = [
+            f"{number}: {note}" for number, note in sorted(cls.SCHEMA_CHANGES.items()) if number > version
+        ]
+        message = f"must be {newest}" + (f"; changes since: {', '.join(since)}" if since else "")
+        raise ValueError(message)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _every_number_has_a_source(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Add the faults of the sources to those of the fields, so that one error reports them all."""
+        spec, details = None, []
+        try:
+            spec = handler(raw)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False)
+            details = [_detail(item["type"], item["msg"], item["loc"], item["input"]) for item in found]
+        if isinstance(raw, dict):
+            numbers = {key: entry for key, entry in raw.items() if key not in cls.WITHOUT_SOURCE}
+            astray = [".".join(map(str, item["loc"])) for item in details if item["type"].type in _KEY_FAULTS]
+            details += _source_faults(numbers, raw, astray)
+        if spec is None or details:
+            raise ValidationError.from_exception_data(cls.__name__, details)
+        return spec
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the file as plain tables, lists, text and numbers.
+
+        Returns
+        -------
+        dict
+            What the file states, dates as ISO text; validating it again gives an equal object. [-]
+        """
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+_KEY_FAULTS = ("missing", "extra_forbidden")
+
+
+def _detail(kind: str, message: str, location: tuple[int | str, ...], given: Any) -> Any:
+    custom = PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"))
+    return InitErrorDetails(type=custom, loc=location, input=given)
+
+
+def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk a table and yield each number, or list of numbers, with its dotted name.
+
+    Parameters
+    ----------
+    table : dict
+        Raw content of a spec file. [-]
+    prefix : str
+        Dotted name of the table, with a final dot. [-]
+
+    Yields
+    ------
+    tuple
+        Dotted name and value. The tables of a list share the list's name. [-]
+
+    Examples
+    --------
+    >>> list(numbers_in({"tdp_w": 180, "memory": {"kind": "ddr", "gib": [4, 8]}}))
+    [('tdp_w', 180), ('memory.gib', [4, 8])]
+    """
+    for key, entry in table.items():
+        if isinstance(entry, dict):
+            yield from numbers_in(entry, f"{prefix}{key}.")
+        elif isinstance(entry, list) and any(isinstance(item, dict) for item in entry):
+            for item in entry:
+                yield from numbers_in(item if isinstance(item, dict) else {}, f"{prefix}{key}.")
+        elif _is_number(entry) or (isinstance(entry, list) and any(_is_number(item) for item in entry)):
+            yield f"{prefix}{key}", entry
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, int | float) and not isinstance(entry, bool)
+
+
+def _field_names(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, entry in table.items():
+        yield f"{prefix}{key}"
+        for nested in entry if isinstance(entry, list) else [entry]:
+            if isinstance(nested, dict):
+                yield from _field_names(nested, f"{prefix}{key}.")
+
+
+def _covers(name: str, field: str) -> bool:
+    return field == name or field.startswith(f"{name}.")
+
+
+def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[str]) -> list[Any]:
+    """List numbers that no source names, and named fields that do not exist, but for what is astray.
+
+    ``astray`` holds the dotted names of missing and of unknown keys: one misspelt key must not be reported
+    three times, as unknown, as unsourced and as named in vain.
+    """
+    sources = raw.get("source")
+    entries = [entry for entry in sources if isinstance(entry, dict)] if isinstance(sources, list) else []
+    lists = [entry.get("fields") for entry in entries]
+    named = [name for fields in lists if isinstance(fields, list) for name in fields if isinstance(name, str)]
+    faults = []
+    for field, given in numbers_in(numbers):
+        if not any(_covers(name, field) for name in (*named, *astray)):
+            message = f"no [[source]] names it; every number needs one, or an entry titled {ESTIMATE!r}"
+            faults.append(_detail("unsourced", message, tuple(field.split(".")), given))
+    existing = set(_field_names(numbers))
+    astray_tables = {name.rpartition(".")[0] for name in astray}
+    for name in dict.fromkeys(named):
+        excused = any(_covers(lost, name) for lost in astray) or name.rpartition(".")[0] in astray_tables
+        if name not in existing and not excused:
+            message = f"must name a field of this file{_hint(name, existing)}"
+            faults.append(_detail("unknown_source_field", message, ("source", "fields"), name))
+    return faults
+
+
+def _hint(name: str, existing: set[str]) -> str:
+    nearest = nearest_match(name, sorted(existing))
+    return f" (nearest field: {nearest})" if nearest else ""

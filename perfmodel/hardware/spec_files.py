@@ -1,0 +1,330 @@
+"""Where spec files are, and how they are found, read, loaded and written.
+
+A spec file is one TOML in one kind folder (``devices/``, ``links/`` ...) of a spec folder. The shipped spec
+folder comes last; the folders that the environment variable ``PERFMODEL_SPECS`` lists come first, so a user's
+file of the same name wins. This module imports no pydantic: only ``load`` needs it, and imports it then.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.source import SpecFile
+
+    Spec = TypeVar("Spec", bound=SpecFile)
+
+ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
+"""Names the user's own spec folders, separated as in ``PATH``."""
+
+NOUN_BY_FOLDER: Final[dict[str, str]] = {
+    "devices": "device",
+    "links": "link",
+    "storage": "storage",
+    "systems": "system",
+    "libraries": "library",
+    "frameworks": "framework",
+    "prices": "price",
+    "calibrations": "calibration",
+}
+"""What one file of each kind folder describes."""
+
+_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+
+
+def shipped_folder() -> Path:
+    """Return the spec folder that comes with perfmodel, in a wheel or in a checkout.
+
+    Returns
+    -------
+    Path
+        ``perfmodel/hardware_specs`` where installed, ``hardware_specs`` beside the package in a checkout. [-]
+    """
+    installed = _PACKAGE_ROOT / "hardware_specs"
+    checkout = _PACKAGE_ROOT.parent / "hardware_specs"
+    return installed if installed.is_dir() else checkout
+
+
+def spec_folders() -> tuple[Path, ...]:
+    """Return every spec folder in the order of precedence: the user's own first, the shipped one last.
+
+    Returns
+    -------
+    tuple of Path
+        Folders that hold kind folders. [-]
+
+    Raises
+    ------
+    SpecError
+        If a folder named by ``PERFMODEL_SPECS`` does not exist, or holds none of the kind folders.
+    """
+    entries = [entry for entry in os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep) if entry]
+    own = tuple(Path(entry).expanduser() for entry in entries)
+    kinds = ", ".join(f"{folder}/" for folder in NOUN_BY_FOLDER)
+    for folder in own:
+        if not folder.is_dir():
+            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must be an existing folder"])
+        if not any((folder / kind).is_dir() for kind in NOUN_BY_FOLDER):
+            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must hold one of {kinds}"])
+    return (*own, shipped_folder())
+
+
+def names(kind_folder: str) -> tuple[str, ...]:
+    """Return the names of all spec files of a kind, sorted.
+
+    Parameters
+    ----------
+    kind_folder : str
+        A kind folder, e.g. ``devices``. [-]
+
+    Returns
+    -------
+    tuple of str
+        File stems, as ``find`` accepts them. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such kind folder.
+
+    Examples
+    --------
+    >>> "gtx_1080" in names("devices")
+    True
+    """
+    if kind_folder not in NOUN_BY_FOLDER:
+        raise UnknownNameError(kind="kind folder", name=kind_folder, known=NOUN_BY_FOLDER)
+    files = (path for folder in spec_folders() for path in (folder / kind_folder).glob("*.toml"))
+    return tuple(sorted({path.stem for path in files}))
+
+
+def is_path(name_or_path: object) -> bool:
+    """Tell a path to a spec file from the name of one: a ``Path``, a ``.toml`` ending, or a folder in it.
+
+    Parameters
+    ----------
+    name_or_path : object
+        What a user gave. [-]
+
+    Returns
+    -------
+    bool
+        True for a path. [-]
+
+    Examples
+    --------
+    >>> is_path("my_gpu.toml"), is_path("gtx_1080")
+    (True, False)
+    """
+    if isinstance(name_or_path, Path):
+        return True
+    return isinstance(name_or_path, str) and (name_or_path.endswith(".toml") or os.sep in name_or_path)
+
+
+def find(kind_folder: str, name_or_path: str | Path) -> Path:
+    """Return the path of a spec file given by name or by path.
+
+    Parameters
+    ----------
+    kind_folder : str
+        A kind folder, e.g. ``devices``; not consulted for a path. [-]
+    name_or_path : str or Path
+        A name such as ``gtx_1080``, or a path to a ``.toml`` file. [-]
+
+    Returns
+    -------
+    Path
+        An existing file. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If no spec folder holds that name; says the nearest name and all names.
+    SpecError
+        If the path does not lead to a ``.toml`` file.
+    ArgumentError
+        If the argument is neither text nor a path.
+    """
+    if is_path(name_or_path):
+        path = Path(name_or_path).expanduser()
+        if path.suffix != ".toml":
+            raise SpecError(path, ["a path must lead to a .toml file"])
+        if not path.is_file():
+            beside = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+            nearest = nearest_match(path.name, beside)
+            raise SpecError(
+                path, ["no such file" + (f" (nearest in its folder: {nearest})" if nearest else "")]
+            )
+        return path
+    noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
+    if not isinstance(name_or_path, str):
+        raise ArgumentError(noun, name_or_path, "a name, or a path to a .toml file")
+    named = lookup(kind_folder, name_or_path)
+    if named is None:
+        raise UnknownNameError(noun, name_or_path, names(kind_folder))
+    return named
+
+
+def lookup(kind_folder: str, name: str) -> Path | None:
+    """Return the path of the spec file of a name, if there is one.
+
+    Parameters
+    ----------
+    kind_folder : str
+        A kind folder, e.g. ``devices``. [-]
+    name : str
+        A name such as ``gtx_1080``. [-]
+
+    Returns
+    -------
+    Path or None
+        The file in the first spec folder that has it. [-]
+    """
+    candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+
+    Returns
+    -------
+    dict
+        Its tables, as the file states them. [-]
+
+    Raises
+    ------
+    SpecError
+        If the file does not exist, cannot be read, is not UTF-8 or is not TOML.
+    """
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(path, ["no such file"]) from None
+    except OSError as error:
+        raise SpecError(path, [f"cannot be read: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(path, [f"must be UTF-8 text: {error.reason} at byte {error.start}"]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(path, [f"not valid TOML: {error}"]) from error
+
+
+def load(path: str | Path, model_class: type[Spec]) -> Spec:
+    """Read and validate a spec file; the same file is validated once.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+    model_class : type
+        The class of its kind, a ``SpecFile`` that pydantic validates. [-]
+
+    Returns
+    -------
+    SpecFile
+        An immutable object of ``model_class``; the same object while the file stays unchanged. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault of the file.
+    """
+    path = Path(path).absolute()
+    return cast("Spec", _load_once(path, _changed_ns(path), model_class))
+
+
+def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
+    """Read and validate a spec file whose ``kind`` decides its class.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+    class_by_kind : mapping of str to type
+        The registry: class of each kind. [-]
+
+    Returns
+    -------
+    SpecFile
+        An immutable object of the class registered for the file's kind. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault of the file, or if its kind is not registered.
+    """
+    path = Path(path).absolute()
+    kind = _kind_once(path, _changed_ns(path))
+    if kind in class_by_kind:
+        return load(path, class_by_kind[kind])
+    given = "required key is missing" if kind == "" else f"value {kind!r}"
+    nearest = nearest_match(kind, class_by_kind)
+    hint = f" (nearest: {nearest})" if nearest else ""
+    raise SpecError(path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{hint}"])
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0  # read_toml says what is wrong
+
+
+@lru_cache(maxsize=1024)
+def _kind_once(path: Path, changed_ns: int) -> str:
+    return str(read_toml(path).get("kind", ""))
+
+
+@lru_cache(maxsize=1024)
+def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> SpecFile:
+    from pydantic import ValidationError
+
+    from perfmodel.hardware.faults import faults_of
+
+    try:
+        return model_class.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise SpecError(path, faults_of(error, model_class)) from None
+
+
+def write_text_atomically(path: str | Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the whole new one, never a part.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to write; an existing file is replaced. [-]
+    text : str
+        The content, written as UTF-8. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the path cannot be written.
+    """
+    path = Path(path).expanduser()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        allowed = f"must be a path that can be written ({error.strerror or error})"
+        raise ArgumentError(argument="path", given=str(path), allowed=allowed) from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,228 @@
+"""Systems: sockets, memory and the links between sockets of one machine.
+
+With two sockets and first-touch placement by one thread, all data lies on one socket's memory and half of the
+accesses of all threads are remote; the local and the remote part follow each other on each access path.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.source import Count, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.units import GIB, GIGA
+
+SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
+"""A number in [0, 1]."""
+
+
+class Sockets(SpecTable):
+    """CPU sockets, all alike.
+
+    Attributes
+    ----------
+    device : str
+        Name of, or path to, the CPU's spec file. [-]
+    count : int
+        Sockets. [1]
+    """
+
+    device: Text
+    count: Count
+
+
+class SystemMemory(SpecTable):
+    """Host memory.
+
+    Attributes
+    ----------
+    capacity_gib : float
+        Capacity of all sockets together. [GiB]
+    policy : str
+        How pages are placed: ``first_touch`` on the socket of the thread that wrote them first, or
+        ``interleave`` over all sockets. [-]
+    remote_fraction : float
+        Share of accesses that go to another socket when threads of all sockets work. [1]
+    remote_bandwidth_gb_per_s : float or None
+        What one socket's threads stream from another socket's memory; needed with several sockets. [GB/s]
+    """
+
+    capacity_gib: PositiveNumber
+    policy: Literal["first_touch", "interleave"]
+    remote_fraction: SpareFraction
+    remote_bandwidth_gb_per_s: PositiveNumber | None = None
+
+
+class SocketLink(SpecTable):
+    """Links between two sockets.
+
+    Attributes
+    ----------
+    name : str
+        For people, e.g. ``QPI``. [-]
+    link_count : int
+        Links between a pair of sockets. [1]
+    bandwidth_gb_per_s : float
+        Of one link, per direction. [GB/s]
+    """
+
+    name: Text
+    link_count: Count
+    bandwidth_gb_per_s: PositiveNumber
+
+
+class SystemFile(SpecFile):
+    """A system as its file states it; ``System`` adds the CPU that the file names.
+
+    Attributes
+    ----------
+    sockets : Sockets
+        CPU sockets. [-]
+    socket_link : SocketLink or None
+        Links between sockets; needed with several sockets. [-]
+    memory : SystemMemory
+        Host memory. [-]
+    """
+
+    sockets: Sockets
+    socket_link: SocketLink | None = Field(default=None, validate_default=True)
+    memory: SystemMemory
+
+    @field_validator("socket_link")
+    @classmethod
+    def _several_sockets_are_linked(cls, link: SocketLink | None, info: ValidationInfo) -> SocketLink | None:
+        sockets = info.data.get("sockets")
+        if sockets is not None and (sockets.count > 1) != (link is not None):
+            needed = "is needed" if link is None else "must not be given"
+            message = f"table [socket_link] {needed} with sockets.count = {sockets.count}"
+            raise ValueError(message)
+        return link
+
+    @field_validator("memory")
+    @classmethod
+    def _remote_access_needs_a_link(cls, memory: SystemMemory, info: ValidationInfo) -> SystemMemory:
+        sockets, link = info.data.get("sockets"), info.data.get("socket_link")
+        if sockets is None:
+            return memory
+        remote, message = memory.remote_bandwidth_gb_per_s, ""
+        most = link.link_count * link.bandwidth_gb_per_s if link is not None else math.inf
+        if sockets.count == 1 and (remote is not None or memory.remote_fraction > 0):
+            message = "with one socket remote_fraction must be 0, without remote_bandwidth_gb_per_s"
+        elif sockets.count > 1 and remote is None:
+            message = "remote_bandwidth_gb_per_s is needed with several sockets"
+        elif remote is not None and remote > most:
+            message = f"remote_bandwidth_gb_per_s must be at most {most:g}, the links' rate"
+        if message:
+            raise ValueError(message)
+        return memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One machine: its file, and the CPU in its sockets.
+
+    Parameters
+    ----------
+    file : SystemFile
+        What the system's file states. [-]
+    processor : Cpu
+        The CPU in each socket. [-]
+    """
+
+    file: SystemFile
+    processor: Cpu
+
+    @property
+    def name(self) -> str:
+        """The system's name, for people."""
+        return self.file.name
+
+    @property
+    def socket_count(self) -> int:
+        """CPU sockets. [1]."""
+        return self.file.sockets.count
+
+    @property
+    def core_count(self) -> int:
+        """Physical cores of all sockets. [1]."""
+        return self.socket_count * self.processor.core_count
+
+    @property
+    def thread_count(self) -> int:
+        """Hardware threads of all sockets. [1]."""
+        return self.socket_count * self.processor.thread_count
+
+    @property
+    def memory_capacity_bytes(self) -> float:
+        """Host memory of all sockets. [B]."""
+        return self.file.memory.capacity_gib * GIB
+
+    @property
+    def remote_fraction(self) -> float:
+        """Share of accesses that go to another socket when threads of all sockets work. [1]."""
+        return self.file.memory.remote_fraction
+
+    @property
+    def remote_memory_bandwidth_bytes_per_s(self) -> float | None:
+        """What one socket's threads stream from another socket's memory; None with one socket. [B/s]."""
+        remote = self.file.memory.remote_bandwidth_gb_per_s
+        return None if remote is None else remote * GIGA
+
+    @property
+    def socket_link_bandwidth_bytes_per_s(self) -> float | None:
+        """All links between a pair of sockets, per direction; None with one socket. [B/s]."""
+        link = self.file.socket_link
+        return None if link is None else link.link_count * link.bandwidth_gb_per_s * GIGA
+
+    def memory_bandwidth(self, active_sockets: int = 1, *, efficiency: float | None = None) -> float:
+        r"""Return the bandwidth that the threads of the active sockets stream together.
+
+        .. math:: B = s / \left((1 - x) / (e B_l) + x / B_r\right), \quad x = 0 \text{ for } s = 1
+
+        Parameters
+        ----------
+        active_sockets : int
+            Sockets whose threads work, s. [1]
+        efficiency : float or None
+            Share of the channels' peak that local streams reach, e; None means the CPU file's. [1]
+
+        Returns
+        -------
+        float
+            Sustained bandwidth. [B/s]
+
+        Raises
+        ------
+        ArgumentError
+            If the system has fewer sockets, or the efficiency is not in (0, 1].
+
+        Notes
+        -----
+        Valid for: streams larger than the caches. Ignores: contention of remote with local streams in one
+        memory controller, and the directory traffic between sockets.
+        """
+        if not 1 <= active_sockets <= self.socket_count:
+            raise ArgumentError(
+                argument="active_sockets",
+                given=active_sockets,
+                allowed=f"{self.name} has 1 to {self.socket_count}",
+            )
+        efficiency = self.processor.memory.efficiency if efficiency is None else efficiency
+        if not 0 < efficiency <= 1:
+            raise ArgumentError(argument="efficiency", given=efficiency, allowed="must be in (0, 1]")
+        local = self.processor.memory_bandwidth_bytes_per_s * efficiency
+        remote = self.remote_memory_bandwidth_bytes_per_s
+        if active_sockets == 1 or remote is None:
+            return local
+        share = self.remote_fraction
+        return active_sockets / ((1 - share) / local + share / remote)
+
+    def describe(self) -> str:
+        """Return the system in one line."""
+        memory = f"{self.file.memory.capacity_gib:g} GiB"
+        return f"{self.socket_count} x {self.processor.name}, {self.core_count} cores, {memory}"
