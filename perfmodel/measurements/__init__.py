@@ -1,0 +1,27 @@
+"""What others timed, and what they really ran: tables of measured step times.
+
+Map of the folder, lowest module first:
+
+- ``run``: Run, what a row really executed, with its evidence.
+- ``table``: MeasurementTable, its rows, and the subsets that are scored.
+- ``rows``: reads and checks a CSV of times.
+- ``description``: the schema of the TOML beside the CSV (imports pydantic; loaded only when needed).
+- ``reading``: ``load`` and ``names``.
+- ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
+"""
+
+from perfmodel.measurements.reading import load, names
+from perfmodel.measurements.run import Evidence, FeedItem, Run
+from perfmodel.measurements.table import Erratum, Hardware, MeasuredRow, MeasurementTable
+
+__all__ = [
+    "Erratum",
+    "Evidence",
+    "FeedItem",
+    "Hardware",
+    "MeasuredRow",
+    "MeasurementTable",
+    "Run",
+    "load",
+    "names",
+]

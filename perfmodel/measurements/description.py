@@ -1,0 +1,144 @@
+"""Schema of the TOML beside a measurement table's CSV: where the numbers come from and what was run."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+
+from perfmodel.measurements.run import CLIPPINGS, OPTIMIZERS, ORIGINS, PHASES
+
+SCHEMA_VERSION = 1
+"""Version of the format that this code reads."""
+
+Text = Field(min_length=1)
+
+
+class _Entry(BaseModel):
+    """A table of the TOML: no unknown key, no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class HardwareEntry(_Entry):
+    """One ``[[hardware]]``: what the source says of a device."""
+
+    device: str = Text
+    kind: Literal["cpu", "gpu"]
+    physical_cores: PositiveInt | None = None
+    note: str = ""
+
+
+class CellEntry(_Entry):
+    """One ``[[cell]]``: the rows it selects (a key left out selects all), their status, and why.
+
+    ``odd`` leaves a row measured and scored; it only gives it a note.
+    """
+
+    network: str | None = None
+    framework: str | None = None
+    device: str | None = None
+    threads: PositiveInt | None = None
+    status: Literal["missing", "barred", "suspect", "odd"]
+    reason: str = Text
+
+
+class FeedEntry(_Entry):
+    """One item of a run's ``feed``."""
+
+    name: str = Text
+    elements_per_sample: PositiveInt
+    element_bytes: PositiveInt = 4
+    origin: str = "host_tensor"
+    prefetched: bool = False
+
+    @field_validator("origin")
+    @classmethod
+    def _known_origin(cls, origin: str) -> str:
+        return _one_of(origin, ORIGINS)
+
+
+class RunEntry(_Entry):
+    """One ``[[run]]``: what was executed for a framework and network, at every batch size of the CSV."""
+
+    network: str = Text
+    framework: str = Text
+    builder: str = Text
+    builder_options: dict[str, bool | int | float | str] = {}
+    optimizer: str = "sgd"
+    optimizer_options: dict[str, float] = {}
+    clipping: str = "none"
+    phase: str = "step"
+    input_gradient: bool = False
+    feed: list[FeedEntry] = []
+    evidence: dict[str, str] = {}
+
+    @field_validator("optimizer")
+    @classmethod
+    def _known_optimizer(cls, optimizer: str) -> str:
+        return _one_of(optimizer, OPTIMIZERS)
+
+    @field_validator("clipping")
+    @classmethod
+    def _known_clipping(cls, clipping: str) -> str:
+        return _one_of(clipping, CLIPPINGS)
+
+    @field_validator("phase")
+    @classmethod
+    def _known_phase(cls, phase: str) -> str:
+        return _one_of(phase, PHASES)
+
+    @field_validator("evidence")
+    @classmethod
+    def _evidence_of_a_fact(cls, evidence: dict[str, str]) -> dict[str, str]:
+        for fact in evidence:
+            _one_of(fact, tuple(set(cls.model_fields) - {"network", "framework", "evidence"}))
+        return evidence
+
+
+class RunsFrom(_Entry):
+    """``[runs_from]``: take the runs of another shipped table, and say why that is right."""
+
+    table: str = Text
+    reason: str = Text
+
+
+class ErratumEntry(_Entry):
+    """One ``[[erratum]]``: a statement of the source that is wrong."""
+
+    id: str = Text
+    where: str = Text
+    printed: str = Text
+    correct: str = Text
+    why: str = Text
+
+
+class TableDescription(_Entry):
+    """The whole TOML."""
+
+    schema_version: int
+    key: str | None = None
+    title: str = Text
+    source: dict[str, str | date] = {}
+    software: dict[str, str] = {}
+    hardware: list[HardwareEntry] = []
+    cell: list[CellEntry] = []
+    run: list[RunEntry] = []
+    runs_from: RunsFrom | None = None
+    erratum: list[ErratumEntry] = []
+
+    @field_validator("schema_version")
+    @classmethod
+    def _known_version(cls, version: int) -> int:
+        if version != SCHEMA_VERSION:
+            message = f"this perfmodel reads schema_version {SCHEMA_VERSION}"
+            raise ValueError(message)
+        return version
+
+
+def _one_of(value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        message = f"must be one of {', '.join(sorted(allowed))}"
+        raise ValueError(message)
+    return value

@@ -1,0 +1,147 @@
+"""Read the CSV of a measurement table; every fault is reported with its line, column and value."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from perfmodel.errors import TableError, nearest_match
+from perfmodel.measurements.table import MeasuredRow
+
+COLUMNS: Final = ("network", "batch_size", "framework", "device", "threads", "step_s")
+"""Columns of the CSV, in the order the shipped tables have them."""
+
+OPTIONAL_COLUMNS: Final = ("threads",)
+"""Columns that may be left out: a table without threads was measured on GPUs."""
+
+_MOST_FAULTS_SHOWN: Final = 20
+
+
+def read_rows(path: Path, *, table: str) -> tuple[MeasuredRow, ...]:
+    """Read every row of a CSV.
+
+    Parameters
+    ----------
+    path : Path
+        The CSV. [-]
+    table : str
+        Key of the table. [-]
+
+    Returns
+    -------
+    tuple of MeasuredRow
+        Rows with a time are ``measured``, rows without are ``missing``. [-]
+
+    Raises
+    ------
+    TableError
+        With every fault of the file.
+    """
+    header, lines = _read_lines(path)
+    if faults := _header_faults(header):
+        raise table_error(path, faults)
+    rows: list[MeasuredRow] = []
+    first_seen: dict[object, MeasuredRow] = {}
+    for number, values in lines:
+        if len(values) != len(header):
+            faults.append(f"row {number}: {len(values)} values where the header has {len(header)} columns")
+            continue
+        row = _row(dict(zip(header, values, strict=True)), number=number, table=table, faults=faults)
+        if row is None:
+            continue
+        earlier = first_seen.setdefault(row.cell_key, row)
+        if earlier is not row:
+            faults.append(_twice(earlier, row))
+        rows.append(row)
+    if not rows and not faults:
+        faults.append("no rows: at least one is needed below the header")
+    if faults:
+        raise table_error(path, faults)
+    return tuple(rows)
+
+
+def table_error(path: Path, faults: list[str]) -> TableError:
+    """Build the error that lists the faults of a file, the first twenty of them in words."""
+    count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
+    shown = "; ".join(faults[:_MOST_FAULTS_SHOWN])
+    rest = "; ..." if len(faults) > _MOST_FAULTS_SHOWN else ""
+    return TableError(f"{path}: {count}: {shown}{rest}")
+
+
+def _read_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the header and the non-empty lines with their numbers, all values stripped."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise table_error(path, [f"cannot be read as UTF-8 CSV: {error}"]) from error
+    return header, [(number, values) for number, values in lines if any(values)]
+
+
+def _header_faults(header: list[str]) -> list[str]:
+    faults = []
+    for name in header:
+        if name not in COLUMNS:
+            nearest = nearest_match(name, COLUMNS)
+            hint = f", nearest is {nearest}" if nearest else ""
+            faults.append(f"row 1: unknown column {name!r}{hint}; allowed are {', '.join(COLUMNS)}")
+    faults += [f"row 1: column {name} is there twice" for name in COLUMNS if header.count(name) > 1]
+    needed = (name for name in COLUMNS if name not in OPTIONAL_COLUMNS)
+    return faults + [f"row 1: column {name} is missing" for name in needed if name not in header]
+
+
+def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str]) -> MeasuredRow | None:
+    """Return one row, or None after adding what is wrong with it to ``faults``."""
+    empty = (column for column in ("network", "framework", "device") if not values[column])
+    found = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
+    batch_size = _count(values["batch_size"], column="batch_size", number=number, faults=found)
+    threads_text = values.get("threads", "")
+    threads = _count(threads_text, column="threads", number=number, faults=found) if threads_text else None
+    step_s = _time(values["step_s"], number=number, faults=found) if values["step_s"] else None
+    faults += found
+    if found or batch_size is None:
+        return None
+    return MeasuredRow(
+        table=table,
+        row_number=number,
+        network=values["network"],
+        framework=values["framework"],
+        batch_size=batch_size,
+        device=values["device"],
+        threads=threads,
+        step_s=step_s,
+        status="missing" if step_s is None else "measured",
+    )
+
+
+def _count(text: str, *, column: str, number: int, faults: list[str]) -> int | None:
+    if text.isascii() and text.isdecimal() and int(text) > 0:
+        return int(text)
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number above 0")
+    return None
+
+
+def _time(text: str, *, number: int, faults: list[str]) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if math.isfinite(seconds) and seconds > 0:
+        return seconds
+    faults.append(
+        f"row {number}, column step_s: {text!r} is not allowed: seconds above 0, or empty where it is missing"
+    )
+    return None
+
+
+def _twice(earlier: MeasuredRow, row: MeasuredRow) -> str:
+    same = "repeats" if earlier.step_s == row.step_s else "contradicts"
+    return (
+        f"row {row.row_number}, column step_s: {row.step_s} {same} row {earlier.row_number}, which has "
+        f"{earlier.step_s} for the same network, framework, batch size, device and threads"
+    )

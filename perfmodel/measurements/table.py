@@ -1,0 +1,290 @@
+"""A table of measured step times: rows, the runs behind them, and the subsets that are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.measurements.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORED = "measured"
+"""Status of a row that is scored."""
+
+SET_ASIDE = ("barred", "suspect")
+"""Statuses of rows that have a time and are not scored, with their reason in ``note``."""
+
+STATUSES = (SCORED, "missing", *SET_ASIDE)
+"""Every status of a row."""
+
+SUBSETS = ("gpu", "cpu", "cpu_oversubscribed")
+"""What ``subset`` can be limited to."""
+
+Subset = Literal["gpu", "cpu", "cpu_oversubscribed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow:
+    """One cell of a measurement table.
+
+    Parameters
+    ----------
+    table : str
+        Key of the measurement table. [-]
+    row_number : int
+        Line in the CSV file, where the header is line 1. [1]
+    network, framework : str
+        As in the table. [-]
+    batch_size : int
+        Samples in a mini-batch. [samples]
+    device : str
+        Name of a device (GPU) or of a system (CPU). [-]
+    threads : int or None
+        CPU threads; None on a GPU. [1]
+    step_s : float or None
+        Measured time of a step; None where it is missing. [s]
+    status : str
+        One of STATUSES; only ``measured`` rows are scored. [-]
+    note : str
+        Why the row is missing or set aside, or what is odd about it; mostly empty. [-]
+    """
+
+    table: str
+    row_number: int
+    network: str
+    framework: str
+    batch_size: int
+    device: str
+    threads: int | None
+    step_s: float | None
+    status: str = SCORED
+    note: str = ""
+
+    @property
+    def run_key(self) -> tuple[str, str, int]:
+        """Framework, network and batch size: the key of the row's run."""
+        return self.framework, self.network, self.batch_size
+
+    @property
+    def cell_key(self) -> tuple[str, str, int, str, int | None]:
+        """The run's key with device and threads: what identifies the row in its table."""
+        return *self.run_key, self.device, self.threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a table says of a device it was measured on; the device's own facts are in its spec file.
+
+    Parameters
+    ----------
+    device : str
+        Name of the device or system, as in the rows. [-]
+    kind : str
+        ``cpu`` or ``gpu``. [-]
+    physical_cores : int or None
+        Cores of all sockets of a CPU, hyper-threads not counted. [1]
+    note : str
+        What the source states, and where. [-]
+    """
+
+    device: str
+    kind: str
+    physical_cores: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erratum:
+    """A statement of the source that its own numbers, its scripts or arithmetic contradict.
+
+    Parameters
+    ----------
+    id, where, printed, correct, why : str
+        Identifier, place in the source, what stands there, what is right, and how we know. [-]
+    """
+
+    id: str
+    where: str
+    printed: str
+    correct: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementTable:
+    """Measured step times of one source, with what was run.
+
+    Parameters
+    ----------
+    key : str
+        Name of the table; the stem of its files. [-]
+    title : str
+        One line. [-]
+    rows : tuple of MeasuredRow
+        Every cell, missing ones too, in the order of the file. [-]
+    runs : tuple of Run
+        What was executed: one for each framework, network and batch size. [-]
+    source, software : mapping of str to str
+        Where the numbers come from and how they were read; versions by framework. [-]
+    hardware : tuple of Hardware
+        What the source says of the devices. [-]
+    errata : tuple of Erratum
+        What the source's own text gets wrong. [-]
+    """
+
+    key: str
+    title: str
+    rows: tuple[MeasuredRow, ...]
+    runs: tuple[Run, ...]
+    source: Mapping[str, str] = field(default_factory=dict, hash=False)
+    software: Mapping[str, str] = field(default_factory=dict, hash=False)
+    hardware: tuple[Hardware, ...] = ()
+    errata: tuple[Erratum, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[MeasuredRow]:
+        return iter(self.rows)
+
+    def run(self, framework: str, network: str, *, batch_size: int | None = None) -> Run:
+        """Return what was executed for a framework and a network.
+
+        Parameters
+        ----------
+        framework, network : str
+            As in the rows. [-]
+        batch_size : int, optional
+            Needed only where the table has several for this framework and network. [samples]
+
+        Returns
+        -------
+        Run
+            The run. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If the table has no such run.
+        ArgumentError
+            If several batch sizes were run and none is given.
+        """
+        found = [run for run in self.runs if (run.framework, run.network) == (framework, network)]
+        found = [run for run in found if batch_size in (None, run.batch_size)]
+        if not found:
+            known = (f"{run.framework}, {run.network}, batch {run.batch_size}" for run in self.runs)
+            asked = f"{framework}, {network}" + ("" if batch_size is None else f", batch {batch_size}")
+            raise UnknownNameError(kind=f"run of table {self.key!r}", name=asked, known=known)
+        if len(found) > 1:
+            sizes = ", ".join(str(run.batch_size) for run in found)
+            allowed = f"one of {sizes}, which table {self.key!r} has for this run"
+            raise ArgumentError(argument="batch_size", given=batch_size, allowed=allowed)
+        return found[0]
+
+    def run_of(self, row: MeasuredRow) -> Run:
+        """Return what was executed to measure ``row``."""
+        return self.run(row.framework, row.network, batch_size=row.batch_size)
+
+    def where(
+        self,
+        *,
+        network: str | Collection[str] | None = None,
+        framework: str | Collection[str] | None = None,
+        device: str | Collection[str] | None = None,
+        threads: int | Collection[int] | None = None,
+        batch_size: int | Collection[int] | None = None,
+        status: str | Collection[str] | None = None,
+    ) -> tuple[MeasuredRow, ...]:
+        """Return the rows that have the given values; a collection allows each of its members.
+
+        Parameters
+        ----------
+        network, framework, device, status : str or collection of str, optional
+            Names to keep. [-]
+        threads : int or collection of int, optional
+            CPU thread counts to keep. [1]
+        batch_size : int or collection of int, optional
+            Batch sizes to keep. [samples]
+
+        Returns
+        -------
+        tuple of MeasuredRow
+            The rows, in the order of the file. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If a name is in no row of the table.
+        """
+        wanted = {"network": network, "framework": framework, "device": device, "threads": threads}
+        wanted |= {"batch_size": batch_size, "status": status}
+        rows = self.rows
+        for column, value in wanted.items():
+            if value is None:
+                continue
+            allowed = {value} if isinstance(value, str | int) else set(value)
+            known = set(STATUSES) if column == "status" else {getattr(row, column) for row in self.rows}
+            if unknown := allowed - known:
+                raise UnknownNameError(
+                    kind=f"{column} of table {self.key!r}",
+                    name=str(min(unknown, key=str)),
+                    known=(str(name) for name in known if name is not None),
+                )
+            rows = tuple(row for row in rows if getattr(row, column) in allowed)
+        return rows
+
+    def subset(
+        self,
+        only: Subset | None = None,
+        *,
+        set_aside: bool = False,
+        physical_cores: Mapping[str, int] | None = None,
+    ) -> tuple[MeasuredRow, ...]:
+        """Return the rows that one score is computed over.
+
+        Parameters
+        ----------
+        only : str, optional
+            ``gpu``; ``cpu`` (threads up to the physical cores); ``cpu_oversubscribed`` (more threads than
+            that); None keeps all of them. [-]
+        set_aside : bool
+            Whether rows that have a time but are barred or suspect are kept too. [-]
+        physical_cores : mapping of str to int, optional
+            Cores by device, for devices of which the table's own hardware section does not state them. [1]
+
+        Returns
+        -------
+        tuple of MeasuredRow
+            Rows with a time, in the order of the file. Where nobody states the cores, no row counts as
+            over-subscribed. [-]
+        """
+        if only is not None and only not in SUBSETS:
+            raise ArgumentError(argument="only", given=only, allowed=f"None or one of {', '.join(SUBSETS)}")
+        statuses = (SCORED, *SET_ASIDE) if set_aside else (SCORED,)
+        cores = {**(physical_cores or {}), **self.physical_cores}
+        timed = (row for row in self.rows if row.status in statuses)
+        return tuple(row for row in timed if only in (None, _subset_of(row, cores)))
+
+    @property
+    def physical_cores(self) -> dict[str, int]:
+        """Cores of the CPUs by device, as the table's hardware section states them [1]."""
+        stated = ((each.device, each.physical_cores) for each in self.hardware)
+        return {device: cores for device, cores in stated if cores is not None}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame, one column per field (needs the extra ``frames``)."""
+        import pandas as pd
+
+        columns = [name for name in MeasuredRow.__dataclass_fields__ if name != "table"]
+        frame = pd.DataFrame([[getattr(row, name) for name in columns] for row in self.rows], columns=columns)
+        return frame.astype({"threads": "Int64", "step_s": "float64"})
+
+
+def _subset_of(row: MeasuredRow, cores: Mapping[str, int]) -> Subset:
+    if row.threads is None:
+        return "gpu"
+    return "cpu" if row.threads <= cores.get(row.device, row.threads) else "cpu_oversubscribed"

@@ -1,0 +1,322 @@
+"""How far predicted times are from measured ones: pure functions of arrays.
+
+Errors are relative: |predicted / measured - 1|. Because that ratio punishes high predictions without limit
+and low ones with at most 100 %, rankings use the mean absolute logarithm of the ratio, which treats both
+alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import ArgumentError
+
+Floats = NDArray[np.float64]
+
+
+def absolute_percentage_errors(predicted: ArrayLike, *, measured: ArrayLike) -> Floats:
+    r"""Relative error of each prediction.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit, mostly times. [s]
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        100 \|predicted / measured - 1\|. [%]
+
+    Raises
+    ------
+    ArgumentError
+        If the shapes differ, nothing is there, or a value is not positive and finite.
+
+    Examples
+    --------
+    >>> absolute_percentage_errors([1.1, 0.5], measured=[1.0, 1.0])
+    array([10., 50.])
+    """
+    predictions, measurements = _checked(predicted, measured)
+    errors: Floats = 100 * np.abs(predictions / measurements - 1)
+    return errors
+
+
+def mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Mean absolute percentage error.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        Mean of the absolute percentage errors. [%]
+
+    Examples
+    --------
+    >>> mape([1.1, 0.5], measured=[1.0, 1.0])
+    30.0
+    """
+    return float(np.mean(absolute_percentage_errors(predicted, measured=measured)))
+
+
+def median_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Median absolute percentage error.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        Median of the absolute percentage errors. [%]
+
+    Examples
+    --------
+    >>> median_ape([1.1, 0.5, 1.0], measured=[1.0, 1.0, 1.0])
+    10.0
+    """
+    return float(np.median(absolute_percentage_errors(predicted, measured=measured)))
+
+
+def p90_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """90th percentile of the absolute percentage error.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        The error that nine rows in ten do not exceed, interpolated linearly. [%]
+
+    Examples
+    --------
+    >>> p90_ape([1.0, 1.1], measured=[1.0, 1.0])
+    9.0
+    """
+    return float(np.percentile(absolute_percentage_errors(predicted, measured=measured), 90))
+
+
+def mean_abs_log_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Mean absolute natural logarithm of predicted / measured: the figure that ranks models.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        Zero for a perfect model; twice too high and twice too low both count ln 2. [1]
+
+    Examples
+    --------
+    >>> mean_abs_log_ratio([2.0, 0.5], measured=[1.0, 1.0])
+    0.6931
+    """
+    return float(np.mean(np.abs(_log_ratios(predicted, measured))))
+
+
+def typical_factor_percent(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    r"""Mean absolute log ratio, said as a percentage: by which factor a prediction is typically off.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        100 (exp(mean \|ln(predicted / measured)\|) - 1). [%]
+
+    Examples
+    --------
+    >>> typical_factor_percent([2.0, 0.5], measured=[1.0, 1.0])
+    100.0
+    """
+    return 100 * math.expm1(mean_abs_log_ratio(predicted, measured=measured))
+
+
+def geometric_mean_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Geometric mean of predicted / measured: the bias of a model.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        1 where the model is too high as often as too low; above 1 where it is mostly too high. [1]
+
+    Examples
+    --------
+    >>> geometric_mean_ratio([2.0, 0.5, 8.0], measured=[1.0, 1.0, 1.0])
+    2.0
+    """
+    return math.exp(float(np.mean(_log_ratios(predicted, measured))))
+
+
+def share_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
+    """Share of the predictions whose error is at most ``percent``.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+    percent : float
+        Largest error that counts as a hit. [%]
+
+    Returns
+    -------
+    float
+        Between 0 and 1. [1]
+
+    Examples
+    --------
+    >>> share_within([1.05, 1.5], measured=[1.0, 1.0], percent=10)
+    0.5
+    """
+    return float(np.mean(absolute_percentage_errors(predicted, measured=measured) <= percent))
+
+
+def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[Any]) -> tuple[float, int]:
+    """Share of pairs within a group that the predictions put in the right order.
+
+    With one row for each framework and a group for each network, device and thread count, this is how often
+    the model knows which of two frameworks is faster.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+    groups : sequence, length n
+        Label of each row's group; rows are compared only within their group. [-]
+
+    Returns
+    -------
+    share : float
+        Between 0 and 1. Pairs with the same measured value have no order and are left out; a pair with
+        different measured and equal predicted values counts half. NaN where no pair is left. [1]
+    pair_count : int
+        Pairs that were compared. [1]
+
+    Examples
+    --------
+    >>> pair_order([1.0, 2.0, 3.0], measured=[1.0, 3.0, 2.0], groups=["a", "a", "a"])
+    (0.6666, 3)
+    """
+    predictions, measurements = _checked(predicted, measured)
+    labels = _codes(groups, count=len(measurements))
+    first, second = np.nonzero(np.triu(labels[:, None] == labels[None, :], k=1))
+    truth = np.sign(measurements[first] - measurements[second])
+    guess = np.sign(predictions[first] - predictions[second])
+    ordered = truth != 0
+    pair_count = int(np.count_nonzero(ordered))
+    if pair_count == 0:
+        return math.nan, 0
+    agreement = 0.5 * (1 + truth[ordered] * guess[ordered])
+    return float(np.mean(agreement)), pair_count
+
+
+def bootstrap_interval(
+    statistic: Callable[..., float],
+    predicted: ArrayLike,
+    *,
+    measured: ArrayLike,
+    rows: Sequence[Any],
+    level: float = 0.9,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of a metric when whole rows of the table are drawn again with replacement.
+
+    Cells of one row (a framework and network on one device, at all its thread counts) err together, so they
+    are drawn together; drawing cells alone would give too narrow an interval.
+
+    Parameters
+    ----------
+    statistic : callable
+        A metric of this module that takes ``(predicted, measured=...)``. [-]
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+    rows : sequence, length n
+        Label of the row each cell belongs to. [-]
+    level : float
+        Share of the resampled values that the interval holds. [1]
+    resamples : int
+        Number of resampled tables. [1]
+    seed : int
+        Seed of the random generator: the same arguments give the same interval. [1]
+
+    Returns
+    -------
+    low, high : float
+        Ends of the interval. [unit of the statistic]
+
+    Examples
+    --------
+    >>> bootstrap_interval(mape, [1.1, 1.2, 1.3], measured=[1.0, 1.0, 1.0], rows=["a", "b", "c"], level=1.0)
+    (10.0, 30.0)
+    """
+    if not 0 < level <= 1:
+        raise ArgumentError(argument="level", given=level, allowed="a share above 0 and at most 1")
+    predictions, measurements = _checked(predicted, measured)
+    labels = _codes(rows, count=len(measurements))
+    cells_of_row = [np.nonzero(labels == label)[0] for label in range(labels.max() + 1)]
+    generator = np.random.default_rng(seed)
+    values = np.empty(resamples)
+    for draw in range(resamples):
+        chosen = generator.integers(len(cells_of_row), size=len(cells_of_row))
+        cells = np.concatenate([cells_of_row[row] for row in chosen])
+        values[draw] = statistic(predictions[cells], measured=measurements[cells])
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _log_ratios(predicted: ArrayLike, measured: ArrayLike) -> Floats:
+    predictions, measurements = _checked(predicted, measured)
+    ratios: Floats = np.log(predictions / measurements)
+    return ratios
+
+
+def _checked(predicted: ArrayLike, measured: ArrayLike) -> tuple[Floats, Floats]:
+    """Return both as equally long arrays of positive finite numbers."""
+    predictions = np.atleast_1d(np.asarray(predicted, dtype=np.float64))
+    measurements = np.atleast_1d(np.asarray(measured, dtype=np.float64))
+    if predictions.shape != measurements.shape or predictions.ndim != 1 or predictions.size == 0:
+        shapes = f"{predictions.shape} and {measurements.shape}"
+        allowed = "two lists of the same length with at least one value"
+        raise ArgumentError(argument="predicted, measured", given=f"shapes {shapes}", allowed=allowed)
+    for name, numbers in (("predicted", predictions), ("measured", measurements)):
+        wrong = ~(np.isfinite(numbers) & (numbers > 0))
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            allowed = "positive finite numbers"
+            raise ArgumentError(argument=f"{name}[{place}]", given=float(numbers[place]), allowed=allowed)
+    return predictions, measurements
+
+
+def _codes(labels: Sequence[Any], *, count: int) -> NDArray[np.int64]:
+    """Return the labels as whole numbers from 0 in order of first appearance."""
+    if len(labels) != count:
+        allowed = f"one label for each of the {count} rows"
+        raise ArgumentError(argument="labels", given=f"{len(labels)} labels", allowed=allowed)
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
