@@ -1,0 +1,185 @@
+"""Read the measured kernel tables and lower their convolutions; used by fit_kernel_constants.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from perfmodel.framework.convolution import convolution_alternatives, shape_class
+from perfmodel.kernels import Matmul
+from perfmodel.records import Convolution, Role
+
+ELEMENT_BYTES = 4
+FLOOR = 5e-6
+"""Gap between two launches of a stream of short kernels, assumed for convolutions. [s]"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors."""
+
+    name: str
+    architecture: str
+    peak: float
+    bandwidth: float
+    units: int
+
+
+BOARDS = {
+    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24),
+    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24),
+    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56),
+    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28),
+    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40),
+}
+ROLES = {
+    "forward": Role.OUTPUT,
+    "backward_input": Role.INPUT_GRADIENT,
+    "backward_weight": Role.WEIGHT_GRADIENT,
+}
+
+
+def with_board(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the board's identifier and numbers to each row."""
+    identifiers = {board.name: identifier for identifier, board in BOARDS.items()}
+    table = table.assign(board=table.device.map(identifiers))
+    for field in ("architecture", "peak", "bandwidth", "units"):
+        table[field] = [getattr(BOARDS[board], field) for board in table.board]
+    return table
+
+
+def deepbench_gemms(folder: Path) -> pd.DataFrame:
+    """Return the fp32 matrix products."""
+    table = pd.read_csv(folder / "deepbench_gemm.csv")
+    return with_board(table[table.precision == "Float"]).reset_index(drop=True)
+
+
+def deepbench_convolutions(folder: Path) -> pd.DataFrame:
+    """Return the fp32 convolutions with their class, arithmetic and traffic."""
+    table = pd.read_csv(folder / "deepbench_conv.csv")
+    table = with_board(table[table.precision == "Float"]).reset_index(drop=True)
+    operations = [operation_of(row) for row in table.itertuples()]
+    works = [operation.work(element_bytes=ELEMENT_BYTES) for operation in operations]
+    # the Pascal sheet lists algorithms that cannot have run (a GEMM above the peak); it is not used
+    stated = table.algo.where(table.board != "titan_x_pascal", "").fillna("").str.lower()
+    return table.assign(
+        shape_class=[shape_class(operation) for operation in operations],
+        flop_count=[work.flop_count for work in works],
+        moved_bytes=[work.moved_bytes for work in works],
+        stated=stated,
+    )
+
+
+def operation_of(row: object) -> Convolution:
+    """Return the convolution of a table's row."""
+    return Convolution(
+        batch_size=row.N,
+        in_channels=row.C,
+        out_channels=row.K,
+        input_size=(row.H, row.W),
+        output_size=(row.P_out_h, row.Q_out_w),
+        kernel_size=(row.R_filter_h, row.S_filter_w),
+        stride=(row.stride_h, row.stride_w),
+        padding=((row.pad_h, row.pad_h), (row.pad_w, row.pad_w)),
+        dilation=(1, 1),
+        role=ROLES[row.phase],
+    )
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """Kernels of many convolutions, with the alternative and the operation each belongs to."""
+
+    matmul: pd.DataFrame
+    stream: pd.DataFrame
+    operation: np.ndarray
+    workspace: np.ndarray
+    stated_alternative: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def alternative_count(self) -> int:
+        """Number of alternatives."""
+        return len(self.operation)
+
+    @property
+    def operation_count(self) -> int:
+        """Number of operations."""
+        return len(self.seconds)
+
+
+MATMUL = ("m", "n", "k", "count")
+COLUMNS = ("alternative", "moved_bytes", "launches", "peak", "bandwidth", "units", "efficiency")
+
+
+def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRows:
+    """Lower every row of a table of convolutions."""
+    matmul, stream, operations, workspace = [], [], [], []
+    stated = np.full(len(table), -1)
+    for index, row in enumerate(table.itertuples()):
+        lowered = convolution_alternatives(
+            operation_of(row), algorithms=algorithms, element_bytes=ELEMENT_BYTES
+        )
+        for alternative in lowered:
+            if alternative.name == getattr(row, "stated", ""):
+                stated[index] = len(operations)
+            for kernel in alternative.kernels:
+                moved = kernel.read_bytes + kernel.written_bytes
+                numbers = (moved, kernel.launches, row.peak, row.bandwidth, row.units, kernel.efficiency)
+                if isinstance(kernel, Matmul):
+                    extents = tuple(getattr(kernel, name) for name in MATMUL)
+                    matmul.append((*extents, len(operations), *numbers))
+                else:
+                    stream.append((len(operations), *numbers))
+            operations.append(index)
+            workspace.append(alternative.workspace_bytes)
+    seconds = table.seconds.to_numpy() if "seconds" in table else np.full(len(table), np.nan)
+    return KernelRows(
+        matmul=pd.DataFrame(matmul, columns=[*MATMUL, *COLUMNS]),
+        stream=pd.DataFrame(stream, columns=list(COLUMNS)),
+        operation=np.array(operations),
+        workspace=np.array(workspace, dtype=float),
+        stated_alternative=stated,
+        seconds=seconds,
+    )
+
+
+def caffe_convolutions(folder: Path, board: Board) -> pd.DataFrame:
+    """Return the convolution layers of Caffe's per-layer log, forward and backward time side by side."""
+    log = pd.read_csv(folder / "caffe_per_layer_titan_x_maxwell.csv")
+    rows = []
+    for network, layers in log.groupby("network", sort=False):
+        shapes = layers.dropna(subset="top_shape").drop_duplicates("layer").set_index("layer").top_shape
+        convolutions = layers[layers.layer_type == "Convolution"]
+        times = convolutions.pivot_table(index="layer", columns="phase", values="seconds", sort=False)
+        for layer, params in convolutions.drop_duplicates("layer").set_index("layer").params.items():
+            rows.append(_caffe_row(network, layer, params, shapes) | _caffe_times(times.loc[layer]))
+    numbers = {"peak": board.peak, "bandwidth": board.bandwidth, "units": board.units}
+    return pd.DataFrame(rows).assign(**numbers)
+
+
+def _caffe_times(times: pd.Series) -> dict[str, float]:
+    return {"forward_seconds": times["forward"], "backward_seconds": times["backward"]}
+
+
+def _caffe_row(network: str, layer: str, params: str, shapes: pd.Series) -> dict[str, object]:
+    def number(key: str, default: int) -> int:
+        found = re.search(rf"{key}=(\d+)", params)
+        return int(found.group(1)) if found else default
+
+    bottom = re.search(r"bottom=([^ ,;]+)", params).group(1)
+    first = bottom == "data"
+    batch, filters, rows, columns = map(int, shapes[layer].split("x"))
+    _, channels, height, width = map(int, shapes["input" if first else bottom].split("x"))
+    taps, stride, pad = number("kernel_size", 1), number("stride", 1), number("pad", 0)
+    return {
+        "network": network, "layer": layer, "first": first,
+        "N": batch, "K": filters, "P_out_h": rows, "Q_out_w": columns, "C": channels, "H": height, "W": width,
+        "R_filter_h": taps, "S_filter_w": taps, "stride_h": stride, "stride_w": stride,
+        "pad_h": pad, "pad_w": pad,
+    }  # fmt: skip

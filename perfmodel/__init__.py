@@ -1,0 +1,87 @@
+"""perfmodel: how long a neural network takes to train or run on given hardware, why, and what would change.
+
+>>> import perfmodel as pm
+>>> p = pm.predict(pm.zoo.alexnet(), batch_size=16, device="gtx_1080", framework="torch_423cfba")
+>>> p.step_s > 0
+True
+
+Everything public is reached from here; modules load when a name is first used, so that importing is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from perfmodel import errors, measurements, zoo
+    from perfmodel.framework.profile import FrameworkProfile, load_framework
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.catalogue import (
+        catalogue,
+        load_device,
+        load_library,
+        load_link,
+        load_storage,
+        load_system,
+    )
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.predict import predict
+    from perfmodel.records import Work
+    from perfmodel.validation.validate import validate
+
+_MODULE_OF = {
+    "FrameworkProfile": "perfmodel.framework.profile",
+    "LayerGraph": "perfmodel.graph",
+    "Prediction": "perfmodel.prediction.prediction",
+    "Work": "perfmodel.records",
+    "catalogue": "perfmodel.hardware.catalogue",
+    "load_device": "perfmodel.hardware.catalogue",
+    "load_framework": "perfmodel.framework.profile",
+    "load_library": "perfmodel.hardware.catalogue",
+    "load_link": "perfmodel.hardware.catalogue",
+    "load_storage": "perfmodel.hardware.catalogue",
+    "load_system": "perfmodel.hardware.catalogue",
+    "predict": "perfmodel.prediction.predict",
+    "validate": "perfmodel.validation.validate",
+}
+_SUBMODULES = ("errors", "layers", "measurements", "zoo")
+
+__all__ = [
+    "FrameworkProfile",
+    "LayerGraph",
+    "Prediction",
+    "Work",
+    "__version__",
+    "catalogue",
+    "errors",
+    "layers",
+    "load_device",
+    "load_framework",
+    "load_library",
+    "load_link",
+    "load_storage",
+    "load_system",
+    "measurements",
+    "predict",
+    "validate",
+    "zoo",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"perfmodel.{name}")
+    else:
+        message = f"module 'perfmodel' has no attribute {name!r}"
+        raise AttributeError(message)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,6 @@
+"""``python -m perfmodel.cli`` is the ``perfmodel`` command."""
+
+from perfmodel.cli.app import main
+
+if __name__ == "__main__":
+    main()

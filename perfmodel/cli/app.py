@@ -1,0 +1,107 @@
+"""The command line: its commands, its version, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from perfmodel.cli.predict import predict_command
+from perfmodel.cli.specs import specs_app
+from perfmodel.cli.validate import validate_command
+from perfmodel.errors import PerfmodelError
+
+BAD_INPUT = 2
+"""Exit code of every error a user can mend."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+
+# Newer typer brings its own copy of click, older typer imports it; both hang this class under BadParameter.
+_UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="perfmodel",
+    help="How long a neural network takes to train or run on given hardware, why, and what would change.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("predict")(predict_command)
+app.command("validate")(validate_command)
+app.add_typer(specs_app, name="specs")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from perfmodel import __version__
+
+        typer.echo(f"perfmodel {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _perfmodel(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(BAD_INPUT)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; every error of the user becomes one line.
+
+    Parameters
+    ----------
+    arguments : sequence of str or None
+        Words after ``perfmodel``; None for those of the process. [-]
+
+    Returns
+    -------
+    int
+        0; 1 where a check failed or the reader went away; 2 for bad input; 130 after Ctrl-C. [-]
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
+    try:
+        words = None if arguments is None else list(arguments)
+        outcome = app(args=words, prog_name="perfmodel", standalone_mode=False)
+        sys.stdout.flush()
+    except PerfmodelError as error:
+        return _refused(str(error))
+    except _UsageError as error:
+        path = error.ctx.command_path if error.ctx else "perfmodel"
+        return _refused(f"{error.format_message()} (see: {path} --help)")
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("perfmodel: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes once more at exit; give it somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _refused(message: str) -> int:
+    sys.stderr.write(f"perfmodel: error: {' '.join(message.split())}\n")
+    return BAD_INPUT
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the ``perfmodel`` command and end the process with its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str or None
+        Words after ``perfmodel``; None for those of the process. [-]
+    """
+    sys.exit(run(arguments))

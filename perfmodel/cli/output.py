@@ -1,0 +1,175 @@
+"""What every command shares: text or JSON, to the terminal or to a file; numbers as typed; progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from perfmodel.errors import ArgumentError
+
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+OutOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")
+]
+
+
+def number_as_typed(text: str | None) -> Any:
+    """Return the number a text spells, or the text itself for the library to refuse by name.
+
+    Parameters
+    ----------
+    text : str or None
+        What was typed. [-]
+
+    Returns
+    -------
+    int, float, str or None
+        The number where there is one. [-]
+
+    Examples
+    --------
+    >>> number_as_typed("16"), number_as_typed("1.5"), number_as_typed("many")
+    (16, 1.5, 'many')
+    """
+    for kind in (int, float):
+        try:
+            return None if text is None else kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
+    """Return ``key=value`` texts as a dictionary of numbers, truth values and texts.
+
+    Parameters
+    ----------
+    pairs : list of str
+        What was typed. [-]
+    argument : str
+        The option they were typed for, to name in an error. [-]
+
+    Returns
+    -------
+    dict
+        Value by key. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If one of them has no ``=`` or no key.
+
+    Examples
+    --------
+    >>> key_values(["variant=grouped", "classes=10", "bias=false"], argument="--option")
+    {'variant': 'grouped', 'classes': 10, 'bias': False}
+    """
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ArgumentError(argument=argument, given=pair, allowed="key=value")
+        values[key] = {"true": True, "false": False}.get(text.lower(), number_as_typed(text))
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON knows it: a number that is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def check_writable(path: Path | None, *, argument: str) -> None:
+    """Refuse a path that cannot be written, before any work is done.
+
+    Parameters
+    ----------
+    path : Path or None
+        Where a file shall be written; None for nowhere. [-]
+    argument : str
+        The option it was given for. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If its folder does not exist or is not writable, or it is a folder itself.
+    """
+    if path is None:
+        return
+    path = path.expanduser()
+    if path.is_dir():
+        raise ArgumentError(argument=argument, given=str(path), allowed="a file, not a folder")
+    if not path.parent.is_dir():
+        raise ArgumentError(argument=argument, given=str(path), allowed="a file in an existing folder")
+    if not os.access(path.parent, os.W_OK):
+        raise ArgumentError(argument=argument, given=str(path), allowed="a file in a folder you may write")
+
+
+def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, out: Path | None) -> None:
+    """Print a command's answer, or write it to a file.
+
+    Parameters
+    ----------
+    text, content : callable
+        Make the answer for a person, and for JSON; only one is called. [-]
+    as_json : bool
+        Which one. [-]
+    out : Path or None
+        The file; None for the terminal. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the file cannot be written.
+    """
+    answer = json.dumps(_plain(content()), indent=2, ensure_ascii=False) if as_json else text()
+    if out is None:
+        sys.stdout.write(f"{answer}\n")
+        return
+    from perfmodel.hardware.spec_files import write_text_atomically
+
+    write_text_atomically(out, f"{answer}\n")
+    sys.stderr.write(f"perfmodel: wrote {out}\n")
+
+
+@contextmanager
+def progress_bar(description: str, *, shown: bool | None) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on the error stream while the block runs.
+
+    Parameters
+    ----------
+    description : str
+        What is going on. [-]
+    shown : bool or None
+        Whether to show it; None where the error stream is a terminal. [-]
+
+    Yields
+    ------
+    callable or None
+        To be called with what is done and the total; None where nothing is shown. [-]
+    """
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

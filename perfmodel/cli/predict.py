@@ -1,0 +1,151 @@
+"""``perfmodel predict``: how long a step takes, why, and beside it what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, key_values, number_as_typed
+
+if TYPE_CHECKING:
+    from perfmodel.cli.executed import Executed
+    from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.prediction import Prediction
+
+NO_TABLE = "none"
+"""What ``--measured`` takes to look nothing up."""
+
+
+def predict_command(
+    graph: Annotated[str, typer.Argument(help="A network of the zoo, or the path of a graph's JSON file.")],
+    batch_size: Annotated[str, typer.Option(metavar="N", help="Samples per step.")],
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A GPU, or one CPU socket: name or TOML file.")
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A machine with all its CPU sockets: name or TOML file."),
+    ] = None,
+    framework: Annotated[
+        str, typer.Option(metavar="NAME", help="Framework profile: name or TOML file.")
+    ] = "generic",
+    threads: Annotated[
+        str | None, typer.Option(metavar="N", help="CPU threads; one per physical core unless given.")
+    ] = None,
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="step, forward_backward or forward.")] = "step",
+    dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type, e.g. fp32.")] = "fp32",
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd, momentum, nesterov, adam.")] = "sgd",
+    library: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A library in place of the framework's own.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder; repeatable."),
+    ] = None,
+    measured: Annotated[
+        str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
+    ] = "shi2016",
+    top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words why, and whence the constants.")
+    ] = False,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Predict the time of one step, its parts, its bottleneck and its memory."""
+    from perfmodel.prediction.predict import predict
+
+    check_writable(out, argument="--out")
+    samples = number_as_typed(batch_size)
+    place = {
+        "device": device,
+        "system": system,
+        "threads": number_as_typed(threads),
+        "library": library,
+        "dtype": dtype,
+    }
+    prediction = predict(
+        load_graph(graph, options=option or []),
+        batch_size=samples,
+        framework=framework,
+        phase=phase,
+        optimizer=optimizer,
+        **place,
+    )
+    executed = None
+    if measured != NO_TABLE:
+        from perfmodel.cli.executed import find_executed
+
+        target = device or system or ""
+        executed = find_executed(
+            measured, network=graph, framework=framework, batch_size=samples, target=target, options=place
+        )
+    emit(
+        lambda: _text(prediction, executed, layers_shown=top, in_words=explain),
+        lambda: _content(prediction, executed, layers_shown=top, in_words=explain),
+        as_json=as_json,
+        out=out,
+    )
+
+
+def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
+    """Return the graph a user named: one of the zoo's, or one in a JSON file.
+
+    Parameters
+    ----------
+    name_or_path : str
+        What was typed; it is a path if it ends in .json or names a folder. [-]
+    options : list of str
+        ``key=value`` texts for the zoo's builder. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If the zoo has no such network.
+    ArgumentError
+        If options are given for a file.
+    """
+    from perfmodel import zoo
+    from perfmodel.errors import ArgumentError
+    from perfmodel.graph import LayerGraph
+
+    values = key_values(options, argument="--option")
+    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
+        return zoo.build(name_or_path, **values)
+    if values:
+        allowed = "a graph's file has no options; only networks of the zoo do"
+        raise ArgumentError(argument="--option", given=options, allowed=allowed)
+    return LayerGraph.load(Path(name_or_path))
+
+
+def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:
+    from perfmodel.cli.executed import executed_text
+    from perfmodel.prediction.report import report
+
+    blocks = [report(prediction, layers_shown=layers_shown)]
+    if in_words:
+        blocks.append(prediction.explain())
+    if executed is not None:
+        blocks.append(executed_text(executed, with_evidence=in_words))
+    return "\n\n".join(blocks)
+
+
+def _content(
+    prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool
+) -> dict[str, Any]:
+    from perfmodel.cli.executed import executed_dict
+    from perfmodel.prediction.report import layer_totals
+
+    content = prediction.to_dict() | {
+        "longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()
+    }
+    if in_words:
+        content["explanation"] = prediction.explain()
+    return content | {"executed": None if executed is None else executed_dict(executed)}

@@ -1,0 +1,191 @@
+"""``perfmodel specs``: list, show and check the files that describe hardware, libraries and frameworks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perfmodel.cli.output import JsonOption, emit
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+
+FAULTY = 2
+"""Exit code where a checked file has faults."""
+
+specs_app = typer.Typer(help="List, show and check spec files.", no_args_is_help=False)
+
+KindArgument = Annotated[str, typer.Argument(metavar="KIND", help="device, link, storage, system, ...")]
+
+
+def _load_link_family(path: Path) -> Any:
+    from perfmodel.hardware import spec_files
+    from perfmodel.hardware.link import LinkFamily
+
+    return spec_files.load(path, LinkFamily)
+
+
+def _load_framework_with_libraries(path: Path) -> Any:
+    from perfmodel.framework.profile import load_framework
+    from perfmodel.hardware import spec_files
+
+    profile = load_framework(path)
+    named = profile.library
+    elsewhere = (name for roles in named.by_architecture.values() for name in roles.values())
+    for name in dict.fromkeys((named.gpu_blas, named.gpu_dnn, named.cpu_blas, *elsewhere)):
+        spec_files.find("libraries", name)
+    return profile
+
+
+def _loaders() -> dict[str, Callable[[Path], Any]]:
+    """Return what validates a file, by kind folder."""
+    from perfmodel.hardware.catalogue import load_device, load_library, load_storage, load_system
+
+    return {
+        "devices": load_device,
+        "links": _load_link_family,
+        "storage": load_storage,
+        "systems": load_system,
+        "libraries": load_library,
+        "frameworks": _load_framework_with_libraries,
+    }
+
+
+def _folder_of(kind: str) -> str:
+    """Return the kind folder of a kind, named in the singular or plural."""
+    from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
+
+    folders = {noun: folder for folder, noun in NOUN_BY_FOLDER.items()}
+    if kind in NOUN_BY_FOLDER:
+        return kind
+    if kind not in folders:
+        raise UnknownNameError(kind="kind", name=kind, known=folders)
+    return folders[kind]
+
+
+@specs_app.command("list")
+def list_command(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only this kind.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List everything that can be loaded by name."""
+    from perfmodel.hardware.catalogue import CatalogueEntry, catalogue
+    from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
+    from perfmodel.presentation.tables import Table
+
+    noun = None if kind is None else NOUN_BY_FOLDER[_folder_of(kind)]
+    entries = [entry for entry in catalogue().entries if noun in (None, entry.kind)]
+    table = Table(entries, row_type=CatalogueEntry)
+    emit(table.to_text, table.to_dicts, as_json=as_json, out=None)
+
+
+def _find(folder: str, name: str) -> Path:
+    """Return the file of a name; a link's name may end in its lanes, its family's file holds all widths."""
+    from perfmodel.hardware import spec_files
+
+    family = re.sub(r"_x\d+$", "", name)
+    if folder == "links" and name not in spec_files.names(folder) and family in spec_files.names(folder):
+        from perfmodel.hardware.catalogue import load_link
+
+        load_link(name)  # refuses a width that the family does not have
+        return spec_files.find(folder, family)
+    return spec_files.find(folder, name)
+
+
+@specs_app.command("show")
+def show_command(
+    kind: KindArgument,
+    name: Annotated[str, typer.Argument(help="Name or path.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Print one spec file, its numbers and their sources."""
+    from perfmodel.hardware import spec_files
+
+    folder = _folder_of(kind)
+    path = _find(folder, name)
+    if faults := faults_of_file(path, folder=folder):
+        raise SpecError(path, faults)
+    emit(
+        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}",
+        lambda: {"file": str(path), **spec_files.read_toml(path)},
+        as_json=as_json,
+        out=None,
+    )
+
+
+def faults_of_file(path: Path, *, folder: str) -> list[str]:
+    """Return every fault of a spec file; none where it is sound.
+
+    Parameters
+    ----------
+    path : Path
+        The file. [-]
+    folder : str
+        The kind folder it belongs to, e.g. ``devices``. [-]
+
+    Returns
+    -------
+    list of str
+        One line per fault: field, value, what is allowed. [-]
+    """
+    from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
+
+    loaders = _loaders()
+    if folder not in loaders:
+        known = ", ".join(f"{name}/" for name in loaders)
+        reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder tells no kind"
+        return [f"{reason}: it must lie in one of {known}, or its kind be given by --kind"]
+    try:
+        loaders[folder](path)
+    except SpecError as error:
+        return list(error.faults)
+    except PerfmodelError as error:
+        return [str(error)]
+    return []
+
+
+def _files_under(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(path.rglob("*.toml"))
+        if not files:
+            raise ArgumentError(argument="path", given=str(path), allowed="a folder that holds .toml files")
+        return files
+    if not path.is_file():
+        raise ArgumentError(argument="path", given=str(path), allowed="an existing file or folder")
+    return [path]
+
+
+@specs_app.command("check")
+def check_command(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PATH]...", help="Files or folders; all known specs unless given."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Kind of files whose folder does not tell it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check spec files and print every fault; exit with code 2 if there is one."""
+    from perfmodel.hardware import spec_files
+
+    files = [file for path in paths or spec_files.spec_folders() for file in _files_under(path.expanduser())]
+    faults: dict[str, list[str]] = {}
+    for file in files:
+        folder = _folder_of(kind) if kind is not None else file.resolve().parent.name
+        if found := faults_of_file(file, folder=folder):
+            faults[str(file)] = found
+    summary = f"{len(files)} files checked, {len(faults) or 'none'} with faults"
+    lines = [f"{file}: {fault}" for file, found in faults.items() for fault in found]
+    emit(
+        lambda: "\n".join([*lines, summary]),
+        lambda: {"checked": len(files), "faults": faults},
+        as_json=as_json,
+        out=None,
+    )
+    if faults:
+        sys.stderr.write(f"perfmodel: error: {len(faults)} of {len(files)} spec files have faults\n")
+        raise typer.Exit(FAULTY)

@@ -1,0 +1,219 @@
+"""Time of a GPU's two kernel classes: tiled matrix products and streams.
+
+A matrix product is cut into tiles, the tiles are dealt to the processor's units (streaming multiprocessors),
+and the busiest unit decides. A library owns several tile shapes and can split the sum, so the fastest entry
+of its menu is taken. A stream's time is its traffic, plus what it takes to get the memory system up to speed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.numeric import Quantity, ceil, minimum_along_first_axis, where
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SKINNY_EXTENT = 32
+"""Largest extent of a matrix product's result that counts as skinny. [1]"""
+
+
+def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
+    """Append axes of length one until ``axes`` follow the menu's."""
+    return entries.reshape(*entries.shape, *(1,) * (axes + 1 - entries.ndim))
+
+
+def tiled_matmul_time(
+    *,
+    m: Quantity,
+    n: Quantity,
+    k: Quantity,
+    count: Quantity = 1,
+    peak_flop_per_s: Quantity,
+    unit_count: Quantity,
+    bandwidth_bytes_per_s: Quantity,
+    tile_rows: Any,
+    tile_columns: Any,
+    tile_efficiency: Any,
+    split_k: Any,
+    efficiency: Quantity = 1.0,
+    element_bytes: int = 4,
+    latency_elements: Quantity = 0.0,
+    ramp_steps: Quantity = 0.0,
+) -> Quantity:
+    r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
+
+    .. math::
+
+        t = \min_{(a, b, e, s)} \left[ \frac{2 U}{\eta F} \left(\frac{k}{s} + k_0\right)
+            \left( \left\lceil \frac{c\, s \lceil m/a \rceil \lceil n/b \rceil}{U} \right\rceil
+            \frac{a b}{e} + L \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right]
+
+    The first ceiling pads the result to whole tiles, the second deals the tiles to U units: the busiest unit
+    sets the pace (wave quantisation per unit). Tiles that share a unit share its lanes, so they take turns
+    whether or not they are resident together; what residency hides is the latency of each step of the sum,
+    which L states once per unit. Splitting the sum s ways makes s times the tiles, for partial results that
+    are written and read once more.
+
+    Parameters
+    ----------
+    m, n, k : float, ndarray or sympy.Expr
+        Rows and columns of one result, and length of the sum. [1]
+    count : float, ndarray or sympy.Expr
+        Independent products in the launch, c. [1]
+    peak_flop_per_s : float, ndarray or sympy.Expr
+        Peak arithmetic rate of the device, F. [FLOP/s]
+    unit_count : float, ndarray or sympy.Expr
+        Units (streaming multiprocessors) of the device, U. [1]
+    bandwidth_bytes_per_s : float, ndarray or sympy.Expr
+        Memory bandwidth, B. [B/s]
+    tile_rows, tile_columns : sequence of float, shape (menu,)
+        Extents of each entry's tile, a and b. [1]
+    tile_efficiency : sequence of float, shape (menu,) or (menu, rows)
+        Rate inside each entry's tile relative to the largest tile, e; by row where rows choose from different
+        menus (an entry that is not offered to a row has a very small one). [1]
+    split_k : sequence of float, shape (menu,)
+        Parts into which each entry cuts the sum, s >= 1. [1]
+    efficiency : float, ndarray or sympy.Expr
+        Fraction of peak inside the largest tile for this shape class, eta. [1]
+    element_bytes : int
+        Size of one element, z. [B]
+    latency_elements : float, ndarray or sympy.Expr
+        Result elements whose arithmetic takes one unit as long as the latency it cannot hide at each step, L.
+        [1]
+    ramp_steps : float, ndarray or sympy.Expr
+        Steps of the sum that filling and draining a tile costs, k_0. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Compute time, of the broadcast shape of m, n, k, count and the device's numbers. [s] Never less than
+        2 c m n k / (eta F) when no tile efficiency exceeds 1.
+
+    Notes
+    -----
+    Valid for: dense products from a tiled library (cuBLAS, cuDNN), n and m above about 32. Ignores:
+    operand layout (cuBLAS 7.5 and 8.0 lose up to 2x on a transposed first operand with more than 7000
+    columns), L2 capacity, power throttling, a library heuristic that picks a slower entry.
+
+    Examples
+    --------
+    A 64 x 1000 product with one 128 x 128 tile shape fills 8 of a GTX 1080's 20 units, each half: 0.1953 of
+    peak (with 64 of 128 rows and 1000 of 1024 columns in use).
+
+    >>> seconds = tiled_matmul_time(
+    ...     m=64, n=1000, k=4096, peak_flop_per_s=8.873e12, unit_count=20, bandwidth_bytes_per_s=320e9,
+    ...     tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0], split_k=[1])
+    >>> float(round(2 * 64 * 1000 * 4096 / 8.873e12 / seconds, 4))
+    0.1953
+
+    References
+    ----------
+    .. [1] NVIDIA, Matrix Multiplication Background User's Guide, sections 2 and 3 (tile and wave
+       quantisation).
+    .. [2] S. Gray, maxas SGEMM notes, github.com/NervanaSystems/maxas/wiki/SGEMM (tile shapes, latency).
+    """
+    axes = max(np.ndim(quantity) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency))
+    a, b, e, s = (
+        _with_axes(np.asarray(entry, dtype=float), axes=axes)
+        for entry in (tile_rows, tile_columns, tile_efficiency, split_k)
+    )
+    # parts of the sum that pass through memory: none unless it is split
+    traffic = np.where(s > 1, 2 * element_bytes * s, 0.0)
+    results = count * m * n / bandwidth_bytes_per_s
+    pace = 2 * unit_count / (peak_flop_per_s * efficiency)
+    tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
+    steps = (k / s + ramp_steps) * pace
+    return minimum_along_first_axis(
+        steps * (tiles_per_unit * (a * b / e) + latency_elements) + traffic * results
+    )
+
+
+def stream_time(
+    *,
+    moved_bytes: Quantity,
+    bandwidth_bytes_per_s: Quantity,
+    efficiency: Quantity = 1.0,
+    saturation_s: Quantity = 0.0,
+) -> Quantity:
+    r"""Time to move bytes through device memory.
+
+    .. math:: t = \frac{n}{\epsilon B} + t_0 \frac{n}{n + \epsilon B t_0}
+
+    Parameters
+    ----------
+    moved_bytes : float, ndarray or sympy.Expr
+        Bytes read plus bytes written, n. [B]
+    bandwidth_bytes_per_s : float, ndarray or sympy.Expr
+        Peak memory bandwidth, B. [B/s]
+    efficiency : float, ndarray or sympy.Expr
+        Fraction of it that a long pass of this kind sustains. [1]
+    saturation_s : float, ndarray or sympy.Expr
+        Time lost until enough requests are in flight, t_0: at most this is added. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Memory time. [s] Zero when nothing is moved.
+
+    Notes
+    -----
+    Valid for: coalesced streams. Ignores: caches (a pass over less than the L2's capacity can be 2-4 times
+    faster), partition camping.
+
+    Examples
+    --------
+    ReLU on 32 x 64 x 112 x 112 fp32 values on a GTX 1080 at 80 % of its bandwidth:
+
+    >>> stream_time(moved_bytes=205.52e6, bandwidth_bytes_per_s=320.32e9, efficiency=0.8)
+    0.00080201
+
+    References
+    ----------
+    .. [1] V. Volkov, Understanding latency hiding on GPUs, PhD thesis, UC Berkeley, 2016 (UCB/EECS-2016-143).
+    """
+    seconds = moved_bytes / (efficiency * bandwidth_bytes_per_s)
+    if isinstance(saturation_s, (int, float)) and saturation_s == 0:
+        return seconds
+    return seconds * (1 + saturation_s / (seconds + saturation_s))
+
+
+def matmul_memory_efficiency(
+    *, m: Quantity, n: Quantity, efficiency: Quantity, skinny_efficiency: Quantity
+) -> Quantity:
+    r"""Fraction of memory bandwidth a matrix product reaches: less when its result has few rows or columns.
+
+    .. math:: \epsilon = \epsilon_\mathrm{skinny} \text{ if } \min(m, n) \le 32 \text{, else } \epsilon_0
+
+    Parameters
+    ----------
+    m, n : float, ndarray or sympy.Expr
+        Rows and columns of the result. [1]
+    efficiency : float
+        Fraction for products with both extents above 32. [1]
+    skinny_efficiency : float
+        Fraction for products with an extent of at most 32. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Fraction of bandwidth. [1]
+
+    Notes
+    -----
+    Valid for: cuBLAS 7.5 and 8.0, which serve such products with tiles that are mostly empty and too few
+    loads in flight. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves errors of
+    15-50 %.
+
+    Examples
+    --------
+    >>> float(matmul_memory_efficiency(m=4096, n=16, efficiency=0.75, skinny_efficiency=0.31))
+    0.31
+
+    References
+    ----------
+    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (rows with N = 16 and 32).
+    """
+    return where((m <= SKINNY_EXTENT) | (n <= SKINNY_EXTENT), skinny_efficiency, efficiency)

@@ -1,0 +1,303 @@
+"""A GPU library's convolution algorithms: the kernels each runs, and the scratch memory it needs.
+
+The registry :data:`ALGORITHMS` maps an algorithm's name to the function that lowers a convolution, or a
+gradient of one, to it; None means that the algorithm cannot do that shape. All counts are affine in the batch
+size.
+
+Names of efficiencies that the matrix products look up: ``conv_1x1``, ``conv_3x3`` (at most nine taps) and
+``conv_large``, each with ``_input_gradient`` or ``_weight_gradient`` appended for a gradient;
+``conv_strided_input_gradient``; for a first layer ``conv_thin`` (two to four channels) and
+``conv_one_channel``, each with ``_weight_gradient`` too; ``conv_gemm`` after an explicit im2col;
+``winograd``, ``winograd_gemm``, ``winograd_gemm_weight_gradient``, ``fft_gemm``. Of the streams: ``im2col``,
+``winograd_transform``, ``fft_transform``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.framework.convolution_transforms import fft, fft_tiling, winograd, winograd_nonfused
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.records import Convolution, Role
+
+Quantity = Any
+
+THIN_CHANNELS = 4
+"""Most input channels that a convolution of raw samples (audio, grey, RGB) has. [1]"""
+INDEX_BYTES = 4
+"""Size of a precomputed index. [B]"""
+
+_SUFFIX = {Role.OUTPUT: "", Role.INPUT_GRADIENT: "_input_gradient", Role.WEIGHT_GRADIENT: "_weight_gradient"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductShape:
+    """The matrix product that a convolution of one group, or one of its gradients, amounts to.
+
+    Parameters
+    ----------
+    m, n, k : int, float, ndarray or sympy.Expr
+        Rows and columns of the result, and length of the sum. [1]
+    """
+
+    m: Quantity
+    n: Quantity
+    k: Quantity
+
+
+def implicit_product(operation: Convolution) -> ProductShape:
+    r"""Return the matrix product of one group of a convolution.
+
+    .. math::
+
+        \text{output: } (N P Q) \times K, \; k = C R S \qquad
+        \text{input gradient: } (N H W) \times C, \; k = K R S \tfrac{P Q}{H W} \qquad
+        \text{weight gradient: } K \times (C R S), \; k = N P Q
+        \text{strided input gradient: } (N P Q) \times (C R S), \; k = K
+
+    Parameters
+    ----------
+    operation : Convolution
+        The convolution or gradient. [-]
+
+    Returns
+    -------
+    ProductShape
+        Extents for one group; 2 m n k times the groups is the convolution's FLOP count. [1]
+
+    Notes
+    -----
+    Valid for: any number of spatial dimensions. The input gradient's k is the mean number of taps that reach
+    an input (fewer than K R S without padding). Ignores: taps that fall on padding.
+
+    Examples
+    --------
+    >>> convolution = Convolution(batch_size=16, in_channels=64, out_channels=192,
+    ...     input_size=(27, 27), output_size=(27, 27), kernel_size=(5, 5), stride=(1, 1),
+    ...     padding=((2, 2), (2, 2)), dilation=(1, 1))
+    >>> implicit_product(convolution)
+    ProductShape(m=11664, n=192, k=1600)
+
+    References
+    ----------
+    .. [1] S. Chetlur et al., cuDNN: efficient primitives for deep learning, 2014, arXiv:1410.0759, section 3.
+    """
+    channels, filters = operation.in_channels // operation.groups, operation.out_channels // operation.groups
+    taps, pixels = math.prod(operation.kernel_size), math.prod(operation.output_size)
+    if operation.role is Role.OUTPUT:
+        return ProductShape(m=operation.batch_size * pixels, n=filters, k=channels * taps)
+    if operation.role is Role.WEIGHT_GRADIENT:
+        return ProductShape(m=filters, n=channels * taps, k=operation.batch_size * pixels)
+    if _scatters(operation):
+        return _columns_product(operation)
+    inputs = math.prod(operation.input_size)
+    total = filters * taps * pixels
+    k = total // inputs if total % inputs == 0 else total / inputs
+    return ProductShape(m=operation.batch_size * inputs, n=channels, k=k)
+
+
+def _columns_product(operation: Convolution) -> ProductShape:
+    """Return the product that yields an input gradient as columns: (N P Q) x (C R S), sum over K."""
+    channels = operation.in_channels // operation.groups
+    return ProductShape(
+        m=operation.batch_size * math.prod(operation.output_size),
+        n=channels * math.prod(operation.kernel_size),
+        k=operation.out_channels // operation.groups,
+    )
+
+
+def shape_class(operation: Convolution) -> str:
+    """Return the name of the efficiency a convolution's implicit product looks up.
+
+    Parameters
+    ----------
+    operation : Convolution
+        The convolution or gradient. [-]
+
+    Returns
+    -------
+    str
+        Efficiency name; it depends on the filter, stride, channels and role, never on the batch size. [-]
+
+    Examples
+    --------
+    >>> shape_class(Convolution(batch_size=1, in_channels=8, out_channels=8, input_size=(9,),
+    ...     output_size=(9,), kernel_size=(1,), stride=(1,), padding=((0, 0),), dilation=(1,),
+    ...     role=Role.WEIGHT_GRADIENT))
+    'conv_1x1_weight_gradient'
+    """
+    if _scatters(operation):
+        return "conv_strided_input_gradient"
+    suffix, channels = _SUFFIX[operation.role], operation.in_channels // operation.groups
+    if channels <= THIN_CHANNELS and operation.groups == 1 and operation.role is not Role.INPUT_GRADIENT:
+        return ("conv_one_channel" if channels == 1 else "conv_thin") + suffix
+    taps = math.prod(operation.kernel_size)
+    if taps == 1:
+        return "conv_1x1" + suffix
+    return ("conv_3x3" if taps <= 3**2 else "conv_large") + suffix
+
+
+def _scatters(operation: Convolution) -> bool:
+    """Tell whether a convolution is an input gradient under a stride, which scatters instead of gathering."""
+    return operation.role is Role.INPUT_GRADIENT and math.prod(operation.stride) > 1
+
+
+def _column_bytes(operation: Convolution, *, element_bytes: int) -> Quantity:
+    """Bytes of one group's unfolded input: every tap of every result."""
+    taps, pixels = math.prod(operation.kernel_size), math.prod(operation.output_size)
+    channels = operation.in_channels // operation.groups
+    return element_bytes * operation.batch_size * pixels * channels * taps
+
+
+def _fold(operation: Convolution, *, element_bytes: int) -> Stream:
+    """Return the pass that adds one group's columns into its input gradient."""
+    return Stream(
+        read_bytes=_column_bytes(operation, element_bytes=element_bytes),
+        written_bytes=element_bytes * operation.input_elements / operation.groups,
+        efficiency="im2col",
+        launches=operation.groups,
+    )
+
+
+def _implicit(
+    operation: Convolution, *, element_bytes: int, name: str, workspace_bytes: Quantity
+) -> Alternative:
+    product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
+    read, written = work.read_bytes / operation.groups, work.written_bytes / operation.groups
+    after: tuple[Kernel, ...] = ()
+    if _scatters(operation):
+        # columns leave the product as atomic additions; no scratch memory, but their traffic
+        written = _column_bytes(operation, element_bytes=element_bytes)
+        after = (_fold(operation, element_bytes=element_bytes),)
+    kernel = Matmul(
+        m=product.m,
+        n=product.n,
+        k=product.k,
+        read_bytes=read,
+        written_bytes=written,
+        efficiency=shape_class(operation),
+        launches=operation.groups,
+    )
+    return Alternative(name=name, kernels=(kernel, *after), workspace_bytes=workspace_bytes)
+
+
+def implicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
+    """Lower to one product per group that gathers its operand as it goes, without scratch memory."""
+    return _implicit(operation, element_bytes=element_bytes, name="implicit_gemm", workspace_bytes=0)
+
+
+def implicit_precomp_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
+    """Lower to the implicit product with its gather offsets precomputed: one index per term of the sum."""
+    terms = operation.in_channels // operation.groups * math.prod(operation.kernel_size)
+    return _implicit(
+        operation,
+        element_bytes=element_bytes,
+        name="implicit_precomp_gemm",
+        workspace_bytes=INDEX_BYTES * terms,
+    )
+
+
+def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
+    """Lower to im2col (or col2im for the input gradient) through memory, around a plain product per group."""
+    columns = _column_bytes(operation, element_bytes=element_bytes)
+    image, result, weights = (
+        element_bytes * size / operation.groups
+        for size in (operation.input_elements, operation.output_elements, operation.weight_elements)
+    )
+    read, written = {
+        Role.OUTPUT: (columns + weights, result),
+        Role.INPUT_GRADIENT: (result + weights, columns),
+        Role.WEIGHT_GRADIENT: (columns + result, weights),
+    }[operation.role]
+    product = implicit_product(operation)
+    if operation.role is Role.INPUT_GRADIENT:
+        product = _columns_product(operation)
+    matmul = Matmul(
+        m=product.m,
+        n=product.n,
+        k=product.k,
+        read_bytes=read,
+        written_bytes=written,
+        efficiency="conv_gemm",
+        launches=operation.groups,
+    )
+    if operation.role is Role.INPUT_GRADIENT:
+        kernels: tuple[Kernel, ...] = (matmul, _fold(operation, element_bytes=element_bytes))
+    else:
+        unfold = Stream(
+            read_bytes=image, written_bytes=columns, efficiency="im2col", launches=operation.groups
+        )
+        kernels = (unfold, matmul)
+    return Alternative(name="gemm", kernels=kernels, workspace_bytes=columns)
+
+
+ALGORITHMS: dict[str, Callable[..., Alternative | None]] = {
+    "implicit_gemm": implicit_gemm,
+    "implicit_precomp_gemm": implicit_precomp_gemm,
+    "gemm": explicit_gemm,
+    "fft": fft,
+    "fft_tiling": fft_tiling,
+    "winograd": winograd,
+    "winograd_nonfused": winograd_nonfused,
+}
+"""Algorithm name to the function that lowers a convolution to it, or returns None where it cannot."""
+
+
+def convolution_alternatives(
+    operation: Convolution, *, algorithms: Sequence[str], element_bytes: int
+) -> tuple[Alternative, ...]:
+    """Return every way the library's algorithms can carry out a convolution or one of its gradients.
+
+    Parameters
+    ----------
+    operation : Convolution
+        The convolution or gradient, over one to three spatial dimensions. [-]
+    algorithms : sequence of str
+        Names of the algorithms the library offers, keys of :data:`ALGORITHMS`. [-]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    tuple of Alternative
+        One per algorithm that can do the shape; implicit GEMM alone if none can.
+
+    Raises
+    ------
+    UnknownNameError
+        If an algorithm is not known.
+
+    Notes
+    -----
+    Valid for: cuDNN's algorithm set and its shape rules. Grouped convolutions run one launch per group, as
+    cuDNN did before version 7. Ignores: Winograd of 5 x 5 filters.
+
+    Examples
+    --------
+    >>> convolution = Convolution(batch_size=32, in_channels=64, out_channels=64,
+    ...     input_size=(112, 112), output_size=(112, 112), kernel_size=(3, 3), stride=(1, 1),
+    ...     padding=((1, 1), (1, 1)), dilation=(1, 1))
+    >>> implicit, fused = convolution_alternatives(
+    ...     convolution, algorithms=("implicit_gemm", "winograd"), element_bytes=4)
+    >>> implicit.kernels[0].flop_count / fused.kernels[0].flop_count  # 36 multiplications become 16
+    2.25
+
+    References
+    ----------
+    .. [1] NVIDIA, cuDNN Developer Guide, cudnnConvolutionForward (algorithms, shape rules).
+    .. [2] A. Lavin, S. Gray, Fast algorithms for convolutional neural networks, CVPR 2016.
+    .. [3] N. Vasilache et al., Fast convolutional nets with fbfft, ICLR 2015.
+    """
+    alternatives = []
+    for name in algorithms:
+        if name not in ALGORITHMS:
+            kind = "convolution algorithm"
+            raise UnknownNameError(kind, name, ALGORITHMS)
+        alternative = ALGORITHMS[name](operation, element_bytes=element_bytes)
+        if alternative is not None:
+            alternatives.append(alternative)
+    return tuple(alternatives) or (implicit_gemm(operation, element_bytes=element_bytes),)

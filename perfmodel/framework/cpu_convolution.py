@@ -1,0 +1,245 @@
+"""How CPU frameworks carry out a convolution: unfold the image into columns (im2col), then multiply.
+
+Four ways are in use. They do the same products and differ in what is unfolded, how often, and which threads
+work:
+
+``im2col_per_sample``
+    Caffe: a loop over images; one image's columns are unfolded by one thread, then a threaded BLAS
+    multiplies. The columns share one buffer and are unfolded again for the weight gradient. 1x1
+    convolutions skip the unfolding.
+``im2col_parallel_samples``
+    Torch 7 (SpatialConvolutionMM): forward and input gradient give whole images to threads, each with a
+    single-threaded product; the weight gradient loops over images with a threaded BLAS and reuses the
+    columns that the forward pass kept. 1x1 convolutions are unfolded too.
+``im2col_batch``
+    CNTK (GemmConvolutionEngine): the columns of the whole mini-batch, one product, and a transposition of the
+    result. The input gradient unfolds the *output* gradient, at every position of the input whatever the
+    stride.
+``spatial_contraction``
+    TensorFlow (Eigen): forward unfolds while it packs, so that no column buffer exists; the two gradients
+    unfold into a buffer. All of it is threaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perfmodel.errors import ArgumentError
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.records import Convolution, Role
+
+Quantity = Any
+
+CpuConvolutionAlgorithm = Literal[
+    "im2col_per_sample", "im2col_parallel_samples", "im2col_batch", "spatial_contraction"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Extents of one image's product: filters (per group) x rows of the columns x positions."""
+
+    filters: int
+    column_rows: int
+    positions: int
+    input_positions: int
+    in_channels: int
+    taps: int
+    groups: int
+    batch_size: Quantity
+    element_bytes: int
+    unfolds: bool
+
+    @classmethod
+    def of(cls, operation: Convolution, element_bytes: int) -> _Shape:
+        taps = math.prod(operation.kernel_size)
+        channels = operation.in_channels // operation.groups
+        plain = taps == 1 and set(operation.stride) == {1} and not any(map(sum, operation.padding))
+        return cls(
+            filters=operation.out_channels // operation.groups,
+            column_rows=channels * taps,
+            positions=math.prod(operation.output_size),
+            input_positions=math.prod(operation.input_size),
+            in_channels=channels,
+            taps=taps,
+            groups=operation.groups,
+            batch_size=operation.batch_size,
+            element_bytes=element_bytes,
+            unfolds=not plain,
+        )
+
+    @property
+    def column_bytes(self) -> int:
+        """Columns of one image, all groups. [B]."""
+        return self.element_bytes * self.groups * self.column_rows * self.positions
+
+    @property
+    def image_bytes(self) -> int:
+        """One input image. [B]."""
+        return self.element_bytes * self.groups * self.in_channels * self.input_positions
+
+    @property
+    def output_bytes(self) -> int:
+        """One output image. [B]."""
+        return self.element_bytes * self.groups * self.filters * self.positions
+
+    def product(
+        self, *, m: Quantity, n: Quantity, k: Quantity, count: Quantity, launches: Quantity
+    ) -> Matmul:
+        """Return a product whose operands and result each pass through memory once."""
+        size = self.element_bytes * count
+        return Matmul(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            read_bytes=size * (m * k + k * n),
+            written_bytes=size * m * n,
+            launches=launches,
+        )
+
+    def unfold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
+        """Return the pass that copies images into columns; each column element is read and written."""
+        moved = self.column_bytes * samples
+        return Stream(read_bytes=moved, written_bytes=moved, efficiency="im2col", launches=launches)
+
+    def fold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
+        """Return the pass that adds columns back into images (col2im), after clearing them."""
+        columns, image = self.column_bytes * samples, self.image_bytes * samples
+        return Stream(
+            read_bytes=2 * columns, written_bytes=columns + image, efficiency="col2im", launches=launches
+        )
+
+
+def _per_sample(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
+    samples, launches = shape.batch_size, shape.batch_size * shape.groups
+    sides = _sample_product_sides(shape, role)
+    product = shape.product(**sides, count=1, launches=launches)
+    if not shape.unfolds:
+        return (product,), 0
+    if role is Role.INPUT_GRADIENT:
+        return (product, shape.fold(launches=samples)), shape.column_bytes
+    return (shape.unfold(launches=samples), product), shape.column_bytes
+
+
+def _sample_product_sides(shape: _Shape, role: Role) -> dict[str, int]:
+    if role is Role.OUTPUT:
+        return {"m": shape.filters, "n": shape.positions, "k": shape.column_rows}
+    if role is Role.INPUT_GRADIENT:
+        return {"m": shape.column_rows, "n": shape.positions, "k": shape.filters}
+    return {"m": shape.filters, "n": shape.column_rows, "k": shape.positions}
+
+
+def _parallel_samples(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
+    samples, sides = shape.batch_size, _sample_product_sides(shape, role)
+    workspace = shape.column_bytes * samples
+    if role is Role.WEIGHT_GRADIENT:
+        return (shape.product(**sides, count=1, launches=samples * shape.groups),), workspace
+    product = shape.product(**sides, count=samples * shape.groups, launches=1)
+    if role is Role.OUTPUT:
+        return (shape.unfold(samples=samples), product), workspace
+    return (product, shape.fold(samples=samples)), workspace
+
+
+def _batch(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
+    samples, groups = shape.batch_size, shape.groups
+    if role is Role.INPUT_GRADIENT:
+        rows, depth = shape.input_positions * samples, shape.filters * shape.taps
+        size = shape.element_bytes * groups * rows * depth
+        unfold = Stream(read_bytes=size, written_bytes=2 * size, efficiency="im2col")
+        product = shape.product(m=rows, n=shape.in_channels, k=depth, count=groups, launches=1)
+        image = shape.image_bytes * samples
+        transposes = Stream(read_bytes=image, written_bytes=image, efficiency="transpose", launches=2)
+        return (unfold, product, transposes), size + image
+    columns, output = shape.column_bytes * samples, shape.output_bytes * samples
+    unfold = Stream(read_bytes=columns, written_bytes=2 * columns, efficiency="im2col")
+    transpose = Stream(read_bytes=output, written_bytes=output, efficiency="transpose")
+    rows = shape.positions * samples
+    if role is Role.OUTPUT:
+        product = shape.product(m=rows, n=shape.filters, k=shape.column_rows, count=groups, launches=1)
+    else:
+        product = shape.product(m=shape.column_rows, n=shape.filters, k=rows, count=groups, launches=1)
+    return (unfold, product, transpose), columns + output
+
+
+def _contraction(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
+    samples, groups = shape.batch_size, shape.groups
+    rows, columns = shape.positions * samples, shape.column_bytes * samples
+    if role is Role.OUTPUT:
+        product = shape.product(m=rows, n=shape.filters, k=shape.column_rows, count=groups, launches=1)
+        gather = Stream(read_bytes=columns, written_bytes=columns, efficiency="patch_packing")
+        return (gather, product) if shape.unfolds else (product,), 0
+    if role is Role.INPUT_GRADIENT:
+        product = shape.product(m=rows, n=shape.column_rows, k=shape.filters, count=groups, launches=1)
+        return (product, shape.fold(samples=samples)), columns
+    product = shape.product(m=shape.column_rows, n=shape.filters, k=rows, count=groups, launches=1)
+    return (shape.unfold(samples=samples), product), columns
+
+
+_ALGORITHMS: dict[str, Callable[[_Shape, Role], tuple[tuple[Kernel, ...], Quantity]]] = {
+    "im2col_per_sample": _per_sample,
+    "im2col_parallel_samples": _parallel_samples,
+    "im2col_batch": _batch,
+    "spatial_contraction": _contraction,
+}
+
+
+def cpu_convolution_alternatives(
+    operation: Convolution, *, algorithm: CpuConvolutionAlgorithm, element_bytes: int
+) -> tuple[Alternative, ...]:
+    """Return the kernels that a CPU framework runs for a convolution or one of its gradients.
+
+    Parameters
+    ----------
+    operation : Convolution
+        The convolution, of any number of spatial dimensions, with its role. [-]
+    algorithm : str
+        How the framework unfolds and multiplies; see the module's text. [-]
+    element_bytes : int
+        Size of an element. [B]
+
+    Returns
+    -------
+    tuple of Alternative
+        One alternative: the product as :class:`Matmul`, the unfolding as :class:`Stream` with the
+        efficiency names ``im2col``, ``col2im``, ``patch_packing`` or ``transpose``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If no such algorithm exists.
+
+    Notes
+    -----
+    Valid for: the versions in the references. Launches of one kernel are serial; ``count`` products of one
+    launch share the threads. Ignores: the bias, which is a pass of its own.
+
+    Examples
+    --------
+    >>> operation = Convolution(batch_size=16, in_channels=64, out_channels=64, input_size=(56, 56),
+    ...     output_size=(56, 56), kernel_size=(3, 3), stride=(1, 1), padding=((1, 1), (1, 1)),
+    ...     dilation=(1, 1))
+    >>> (caffe,) = cpu_convolution_alternatives(operation, algorithm="im2col_per_sample", element_bytes=4)
+    >>> unfold, product = caffe.kernels
+    >>> unfold.launches, product.m, product.n, product.k, caffe.workspace_bytes
+    (16, 64, 3136, 576, 7225344)
+
+    References
+    ----------
+    .. [1] Caffe 1.0.0-rc3, src/caffe/layers/base_conv_layer.cpp, src/caffe/util/im2col.cpp.
+    .. [2] Torch 7, nn/lib/THNN/generic/SpatialConvolutionMM.c ("omp parallel for" over the samples in
+       updateOutput and updateGradInput; none in accGradParameters).
+    .. [3] CNTK 1.5, Source/Math/ConvolutionEngine.cpp, class GemmConvolutionEngine.
+    .. [4] TensorFlow 0.9, core/kernels/conv_ops.cc (Eigen::SpatialConvolution) and conv_grad_ops.cc.
+    .. [5] K. Chellapilla, S. Puri, P. Simard, High performance convolutional neural networks for document
+       processing, IWFHR 2006.
+    """
+    if algorithm not in _ALGORITHMS:
+        argument = "algorithm"
+        raise ArgumentError(argument, algorithm, f"one of {', '.join(_ALGORITHMS)}")
+    shape = _Shape.of(operation, element_bytes)
+    kernels, workspace_bytes = _ALGORITHMS[algorithm](shape, operation.role)
+    return (Alternative(name=algorithm, kernels=kernels, workspace_bytes=workspace_bytes),)

@@ -1,0 +1,297 @@
+"""A graph lowered by a framework, as arrays: every unique kernel once, exact for any batch size.
+
+All counts of a lowered graph are affine in the batch size, c0 + c1 N. The graph is therefore lowered at three batch
+sizes once; two give the coefficients, the third proves that they hold. Afterwards a prediction at any batch size,
+array of batch sizes or symbol is one multiply-add per column, and identical layers are costed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import GraphError
+from perfmodel.framework.lowering import lower
+from perfmodel.kernels import Alternative, Matmul, Stream
+from perfmodel.numeric import is_symbolic
+from perfmodel.records import Operation, Phase, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.framework.rules import LoweringRules
+
+PROBE_BATCH_SIZES = (1, 2, 3)
+MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches")
+STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "launches")
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One operation of the graph: which layer and phase it belongs to, and which group of the table costs it.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer. [-]
+    phase : Phase
+        FORWARD, BACKWARD or UPDATE. [-]
+    role : Role
+        What the operation yields. [-]
+    group : int
+        Row of the table's groups. [1]
+    """
+
+    layer: str
+    phase: Phase
+    role: Role
+    group: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AffineColumns:
+    """Columns of one kernel class, each row affine in the batch size.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Column names. [-]
+    constant, slope : ndarray, shape (columns, rows)
+        Coefficients c0 and c1. [unit of the column]
+    """
+
+    names: tuple[str, ...]
+    constant: NDArray[np.float64]
+    slope: NDArray[np.float64]
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows. [1]"""
+        return int(self.constant.shape[1])
+
+    def at(self, batch_size: Any) -> dict[str, Any]:
+        """Evaluate at a batch size: a number, an array of shape (configurations,), or a symbol.
+
+        Returns arrays of shape (rows,), or (rows, configurations) for an array of batch sizes; object arrays of
+        exact expressions for a symbol.
+        """
+        if is_symbolic(batch_size):
+            constant, slope = _exact(self.constant), _exact(self.slope)
+            return dict(zip(self.names, constant + slope * batch_size, strict=True))
+        if isinstance(batch_size, np.ndarray):
+            evaluated = self.constant[:, :, None] + self.slope[:, :, None] * batch_size
+        else:
+            evaluated = self.constant + self.slope * batch_size
+        return dict(zip(self.names, evaluated, strict=True))
+
+
+def _exact(values: NDArray[np.float64]) -> NDArray[Any]:
+    import sympy
+
+    return np.frompyfunc(lambda value: sympy.Rational(Fraction(value)), 1, 1)(values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTable:
+    """Struct of arrays over the unique kernels of a lowered graph.
+
+    Kernel rows are numbered matmuls first, then streams. An alternative is a run of rows; a group (a unique
+    operation) chooses among its alternatives; an occurrence is where in the graph a group is used.
+
+    Parameters
+    ----------
+    matmul, stream : AffineColumns
+        Columns by kernel class. [-]
+    matmul_efficiency, stream_efficiency : tuple of str
+        Name of the efficiency each row looks up. [-]
+    row_order : ndarray, shape (entries,)
+        Kernel row of each entry; entries of one alternative are contiguous. [1]
+    alternative_starts : ndarray, shape (alternatives,)
+        First entry of each alternative. [1]
+    alternative_names : tuple of str
+        Algorithm of each alternative. [-]
+    workspace : AffineColumns
+        Scratch memory of each alternative, one column. [B]
+    choices : ndarray, shape (most alternatives, groups)
+        Alternatives of each group; unused places repeat the first. [1]
+    multiplicity : ndarray, shape (groups,)
+        Occurrences of each group. [1]
+    is_update : ndarray of bool, shape (groups,)
+        Whether the group belongs to the optimizer. [-]
+    occurrences : tuple of Occurrence
+        Every operation in the order it runs. [-]
+    """
+
+    matmul: AffineColumns
+    stream: AffineColumns
+    matmul_efficiency: tuple[str, ...]
+    stream_efficiency: tuple[str, ...]
+    row_order: NDArray[np.intp]
+    alternative_starts: NDArray[np.intp]
+    alternative_names: tuple[str, ...]
+    workspace: AffineColumns
+    choices: NDArray[np.intp]
+    multiplicity: NDArray[np.float64]
+    is_update: NDArray[np.bool_]
+    occurrences: tuple[Occurrence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOperation:
+    """An operation of a graph with the layer and phase it belongs to, at one batch size.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer. [-]
+    phase : Phase
+        FORWARD, BACKWARD or UPDATE. [-]
+    operation : Operation
+        The operation. [-]
+    """
+
+    layer: str
+    phase: Phase
+    operation: Operation
+
+
+class _Rows:
+    """Unique rows of one kernel class: values at the probe batch sizes, and the efficiency name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.values: list[list[tuple[Any, ...]]] = []
+        self.efficiency: list[str] = []
+        self._index: dict[Hashable, int] = {}
+
+    def add(self, kernels: Sequence[Matmul | Stream]) -> int:
+        probes = [tuple(getattr(kernel, name) for name in self.names) for kernel in kernels]
+        key = (tuple(probes), kernels[0].efficiency)
+        if key not in self._index:
+            self._index[key] = len(self.values)
+            self.values.append(probes)
+            self.efficiency.append(kernels[0].efficiency)
+        return self._index[key]
+
+    def columns(self) -> AffineColumns:
+        return _affine(self.names, self.values)
+
+
+def _affine(names: tuple[str, ...], rows: Sequence[Sequence[tuple[Any, ...]]]) -> AffineColumns:
+    """Turn values at batch sizes 1, 2, 3 into coefficients; refuse what is not affine."""
+    if not rows:
+        empty = np.zeros((len(names), 0))
+        return AffineColumns(names, empty, empty)
+    first, second, third = np.asarray(rows, dtype=np.float64).transpose(1, 2, 0)
+    slope = second - first
+    constant = first - slope
+    wrong = np.abs(constant + 3 * slope - third) > 1e-9 * np.abs(third)
+    if wrong.any():
+        column, row = np.argwhere(wrong)[0]
+        msg = (
+            f"a lowered operation's {names[column]} is not affine in the batch size: "
+            f"{first[column, row]:g}, {second[column, row]:g}, {third[column, row]:g} at 1, 2, 3"
+        )
+        raise GraphError(msg)
+    return AffineColumns(names, constant, slope)
+
+
+class _TableBuilder:
+    def __init__(self) -> None:
+        self.rows = {Matmul.kernel_class: _Rows(MATMUL_COLUMNS), Stream.kernel_class: _Rows(STREAM_COLUMNS)}
+        self.alternatives: list[list[tuple[str, int]]] = []
+        self.alternative_names: list[str] = []
+        self.workspaces: list[list[tuple[Any, ...]]] = []
+        self.group_choices: list[list[int]] = []
+        self.group_roles: list[Role] = []
+
+    def add_group(self, role: Role, probes: Sequence[tuple[Alternative, ...]]) -> int:
+        choices = []
+        for versions in zip(*probes, strict=True):
+            entries = [
+                (kernels[0].kernel_class, self.rows[kernels[0].kernel_class].add(kernels))
+                for kernels in zip(*(version.kernels for version in versions), strict=True)
+            ]
+            choices.append(len(self.alternatives))
+            self.alternatives.append(entries)
+            self.alternative_names.append(versions[0].name)
+            self.workspaces.append([(version.workspace_bytes,) for version in versions])
+        self.group_choices.append(choices)
+        self.group_roles.append(role)
+        return len(self.group_choices) - 1
+
+    def finish(self, occurrences: Sequence[Occurrence]) -> KernelTable:
+        matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
+        offset = {Matmul.kernel_class: 0, Stream.kernel_class: len(matmul_rows.values)}
+        lengths = [len(entries) for entries in self.alternatives]
+        widest = max((len(choices) for choices in self.group_choices), default=1)
+        padded = [choices + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
+        groups = np.array([occurrence.group for occurrence in occurrences], dtype=np.intp)
+        return KernelTable(
+            matmul=matmul_rows.columns(),
+            stream=stream_rows.columns(),
+            matmul_efficiency=tuple(matmul_rows.efficiency),
+            stream_efficiency=tuple(stream_rows.efficiency),
+            row_order=np.array(
+                [offset[kernel_class] + row for entries in self.alternatives for kernel_class, row in entries],
+                dtype=np.intp,
+            ),
+            alternative_starts=np.cumsum([0, *lengths[:-1]]).astype(np.intp),
+            alternative_names=tuple(self.alternative_names),
+            workspace=_affine(("workspace_bytes",), self.workspaces),
+            choices=np.array(padded, dtype=np.intp).T.reshape(widest, len(padded)),
+            multiplicity=np.bincount(groups, minlength=len(self.group_choices)).astype(np.float64),
+            is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
+            occurrences=tuple(occurrences),
+        )
+
+
+def build_kernel_table(
+    probes: Iterable[Sequence[LayerOperation]], *, rules: LoweringRules, element_bytes: int, processor: str
+) -> KernelTable:
+    """Lower a graph's operations, given at the probe batch sizes, into one table.
+
+    Parameters
+    ----------
+    probes : iterable of sequences of LayerOperation
+        The graph's operations at each of ``PROBE_BATCH_SIZES``, in the same order. [-]
+    rules : LoweringRules
+        The framework's rules on this kind of processor. [-]
+    element_bytes : int
+        Size of one element. [B]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+
+    Returns
+    -------
+    KernelTable
+        Unique kernels, alternatives, groups and occurrences.
+
+    Raises
+    ------
+    GraphError
+        If a count is not affine in the batch size.
+    """
+    builder = _TableBuilder()
+    group_of: dict[Hashable, int] = {}
+    occurrences = []
+    for versions in zip(*probes, strict=True):
+        operations = tuple(version.operation for version in versions)
+        if operations not in group_of:
+            lowered = [
+                lower(operation, rules=rules, element_bytes=element_bytes, processor=processor)
+                for operation in operations
+            ]
+            group_of[operations] = builder.add_group(operations[0].role, lowered)
+        first = versions[0]
+        occurrences.append(
+            Occurrence(first.layer, first.phase, first.operation.role, group_of[operations])
+        )
+    if not occurrences:
+        msg = "the graph has no operations in this phase"
+        raise GraphError(msg)
+    return builder.finish(occurrences)

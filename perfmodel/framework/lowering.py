@@ -1,0 +1,161 @@
+"""Lowering: a framework's rules turn each neutral operation into alternative kernels. No times here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from perfmodel.framework.convolution import convolution_alternatives
+from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
+from perfmodel.framework.recurrence import recurrence_alternatives
+from perfmodel.framework.rules import LoweringRules
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
+
+Alternatives = tuple[Alternative, ...]
+
+_BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+
+
+def _bias_pass(output_elements: Any, *, element_bytes: int) -> Stream:
+    moved = element_bytes * output_elements
+    return Stream(read_bytes=moved, written_bytes=moved, flop_count=output_elements, efficiency="bias")
+
+
+def _lower_contraction(operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    del processor
+    op = operation
+    loops = rules.batched_contraction == "loop"
+    accumulated = op.m * op.n if rules.gradient_accumulation and op.role is Role.WEIGHT_GRADIENT else 0
+    per_launch = 1 if loops else op.count
+    product = Matmul(
+        m=op.m,
+        n=op.n,
+        k=op.k,
+        count=per_launch,
+        read_bytes=element_bytes * per_launch * (op.m * op.k + op.k * op.n + accumulated),
+        written_bytes=element_bytes * per_launch * op.m * op.n,
+        launches=op.count if loops else 1,
+    )
+    kernels: tuple[Kernel, ...] = (product,)
+    if op.bias_elements and rules.bias == "separate":
+        kernels = (product, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
+    return (Alternative(name="gemm", kernels=kernels),)
+
+
+def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Transposes of the two operands and the result between the framework's layout and the library's."""
+    sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
+    return tuple(
+        Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
+        for size in sizes
+    )
+
+
+def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
+    return tuple(
+        alternative
+        for algorithm in algorithms
+        for alternative in cpu_convolution_alternatives(
+            operation, algorithm=algorithm, element_bytes=element_bytes
+        )
+    )
+
+
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
+
+
+def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
+    """The same kernels, the last of which also reads the buffer that it adds into."""
+    *earlier, last = kernels
+    return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
+
+
+def _lower_convolution(operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    alternatives = _CONVOLUTION[processor](
+        operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
+    )
+    extra: tuple[Kernel, ...] = ()
+    if operation.bias_elements and rules.bias == "separate":
+        extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
+    if rules.convolution_transposes:
+        extra += _layout_passes(operation, element_bytes=element_bytes)
+    accumulated = rules.gradient_accumulation and operation.role is Role.WEIGHT_GRADIENT
+    reread = element_bytes * operation.weight_elements if accumulated else 0
+    return tuple(
+        replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives
+    )
+
+
+def _lower_memory_pass(operation: MemoryPass, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    del processor
+    op = operation
+    key = f"{op.name}_backward" if op.role in _BACKWARD else op.name
+    rule = rules.passes.get(key)
+    size = element_bytes * op.tensor_elements
+    work = op.work(element_bytes=element_bytes)
+    read, written = (work.read_bytes, work.written_bytes) if rule is None else (rule.reads * size, rule.writes * size)
+    parts = op.parts if rules.batched_contraction == "loop" else 1
+    launches = parts if rule is None else parts * rule.launches
+    shares = launches if rule is None or rule.launches else 1
+    kernel = Stream(
+        read_bytes=read / shares,
+        written_bytes=written / shares,
+        flop_count=op.flop_count / shares,
+        efficiency=key,
+        launches=launches,
+    )
+    return (Alternative(name=key, kernels=(kernel,)),)
+
+
+def _lower_gather(operation: Gather, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    del rules, processor
+    work = operation.work(element_bytes=element_bytes)
+    name = "gather" if operation.role is Role.OUTPUT else "scatter_add"
+    kernel = Stream(
+        read_bytes=work.read_bytes,
+        written_bytes=work.written_bytes,
+        flop_count=work.flop_count,
+        efficiency=name,
+    )
+    return (Alternative(name=name, kernels=(kernel,)),)
+
+
+def _lower_recurrence(operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    del processor
+    return recurrence_alternatives(operation, rules=rules.recurrent, element_bytes=element_bytes)
+
+
+LOWERING: dict[str, Callable[..., Alternatives]] = {
+    Contraction.kind: _lower_contraction,
+    Convolution.kind: _lower_convolution,
+    MemoryPass.kind: _lower_memory_pass,
+    Gather.kind: _lower_gather,
+    Recurrence.kind: _lower_recurrence,
+}
+"""Operation kind to the function that lowers it."""
+
+
+def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    """Turn one operation into the alternative kernel sequences a framework could run for it.
+
+    Parameters
+    ----------
+    operation : Operation
+        What is to be computed. [-]
+    rules : LoweringRules
+        The framework's rules on this kind of processor. [-]
+    element_bytes : int
+        Size of one element. [B]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+
+    Returns
+    -------
+    tuple of Alternative
+        At least one; the fastest whose workspace fits is chosen when times are known.
+    """
+    return LOWERING[operation.kind](
+        operation, rules=rules, element_bytes=element_bytes, processor=processor
+    )

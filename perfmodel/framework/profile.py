@@ -1,0 +1,314 @@
+"""The file of a framework: its lowering rules, its own constants and policies, and the libraries it calls.
+
+Three kinds of constants stay apart. What the chip is stands in the device file, what a BLAS or DNN library reaches on
+an architecture in the library file, and here only what the framework itself adds: dispatch, its own element-wise
+kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.units import MIB, to_base_units
+
+
+class LibraryNames(SpecTable):
+    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
+
+    Attributes
+    ----------
+    gpu_blas, gpu_dnn, cpu_blas : str
+        Names. [-]
+    by_architecture : dict of str to dict of str to str
+        Other names on some architectures, where a framework was built with another version for them. [-]
+    """
+
+    gpu_blas: Identifier
+    gpu_dnn: Identifier
+    cpu_blas: Identifier
+    by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
+        default_factory=dict
+    )
+
+    def name_of(self, role: str, architecture: str) -> str:
+        """Return the library that fills a role on an architecture.
+
+        Parameters
+        ----------
+        role : str
+            ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
+        architecture : str
+            A device's architecture. [-]
+
+        Returns
+        -------
+        str
+            File stem in ``hardware_specs/libraries``. [-]
+        """
+        elsewhere = self.by_architecture.get(architecture, {})
+        return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
+
+
+class PassTable(SpecTable):
+    """Traffic and launches of one kind of pass, in units of the operation's main tensor.
+
+    Attributes
+    ----------
+    reads, writes : float
+        Times the tensor is read and written. [1]
+    launches : int
+        Kernels it takes; zero where the framework does without the pass. [1]
+    """
+
+    reads: NonNegativeNumber
+    writes: NonNegativeNumber
+    launches: Annotated[int, Field(ge=0, strict=True)] = 1
+
+
+class RecurrentTable(SpecTable):
+    """How recurrent layers run; see :class:`perfmodel.framework.rules.RecurrentRules`.
+
+    Attributes
+    ----------
+    gate_products, input_product, weight_gradient : str
+        Grouping of gates, place of the input product, products of the weight gradient. [-]
+    forward_pointwise_kernels, backward_pointwise_kernels : int
+        Element-wise kernels per step and layer. [1]
+    """
+
+    gate_products: Literal["grouped", "per_gate"]
+    input_product: Literal["per_step", "concatenated", "hoisted"]
+    weight_gradient: Literal["per_step", "hoisted"]
+    forward_pointwise_kernels: Count
+    backward_pointwise_kernels: Count
+
+
+class LoweringTable(SpecTable):
+    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
+
+    Attributes
+    ----------
+    convolution_algorithms : tuple of str or None
+        The framework's own choice of algorithms; None for all that the DNN library offers. [-]
+    workspace_limit_mib : float or None
+        Most scratch memory one convolution may take; None for no limit. [MiB]
+    bias, batched_contraction : str
+        ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
+    gradient_accumulation, gradient_clearing, convolution_transposes : bool
+        Policies on gradients and layouts. [-]
+    recurrent : RecurrentTable
+        How recurrent layers run. [-]
+    passes : dict of str to PassTable
+        Passes that differ from the compulsory traffic. [-]
+    """
+
+    convolution_algorithms: tuple[Identifier, ...] | None = None
+    workspace_limit_mib: PositiveNumber | None = None
+    bias: Literal["fused", "separate"]
+    batched_contraction: Literal["batched", "loop"]
+    gradient_accumulation: bool
+    gradient_clearing: bool
+    convolution_transposes: bool
+    recurrent: RecurrentTable
+    passes: dict[Identifier, PassTable] = Field(default_factory=dict)
+
+    @property
+    def workspace_limit_bytes(self) -> float:
+        """Most scratch memory one convolution may take. [B]"""
+        return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
+
+    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+        """Return the rules as the lowering wants them.
+
+        Parameters
+        ----------
+        library_algorithms : tuple of str
+            Convolution algorithms the DNN library offers on the architecture at hand. [-]
+
+        Returns
+        -------
+        LoweringRules
+            Plain records. [-]
+        """
+        return LoweringRules(
+            convolution_algorithms=self.convolution_algorithms or library_algorithms,
+            bias=self.bias,
+            gradient_accumulation=self.gradient_accumulation,
+            gradient_clearing=self.gradient_clearing,
+            convolution_transposes=self.convolution_transposes,
+            batched_contraction=self.batched_contraction,
+            recurrent=RecurrentRules(**self.recurrent.model_dump()),
+            passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
+        )
+
+
+class ProcessorTable(SpecTable):
+    """A framework on one kind of processor: how it lowers, and its own constants there.
+
+    Attributes
+    ----------
+    lowering : LoweringTable
+        Rules. [-]
+    constants : dict of str to float
+        The framework's own constants, each described by a ``[constant.<name>]`` table. [unit of the constant]
+    """
+
+    lowering: LoweringTable
+    constants: dict[Identifier, StrictConstant]
+
+    def in_base_units_by_name(self) -> dict[str, Any]:
+        """Return the constants in base units, under their names in the file."""
+        return {name: to_base_units(name, value) for name, value in self.constants.items()}  # type: ignore[arg-type]
+
+
+class CpuTable(ProcessorTable):
+    """A framework on CPUs: what its own loops cost besides memory traffic.
+
+    Attributes
+    ----------
+    cycles_per_flop : dict of str to float
+        Cycles of one core per counted FLOP of a pass, by the pass's name; ``default`` for the rest. [cycle/FLOP]
+    cycles_per_byte : dict of str to float
+        Cycles of one core per byte moved, for passes without arithmetic. [cycle/B]
+    """
+
+    cycles_per_flop: dict[Identifier, NonNegativeNumber]
+    cycles_per_byte: dict[Identifier, NonNegativeNumber]
+
+    @field_validator("cycles_per_flop", "cycles_per_byte")
+    @classmethod
+    def _has_default(cls, table: dict[str, float]) -> dict[str, float]:
+        if "default" not in table:
+            message = "must have an entry 'default'"
+            raise ValueError(message)
+        return table
+
+
+class MemoryTable(SpecTable):
+    """What a framework keeps in device memory during a training step.
+
+    Attributes
+    ----------
+    in_place : tuple of str
+        Layer kinds whose output overwrites their input. [-]
+    activation_gradients : str
+        ``kept``: every activation has a gradient buffer of its own; ``reused``: buffers are returned once consumed,
+        and the two largest neighbours bound them. [-]
+    workspace : str
+        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. [-]
+    workspaces_per_layer : int
+        Scratch buffers of one convolution where each keeps its own (one per stream). [1]
+    extra_buffers : dict of str to float
+        Further buffers a layer kind keeps, in units of its output. [1]
+    pool_overhead : float
+        Memory the allocator holds over memory in use. [1]
+    """
+
+    in_place: tuple[Identifier, ...]
+    activation_gradients: Literal["kept", "reused"]
+    workspace: Literal["per_layer", "shared"]
+    workspaces_per_layer: Count = 1
+    extra_buffers: dict[Identifier, NonNegativeNumber] = Field(default_factory=dict)
+    pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
+
+
+class FeedTable(SpecTable):
+    """How a framework brings a mini-batch to the device.
+
+    Attributes
+    ----------
+    mode : str
+        ``synchronous``: copied before the step begins; ``overlapped``: copied while the last step computes;
+        ``resident``: already there. [-]
+    pinned : bool
+        Whether host buffers are page-locked. [-]
+    """
+
+    mode: Literal["synchronous", "overlapped", "resident"]
+    pinned: bool
+
+
+class FrameworkProfile(SpecFile):
+    """A framework profile as its file states it.
+
+    Attributes
+    ----------
+    version : str
+        Release or commit. [-]
+    input_gradient : bool
+        Whether the gradient of the network's own input is computed. [-]
+    library : LibraryNames
+        The libraries it calls. [-]
+    gpu : ProcessorTable
+        Rules and constants on GPUs. [-]
+    cpu : CpuTable
+        Rules and constants on CPUs. [-]
+    feed : FeedTable
+        How mini-batches arrive. [-]
+    memory : MemoryTable
+        What is kept. [-]
+    constant : dict of str to Constant
+        Unit, meaning and range of each constant. [-]
+    """
+
+    WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant"})
+
+    version: Text
+    input_gradient: bool
+    library: LibraryNames
+    gpu: ProcessorTable
+    cpu: CpuTable
+    feed: FeedTable
+    memory: MemoryTable
+    constant: dict[Identifier, Constant]
+
+    @model_validator(mode="after")
+    def _constants_are_described(self) -> Self:
+        faults = [
+            f"{processor}.constants.{line}"
+            for processor in ("gpu", "cpu")
+            for line in constant_faults(getattr(self, processor).constants, self.constant)
+        ]
+        for table in ("cycles_per_flop", "cycles_per_byte"):
+            described = {name: self.constant.get(table) for name in getattr(self.cpu, table)}
+            known = {name: constant for name, constant in described.items() if constant is not None}
+            faults += [
+                f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)
+            ]
+        if faults:
+            kind = "constants"
+            raise PydanticCustomError(kind, "{faults}", {"faults": "; ".join(faults)})
+        return self
+
+
+def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:
+    """Load a framework profile.
+
+    Parameters
+    ----------
+    name_or_path : str, Path or FrameworkProfile
+        A name such as ``caffe_1_0_rc3``, a path to a TOML, or a profile, which is returned as it is. [-]
+
+    Returns
+    -------
+    FrameworkProfile
+        The validated profile. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If no such profile exists; names the nearest.
+    SpecError
+        If the file is wrong; lists every fault.
+    """
+    if isinstance(name_or_path, FrameworkProfile):
+        return name_or_path
+    return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile)

@@ -1,0 +1,153 @@
+"""How frameworks run recurrent layers: unfused, gate-grouped, concatenated or hoisted (kernels per step)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.framework.rules import RecurrentRules
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.records import Recurrence, Role
+
+
+def _product(*, m: Any, n: Any, k: Any, launches: Any, element_bytes: int, accumulates: bool = False) -> Matmul:
+    return Matmul(
+        m=m,
+        n=n,
+        k=k,
+        read_bytes=element_bytes * (m * k + k * n + (m * n if accumulates else 0)),
+        written_bytes=element_bytes * m * n,
+        launches=launches,
+    )
+
+
+def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
+    """Return products per step and the columns of each."""
+    if rules.gate_products == "grouped":
+        return 1, op.gate_count * op.hidden_size
+    return op.gate_count, op.hidden_size
+
+
+def _pointwise(op: Recurrence, *, kernel_count: int, passes: int, flop_factor: int, element_bytes: int) -> Stream:
+    """The element-wise kernels of one step: each reads about two tensors of N x h and writes one."""
+    state = op.batch_size * op.hidden_size
+    return Stream(
+        read_bytes=2 * element_bytes * state * passes / kernel_count,
+        written_bytes=element_bytes * state * passes / kernel_count,
+        flop_count=flop_factor * op.pointwise_flop_count * state / kernel_count,
+        efficiency="recurrent_pointwise",
+        launches=kernel_count * op.steps,
+    )
+
+
+def _forward(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+    splits, columns = _gate_split(op, rules)
+    rows, hidden, inputs = op.batch_size, op.hidden_size, op.input_size
+    per_step = splits * op.steps
+    pointwise = _pointwise(
+        op,
+        kernel_count=rules.forward_pointwise_kernels,
+        passes=max(rules.forward_pointwise_kernels, op.gate_count + op.state_count),
+        flop_factor=1,
+        element_bytes=element_bytes,
+    )
+    if rules.input_product == "concatenated":
+        both = _product(m=rows, n=columns, k=inputs + hidden, launches=per_step, element_bytes=element_bytes)
+        return (both, pointwise)
+    recurrent = _product(m=rows, n=columns, k=hidden, launches=per_step, element_bytes=element_bytes)
+    if rules.input_product == "hoisted":
+        over_time = _product(
+            m=rows * op.steps, n=columns, k=inputs, launches=splits, element_bytes=element_bytes
+        )
+        return (over_time, recurrent, pointwise)
+    at_step = _product(m=rows, n=columns, k=inputs, launches=per_step, element_bytes=element_bytes)
+    return (at_step, recurrent, pointwise)
+
+
+def _input_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+    splits, columns = _gate_split(op, rules)
+    rows, hidden, inputs = op.batch_size, op.hidden_size, op.input_size
+    per_step = splits * op.steps
+    pointwise = _pointwise(
+        op,
+        kernel_count=rules.backward_pointwise_kernels,
+        passes=max(rules.backward_pointwise_kernels, 2 * op.gate_count + op.state_count),
+        flop_factor=2,
+        element_bytes=element_bytes,
+    )
+    if rules.input_product == "concatenated":
+        both = _product(m=rows, n=inputs + hidden, k=columns, launches=per_step, element_bytes=element_bytes)
+        return (both, pointwise)
+    through_time = _product(m=rows, n=hidden, k=columns, launches=per_step, element_bytes=element_bytes)
+    if rules.input_product == "hoisted":
+        to_input = _product(m=rows * op.steps, n=inputs, k=columns, launches=splits, element_bytes=element_bytes)
+    else:
+        to_input = _product(m=rows, n=inputs, k=columns, launches=per_step, element_bytes=element_bytes)
+    return (through_time, to_input, pointwise)
+
+
+def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+    splits, columns = _gate_split(op, rules)
+    hoisted = rules.weight_gradient == "hoisted"
+    rows = op.batch_size * (op.steps if hoisted else 1)
+    launches = splits * (1 if hoisted else op.steps)
+    sources = (
+        (op.input_size + op.hidden_size,)
+        if rules.input_product == "concatenated"
+        else (op.input_size, op.hidden_size)
+    )
+    products = tuple(
+        _product(
+            m=features, n=columns, k=rows, launches=launches, element_bytes=element_bytes, accumulates=not hoisted
+        )
+        for features in sources
+    )
+    gates = op.gate_count * op.hidden_size
+    bias_rows = rows * gates
+    bias = Stream(
+        read_bytes=element_bytes * bias_rows,
+        written_bytes=element_bytes * gates,
+        flop_count=bias_rows,
+        efficiency="bias_gradient",
+        launches=1 if hoisted else op.steps,
+    )
+    return (*products, bias)
+
+
+_BY_ROLE = {
+    Role.OUTPUT: _forward,
+    Role.INPUT_GRADIENT: _input_gradient,
+    Role.WEIGHT_GRADIENT: _weight_gradient,
+}
+
+
+def recurrence_alternatives(
+    operation: Recurrence, *, rules: RecurrentRules, element_bytes: int
+) -> tuple[Alternative, ...]:
+    """Return the one way a framework's rules run a recurrent layer or one of its gradients.
+
+    Parameters
+    ----------
+    operation : Recurrence
+        The layer over its whole sequence, by role. [-]
+    rules : RecurrentRules
+        Grouping of gates, place of the input product, kernels per step. [-]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    tuple of Alternative
+        One alternative; its serial launches are what makes an unfused layer launch-bound.
+
+    Notes
+    -----
+    Kernels per layer and step, forward [1]_: unfused 8 products + 17 element-wise kernels, gate-grouped
+    2 + 17, fused 2 + 1, hoisted 1 per step and 1 per layer.
+
+    References
+    ----------
+    .. [1] Appleyard, Kocisky, Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs,
+       arXiv:1604.01946.
+    """
+    kernels = _BY_ROLE[operation.role](operation, rules, element_bytes)
+    return (Alternative(name=f"{rules.input_product}_{rules.gate_products}", kernels=kernels),)

@@ -1,0 +1,82 @@
+"""The rules by which a framework turns operations into kernels: plain records, no times and no file format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRule:
+    """How often a framework reads and writes a tensor for one pass, where that differs from the compulsory count.
+
+    Parameters
+    ----------
+    reads, writes : float
+        Times the tensor is read and written, in units of the operation's main tensor. [1]
+    launches : int
+        Kernels it takes; zero where the framework does without the pass. [1]
+    """
+
+    reads: float
+    writes: float
+    launches: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentRules:
+    """How a framework runs a recurrent layer.
+
+    Parameters
+    ----------
+    gate_products : str
+        ``grouped``: one product yields all gates; ``per_gate``: one product each. [-]
+    input_product : str
+        ``per_step``: x W at every step; ``concatenated``: [x, h] in one product per step; ``hoisted``: one product
+        over all steps before the recurrence. [-]
+    weight_gradient : str
+        ``per_step``: a product per step, summed as it goes; ``hoisted``: one product over all steps. [-]
+    forward_pointwise_kernels, backward_pointwise_kernels : int
+        Element-wise kernels per step and layer. [1]
+    """
+
+    gate_products: Literal["grouped", "per_gate"] = "grouped"
+    input_product: Literal["per_step", "concatenated", "hoisted"] = "per_step"
+    weight_gradient: Literal["per_step", "hoisted"] = "per_step"
+    forward_pointwise_kernels: int = 17
+    backward_pointwise_kernels: int = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweringRules:
+    """What a framework does with neutral operations on one kind of processor.
+
+    Parameters
+    ----------
+    convolution_algorithms : tuple of str
+        Algorithms the library offers on this architecture, or the framework's own. [-]
+    bias : str
+        ``fused`` into the product, or a ``separate`` pass over the output. [-]
+    gradient_accumulation : bool
+        Whether weight gradients are added into buffers (read, then written) rather than overwritten. [-]
+    gradient_clearing : bool
+        Whether gradient buffers are set to zero every step. [-]
+    convolution_transposes : bool
+        Whether images are transposed to the library's layout and back around every convolution. [-]
+    batched_contraction : str
+        ``batched`` into one launch, or a ``loop`` of launches. [-]
+    recurrent : RecurrentRules
+        How recurrent layers run. [-]
+    passes : mapping of str to PassRule
+        Passes that differ from the compulsory count, keyed ``<name>`` (forward, update) and ``<name>_backward``. [-]
+    """
+
+    convolution_algorithms: tuple[str, ...]
+    bias: Literal["fused", "separate"] = "separate"
+    gradient_accumulation: bool = False
+    gradient_clearing: bool = False
+    convolution_transposes: bool = False
+    batched_contraction: Literal["batched", "loop"] = "batched"
+    recurrent: RecurrentRules = field(default_factory=RecurrentRules)
+    passes: Mapping[str, PassRule] = field(default_factory=dict)

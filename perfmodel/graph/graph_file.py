@@ -1,0 +1,288 @@
+"""Layer graphs as JSON files: versioned, data only, every fault of a file told at once.
+
+A file holds ``format_version``, ``name``, ``inputs`` (sample shape by name) and ``layers``, a list in any
+order of ``{"name", "kind", "inputs", "options"}``.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import networkx as nx
+
+from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, nearest_match
+from perfmodel.layers import LAYERS, Layer, Shape
+
+FORMAT_VERSION: Final = 1
+"""Version of the format written here; the only one there has been."""
+
+GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers")
+LAYER_FIELDS: Final = ("name", "kind", "inputs", "options")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEntry:
+    """One layer of a file.
+
+    Parameters
+    ----------
+    name : str
+        Name in the graph. [-]
+    layer : Layer
+        The layer with its options. [-]
+    inputs : tuple of str
+        Names of the layers or graph inputs it reads. [-]
+    """
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDocument:
+    """What a graph file says.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph. [-]
+    inputs : dict of str to tuple of int
+        Sample shape of each graph input. [1]
+    layers : tuple of LayerEntry
+        The layers, each after all that it reads. [-]
+    """
+
+    name: str
+    inputs: dict[str, Shape]
+    layers: tuple[LayerEntry, ...]
+
+    def to_text(self) -> str:
+        """Return the JSON text.
+
+        Returns
+        -------
+        str
+            Indented, with a final newline; the same for the same graph. [-]
+        """
+        content = {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "inputs": self.inputs,
+            "layers": [
+                {
+                    "name": entry.name,
+                    "kind": entry.layer.kind,
+                    "inputs": entry.inputs,
+                    "options": entry.layer.options(),
+                }
+                for entry in self.layers
+            ],
+        }
+        # numpy integers, which builders may pass, become plain ones
+        return json.dumps(content, indent=1, allow_nan=False, default=operator.index) + "\n"
+
+
+def read_document(path: str | Path) -> GraphDocument:
+    """Read and check a graph file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+
+    Returns
+    -------
+    GraphDocument
+        Its content, layers in order. [-]
+
+    Raises
+    ------
+    SpecError
+        If it cannot be read, is no JSON, or has unknown, missing or senseless fields; lists all of them.
+    UnknownNameError
+        If a layer's kind does not exist; names file, layer and the nearest kind.
+    GraphError
+        If names are given twice, an input does not exist, or layers form a cycle.
+    """
+    content = _parsed(path)
+    _check_graph_fields(path, content)
+    faults: list[str] = []
+    entries = [_entry(path, index, each, faults) for index, each in enumerate(content["layers"])]
+    if faults:
+        raise SpecError(path, faults)
+    inputs = {name: tuple(shape) for name, shape in content["inputs"].items()}
+    found = [entry for entry in entries if entry is not None]
+    return GraphDocument(content["name"], inputs, _in_order(path, inputs, found))
+
+
+def _parsed(path: str | Path) -> Any:
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
+    except json.JSONDecodeError as error:
+        raise SpecError(
+            path, [f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"]
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError(path, [f"is not a graph file: {error}"]) from error
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    problem = f"{constant} is not a number a graph can have"
+    raise ValueError(problem)
+
+
+def _field_faults(
+    where: str, noun: str, given: Iterable[str], *, allowed: Sequence[str], required: Sequence[str]
+) -> list[str]:
+    """Return a line for each field that is unknown or missing."""
+    given = list(given)
+    faults = []
+    for name in given:
+        if name not in allowed:
+            nearest = nearest_match(name, allowed)
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            names = ", ".join(allowed) or "none"
+            faults.append(f"{where}: unknown {noun} {name!r}{hint} (allowed: {names})")
+    return faults + [f"{where}: {noun} {name!r} is missing" for name in required if name not in given]
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str) and bool(given)
+
+
+def _is_shape(given: object) -> bool:
+    return isinstance(given, list) and all(type(extent) is int and extent >= 1 for extent in given)
+
+
+def _check_graph_fields(path: str | Path, content: Any) -> None:
+    """Raise SpecError unless the outermost fields are there and of the right kind."""
+    if not isinstance(content, dict):
+        raise SpecError(path, [f"must be a JSON object with the fields {', '.join(GRAPH_FIELDS)}"])
+    version = content.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise SpecError(path, [f"format_version={version!r} is not supported: must be {FORMAT_VERSION}"])
+    faults = _field_faults("graph", "field", content, allowed=GRAPH_FIELDS, required=GRAPH_FIELDS)
+    if "name" in content and not _is_text(content["name"]):
+        faults.append(f"name={content['name']!r}: must be a text")
+    inputs = content.get("inputs", {})
+    if not isinstance(inputs, dict):
+        faults.append(f"inputs={inputs!r}: must be an object of sample shapes by name")
+    else:
+        faults += [
+            f"inputs: {name!r}={shape!r}: must be a list of whole numbers >= 1"
+            for name, shape in inputs.items()
+            if not _is_shape(shape)
+        ]
+    if not isinstance(content.get("layers", []), list):
+        faults.append("layers: must be a list")
+    if faults:
+        raise SpecError(path, faults)
+
+
+def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> LayerEntry | None:
+    """Return one layer of the file, or None after adding what is wrong with it to ``faults``."""
+    if not isinstance(given, dict):
+        faults.append(f"layers[{index}]={given!r}: must be an object")
+        return None
+    name = given.get("name")
+    where = f"layer {name!r}" if _is_text(name) else f"layers[{index}]"
+    found = _field_faults(where, "field", given, allowed=LAYER_FIELDS, required=LAYER_FIELDS[:3])
+    if "name" in given and not _is_text(name):
+        found.append(f"{where}: name={name!r} must be a text")
+    inputs = given.get("inputs", [])
+    if not isinstance(inputs, list) or not all(map(_is_text, inputs)):
+        found.append(f"{where}: inputs={inputs!r} must be a list of names")
+    kind = given.get("kind")
+    if kind is not None and kind not in LAYERS:
+        noun = f"layer kind in {path}, {where}:"
+        raise UnknownNameError(noun, str(kind), LAYERS)
+    faults += found
+    if found:
+        return None
+    layer = _layer(where, LAYERS[given["kind"]], given.get("options", {}), faults)
+    return None if layer is None else LayerEntry(given["name"], layer, tuple(inputs))
+
+
+def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:
+    """Return a layer made from its options, or None after adding what is wrong with them to ``faults``."""
+    if not isinstance(options, dict):
+        faults.append(f"{where}: options={options!r} must be an object")
+        return None
+    allowed = [field.name for field in fields(kind)]
+    required = [field.name for field in fields(kind) if field.default is MISSING]
+    found = _field_faults(f"{where} ({kind.kind})", "option", options, allowed=allowed, required=required)
+    faults += found
+    if found:
+        return None
+    try:
+        return kind(**{name: _without_lists(value) for name, value in options.items()})
+    except ArgumentError as error:
+        faults.append(f"{where} ({kind.kind}): {error}")
+        return None
+
+
+def _without_lists(value: Any) -> Any:
+    """Return JSON's lists as the tuples that layers hold."""
+    return tuple(map(_without_lists, value)) if isinstance(value, list) else value
+
+
+def _in_order(
+    path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[LayerEntry]
+) -> tuple[LayerEntry, ...]:
+    """Return the layers so that each follows all that it reads, else in the order of the file."""
+    position: dict[str, int] = dict.fromkeys(inputs, -1)
+    for index, entry in enumerate(entries):
+        if entry.name in position:
+            problem = f"{path}: the name {entry.name!r} is given twice"
+            raise GraphError(problem)
+        position[entry.name] = index
+    digraph: nx.DiGraph[str] = nx.DiGraph()
+    digraph.add_nodes_from(position)
+    for entry in entries:
+        for name in entry.inputs:
+            if name not in position:
+                problem = f"{path}: {unknown_input(entry.name, name, position)}"
+                raise GraphError(problem)
+            digraph.add_edge(name, entry.name)
+    if not nx.is_directed_acyclic_graph(digraph):
+        names = [source for source, _ in nx.find_cycle(digraph)]
+        problem = f"{path}: layers form a cycle: {' -> '.join([*names, names[0]])}"
+        raise GraphError(problem)
+    ordered = nx.lexicographical_topological_sort(digraph, key=position.__getitem__)
+    return tuple(entries[position[name]] for name in ordered if name not in inputs)
+
+
+def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence that says which input does not exist and which may have been meant.
+
+    Parameters
+    ----------
+    layer : str
+        Layer that names the input. [-]
+    name : str
+        The name it gives. [-]
+    known : iterable of str
+        Names that exist. [-]
+
+    Returns
+    -------
+    str
+        The sentence. [-]
+
+    Examples
+    --------
+    >>> unknown_input("fc", "conv", ["input", "conv1"])
+    "layer 'fc' reads 'conv', which is no layer or input of the graph; did you mean 'conv1'?"
+    """
+    nearest = nearest_match(name, known)
+    hint = f"; did you mean {nearest!r}?" if nearest else ""
+    return f"layer {layer!r} reads {name!r}, which is no layer or input of the graph{hint}"

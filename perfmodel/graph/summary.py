@@ -1,0 +1,111 @@
+"""The summary of a layer graph: one row per layer, printed, in a notebook or as a DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.presentation.tables import Table
+from perfmodel.units import GIGA
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEADINGS: Final = {
+    "output_shape": "output",
+    "parameter_count": "parameters",
+    "forward_flop_count": "forward",
+    "backward_flop_count": "backward",
+    "forward_bytes": "moved forward",
+    "saved_bytes": "kept",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSummary:
+    """What one layer is and does.
+
+    Parameters
+    ----------
+    layer, kind : str
+        Name in the graph, and layer kind. [-]
+    output_shape : str
+        Shape of one output sample, e.g. ``64x56x56``. [1]
+    parameter_count : int
+        Trainable parameters. [1]
+    forward_flop_count, backward_flop_count : int
+        Arithmetic of a mini-batch. [FLOP]
+    forward_bytes : int
+        Bytes read and written forward. [B]
+    saved_bytes : int
+        Bytes kept for back-propagation besides inputs and output. [B]
+    """
+
+    layer: str
+    kind: str
+    output_shape: str
+    parameter_count: int
+    forward_flop_count: int
+    backward_flop_count: int
+    forward_bytes: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSummary:
+    """The layers of a graph at one batch size.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph. [-]
+    batch_size : int
+        Samples. [samples]
+    rows : tuple of LayerSummary
+        One per layer, in order. [-]
+    """
+
+    name: str
+    batch_size: int
+    rows: tuple[LayerSummary, ...]
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable parameters [1]."""
+        return sum(row.parameter_count for row in self.rows)
+
+    @property
+    def forward_flop_count(self) -> int:
+        """Arithmetic of the forward phase [FLOP]."""
+        return sum(row.forward_flop_count for row in self.rows)
+
+    @property
+    def backward_flop_count(self) -> int:
+        """Arithmetic of the backward phase [FLOP]."""
+        return sum(row.backward_flop_count for row in self.rows)
+
+    @property
+    def table(self) -> Table[LayerSummary]:
+        """The rows as a table that prints and renders."""
+        title = (
+            f"{self.name}: {len(self.rows)} layers, {self.parameter_count:,} parameters; batch size "
+            f"{self.batch_size}: {self.forward_flop_count / GIGA:.3f} GFLOP forward, "
+            f"{self.backward_flop_count / GIGA:.3f} GFLOP backward"
+        )
+        return Table(self.rows, title=title, headings=HEADINGS, row_type=LayerSummary)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per layer, in base units. [unit of each field]
+        """
+        return self.table.to_frame()
+
+    def __str__(self) -> str:
+        return self.table.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()

@@ -1,0 +1,105 @@
+"""Checks of numbers and options that a person gives to a layer, an optimizer or a graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any, NoReturn
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, nearest_match
+from perfmodel.numeric import is_symbolic
+
+
+def refuse(argument: str, given: object, allowed: str) -> NoReturn:
+    """Raise ArgumentError: the argument, the value given, and what is allowed instead."""
+    raise ArgumentError(argument, given, allowed)
+
+
+def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
+    """Raise ArgumentError unless a value is a whole number of at least ``minimum``.
+
+    Examples
+    --------
+    >>> check_count("units", 10)
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
+        refuse(argument, given, f"must be a whole number >= {minimum}")
+
+
+def check_flag(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value is true or false.
+
+    Examples
+    --------
+    >>> check_flag("bias", True)
+    """
+    if not isinstance(given, bool):
+        refuse(argument, given, "must be true or false")
+
+
+def check_fraction(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value is a number in [0, 1).
+
+    Examples
+    --------
+    >>> check_fraction("rate", 0.5)
+    """
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
+        refuse(argument, given, "must be a number in [0, 1)")
+
+
+def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
+    """Raise ArgumentError unless a value is one of a few words; names the nearest.
+
+    Examples
+    --------
+    >>> check_choice("over", "logits", ("logits", "probabilities"))
+    """
+    known = tuple(choices)
+    if given not in known:
+        nearest = nearest_match(str(given), known)
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        refuse(argument, given, f"must be one of {', '.join(map(repr, known))}{hint}")
+
+
+def checked_batch_size(batch_size: Any) -> Any:
+    """Return a batch size fit for exact counting: an int, an array of 64-bit integers, or a symbol.
+
+    Parameters
+    ----------
+    batch_size : int, ndarray or sympy.Expr
+        Samples; plain numbers must be whole and at least 1, symbols are taken as they are. [samples]
+
+    Returns
+    -------
+    int, ndarray or sympy.Expr
+        The same, without narrow integer types that could overflow. [samples]
+
+    Raises
+    ------
+    ArgumentError
+        For zero, negative, fractional, infinite, NaN and truth values, and for what is no number.
+
+    Examples
+    --------
+    >>> checked_batch_size(16)
+    16
+    """
+    allowed = "must be a whole number >= 1, an array of them, or a symbol"
+    if is_symbolic(batch_size):
+        is_number = getattr(batch_size, "is_number", False)
+        if is_number and not (batch_size.is_integer and batch_size >= 1):
+            refuse("batch_size", batch_size, allowed)
+        return batch_size
+    if isinstance(batch_size, np.ndarray):
+        numeric = batch_size.dtype.kind in "iuf"
+        if not numeric or not np.all(np.isfinite(batch_size) & (batch_size >= 1) & (batch_size % 1 == 0)):
+            refuse("batch_size", batch_size, allowed)
+        return batch_size.astype(np.int64)
+    is_real = isinstance(batch_size, Real) and not isinstance(batch_size, bool)
+    if not is_real or not math.isfinite(batch_size) or batch_size < 1 or batch_size % 1:
+        refuse("batch_size", batch_size, allowed)
+    return int(batch_size)

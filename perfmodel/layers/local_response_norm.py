@@ -1,0 +1,72 @@
+"""Local response normalisation across channels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import IMAGE, Layer, Shape, check_rank
+from perfmodel.layers.checks import check_count
+from perfmodel.layers.passes import elementwise
+from perfmodel.records import Operation, Role
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LocalResponseNorm(Layer):
+    """y = x s^-beta with s = k + (alpha / size) times the sum of x^2 over ``size`` neighbouring channels.
+
+    Parameters
+    ----------
+    size : int
+        Channels in a neighbourhood. [1]
+
+    Notes
+    -----
+    Forward, per element: square, size - 1 adds, multiply, add, power, multiply: size + 4 FLOP; reads x,
+    writes y and s. Backward dx = dy s^-beta - c x sum(dy y / s): power, multiply; multiply, divide, size - 1
+    adds; two multiplies, subtract: size + 6 FLOP; reads x, y, s and dy.
+
+    References
+    ----------
+    .. [1] Krizhevsky, Sutskever, Hinton, ImageNet classification with deep convolutional neural networks,
+       NIPS 2012, section 3.3.
+    """
+
+    kind: ClassVar[str] = "local_response_norm"
+    size: int = 5
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape."""
+        check_rank(input_shapes[0], IMAGE)
+        return input_shapes[0]
+
+    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the sums s [B]."""
+        return element_bytes * batch_size * math.prod(input_shapes[0])
+
+    def forward_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
+    ) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y and s."""
+        elements = batch_size * math.prod(input_shapes[0])
+        return (elementwise("local_response_norm", elements, writes=2, flop_per_element=self.size + 4),)
+
+    def backward_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
+    ) -> tuple[Operation, ...]:
+        """Return one pass that reads x, y, s and dy and writes dx."""
+        elements = batch_size * math.prod(input_shapes[0])
+        return (
+            elementwise(
+                "local_response_norm",
+                elements,
+                reads=4,
+                flop_per_element=self.size + 6,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )

@@ -1,0 +1,81 @@
+"""The two memory passes that many layers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.records import MemoryPass, Role
+
+
+def elementwise(
+    name: str,
+    elements: Any,
+    *,
+    reads: int = 1,
+    writes: int = 1,
+    flop_per_element: int = 0,
+    role: Role = Role.OUTPUT,
+) -> MemoryPass:
+    """Return a pass that reads and writes whole tensors of one size.
+
+    Parameters
+    ----------
+    name : str
+        What it computes; framework profiles look it up. [-]
+    elements : int, ndarray or sympy.Expr
+        Elements of each tensor. [1]
+    reads, writes : int
+        Tensors read and written. [1]
+    flop_per_element : int
+        Arithmetic per element. [FLOP]
+    role : Role
+        What it yields. [-]
+
+    Returns
+    -------
+    MemoryPass
+        The operation. [-]
+
+    Examples
+    --------
+    >>> elementwise("relu", 100, flop_per_element=1).work(element_bytes=4)
+    Work(flop_count=100, read_bytes=400, written_bytes=400)
+    """
+    return MemoryPass(
+        name=name,
+        read_elements=reads * elements,
+        written_elements=writes * elements,
+        tensor_elements=elements,
+        flop_count=flop_per_element * elements,
+        role=role,
+    )
+
+
+def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
+    """Return the sum of an output's gradient over all but its channels: a read and an add per element.
+
+    Parameters
+    ----------
+    elements : int, ndarray or sympy.Expr
+        Elements of the output's gradient. [1]
+    bias_elements : int
+        Elements of the bias. [1]
+
+    Returns
+    -------
+    MemoryPass
+        The operation. [-]
+
+    Examples
+    --------
+    >>> bias_gradient(640, bias_elements=10).work(element_bytes=4)
+    Work(flop_count=640, read_bytes=2560, written_bytes=40)
+    """
+    return MemoryPass(
+        name="bias_gradient",
+        read_elements=elements,
+        written_elements=bias_elements,
+        tensor_elements=elements,
+        flop_count=elements,
+        role=Role.WEIGHT_GRADIENT,
+    )

@@ -1,0 +1,161 @@
+"""Arguments of predict: what is allowed, and which of the public signature this version serves."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.records import ELEMENT_BYTES, Phase
+
+RESERVED: dict[str, tuple[Any, str]] = {
+    "recompute": (None, "training with every activation kept (recompute=None)"),
+    "workers": (1, "one worker (workers=1)"),
+    "parallelism": ("data", "one device (parallelism='data', workers=1)"),
+    "sync": ("ring_all_reduce", "one worker, which has nothing to synchronise"),
+    "overlap": (True, "one worker, which has nothing to overlap"),
+    "bucket_bytes": (None, "one worker, which has nothing to bucket"),
+    "server_count": (1, "one worker, which needs no server"),
+    "group_size": (None, "one worker"),
+    "staleness_bound": (None, "one worker"),
+    "stages": (1, "one stage (stages=1)"),
+    "micro_batches": (1, "one micro-batch (micro_batches=1)"),
+    "schedule": ("1f1b", "one stage, which has no schedule"),
+    "interleave": (1, "one stage"),
+    "tensor_size": (1, "one device (tensor_size=1)"),
+    "sequence_parallel": (False, "one device"),
+    "shard_stage": (0, "one device, which has nothing to shard"),
+    "accumulation_steps": (1, "one mini-batch per update (accumulation_steps=1)"),
+    "backup_workers": (0, "one worker"),
+    "push_period": (1, "one worker"),
+    "pull_period": (1, "one worker"),
+    "straggler": (None, "one worker, which waits for nobody"),
+    "dataset": (None, "mini-batches that are in host memory (dataset=None)"),
+    "input_from": (None, "mini-batches that are in host memory (input_from=None)"),
+    "prefetch": (1, "the framework's own feeding policy (prefetch=1)"),
+    "decode_cores": (None, "mini-batches that are decoded already (decode_cores=None)"),
+}
+"""Argument of the public signature -> its default and what is served meanwhile."""
+
+
+def refuse_reserved(given: dict[str, Any]) -> None:
+    """Raise for any argument that differs from its default and that this version does not serve.
+
+    Parameters
+    ----------
+    given : dict
+        Reserved arguments by name. [-]
+
+    Raises
+    ------
+    NotYetAvailableError
+        Naming the argument, its value and what is served.
+    """
+    for name, value in given.items():
+        default, served = RESERVED[name]
+        if value is not default and value != default:
+            raise NotYetAvailableError(name, value, served)
+
+
+def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
+    """Return a count that must be a whole number of at least one.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given. [-]
+    maximum : int or None
+        Largest value allowed. [1]
+
+    Returns
+    -------
+    int
+        The count. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If it is none: zero, negative, fractional, NaN, a truth value, text.
+
+    Examples
+    --------
+    >>> whole_number("batch_size", 16)
+    16
+    """
+    allowed = "a whole number >= 1" if maximum is None else f"a whole number from 1 to {maximum}"
+    is_whole = (
+        isinstance(value, Integral | Real)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value == int(value)
+        and value >= 1
+        and (maximum is None or value <= maximum)
+    )
+    if not is_whole:
+        raise ArgumentError(name, value, allowed)
+    return int(value)
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """Return a value that must be one of a few names.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given. [-]
+    known : tuple of str
+        What is allowed. [-]
+
+    Returns
+    -------
+    str
+        The value. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        Naming the nearest allowed value.
+    """
+    if value not in known:
+        raise UnknownNameError(name, str(value), known)
+    return str(value)
+
+
+PREDICTED_PHASES = (Phase.STEP, Phase.FORWARD_BACKWARD, Phase.FORWARD)
+"""Phases predict serves."""
+
+DTYPES = tuple(ELEMENT_BYTES)
+"""Data types a graph can be predicted in, where the device lists a peak for them."""
+
+
+def resolved_batch_size(batch_size: Any, global_batch_size: Any) -> int:
+    """Return the mini-batch per worker from one of its two ways to be told; with one worker they are the same.
+
+    Parameters
+    ----------
+    batch_size, global_batch_size : int or None
+        Samples per worker, or over all workers. [samples]
+
+    Returns
+    -------
+    int
+        Samples per worker. [samples]
+
+    Raises
+    ------
+    ArgumentError
+        If neither is given, both disagree, or the value is not a whole number of at least one.
+    """
+    if batch_size is None and global_batch_size is None:
+        raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
+    if batch_size is None:
+        return whole_number("global_batch_size", global_batch_size)
+    if global_batch_size is not None and global_batch_size != batch_size:
+        allowed = f"the same as batch_size={batch_size!r} with one worker"
+        raise ArgumentError("global_batch_size", global_batch_size, allowed)
+    return whole_number("batch_size", batch_size)

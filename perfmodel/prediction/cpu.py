@@ -1,0 +1,253 @@
+"""CPU cores with their BLAS and a framework, as the plain numbers that the step's path wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.cpu import cpu_matmul_time
+from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time
+from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup
+from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.system import System
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuNumbers:
+    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place.
+
+    Parameters
+    ----------
+    threads : float
+        Threads in use. [1]
+    peak_flop_per_s_per_core : float
+        SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
+    clock_hz : float
+        Clock of the scalar code. [Hz]
+    core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s : float
+        Memory bandwidth of one thread, and of all threads together. [B/s]
+    cache_bytes : float
+        Last-level cache in use. [B]
+    gemm_efficiency, packing_efficiency : float
+        Share of the peak, and of the streaming bandwidth while packing. [1]
+    core_cache_bandwidth_bytes_per_s : float
+        Packing rate of one core from the last-level cache. [B/s]
+    tile_rows, tile_columns, result_passes : float
+        Register tile of the BLAS, and times a result passes through memory. [1]
+    matmul_speedup, pass_speedup : float
+        Speed-up of the threads on products and on passes. [1]
+    smallest_parallel_product : float
+        m n k below which a product runs on one thread. [1]
+    smallest_parallel_bytes : float
+        Traffic below which a pass runs on one thread. [B]
+    fork_join_s : float
+        Cost of one parallel region. [s]
+    cycles_per_flop, cycles_per_byte : mapping of str to float
+        Instructions of each pass by name; ``default`` for the rest. [cycle/FLOP, cycle/B]
+    element_bytes : int
+        Size of one element. [B]
+    launch_s, dispatch_s, step_overhead_s : float
+        Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    """
+
+    threads: Quantity
+    peak_flop_per_s_per_core: Quantity
+    clock_hz: Quantity
+    core_bandwidth_bytes_per_s: Quantity
+    total_bandwidth_bytes_per_s: Quantity
+    cache_bytes: Quantity
+    gemm_efficiency: Quantity
+    packing_efficiency: Quantity
+    core_cache_bandwidth_bytes_per_s: Quantity
+    tile_rows: Quantity
+    tile_columns: Quantity
+    result_passes: Quantity
+    matmul_speedup: Quantity
+    pass_speedup: Quantity
+    smallest_parallel_product: Quantity
+    smallest_parallel_bytes: Quantity
+    fork_join_s: Quantity
+    cycles_per_flop: Mapping[str, Quantity]
+    cycles_per_byte: Mapping[str, Quantity]
+    element_bytes: int
+    dispatch_s: Quantity
+    step_overhead_s: Quantity
+    launch_s: Quantity = 0.0
+    asynchronous: bool = False
+
+    def matmul_times(
+        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
+    ) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]
+
+        Packing is part of the compute time: it alternates with arithmetic on the same core.
+        """
+        del efficiency
+        m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+        # Independent products share the threads whatever the size of one.
+        work = m * n * k * count
+        speedup = serial_below(
+            threads=self.matmul_speedup, work=work, smallest_parallel_work=self.smallest_parallel_product
+        )
+        compute_s = cpu_matmul_time(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            peak_flop_per_s_per_core=self.peak_flop_per_s_per_core,
+            efficiency=self.gemm_efficiency,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            packing_efficiency=self.packing_efficiency,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s,
+            tile_m=self.tile_rows,
+            tile_n=self.tile_columns,
+            result_passes=self.result_passes,
+            element_bytes=self.element_bytes,
+        )
+        return compute_s + self._region_s(speedup), 0.0
+
+    def stream_times(
+        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
+    ) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        speedup = serial_below(
+            threads=self.pass_speedup, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
+        )
+        compute_s = cpu_scalar_time(
+            flop_count=columns["flop_count"],
+            cycles_per_flop=_by_name(self.cycles_per_flop, efficiency, moved_bytes),
+            moved_bytes=moved_bytes,
+            cycles_per_byte=_by_name(self.cycles_per_byte, efficiency, moved_bytes),
+            clock_hz=self.clock_hz,
+            speedup=speedup,
+        )
+        memory_s = cpu_stream_time(
+            moved_bytes=moved_bytes,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+        )
+        region_s = self._region_s(speedup)
+        return compute_s + region_s, memory_s + region_s
+
+    def _region_s(self, speedup: Quantity) -> Quantity:
+        """Fork and join of one parallel region; nothing where the kernel runs on one thread."""
+        return np.where(speedup > 1.0, self.fork_join_s, 0.0)
+
+
+def _by_name(values: Mapping[str, Quantity], names: tuple[str, ...], like: Any) -> Any:
+    default = values["default"]
+    looked_up = np.array([values.get(name, default) for name in names])
+    return looked_up[:, None] if np.ndim(like) == 2 and looked_up.ndim == 1 else looked_up  # noqa: PLR2004
+
+
+def _isa_for(cpu: Cpu, library: LibraryProfile) -> str:
+    """Return the newest instruction set that both the chip and the library have."""
+    return [isa for isa in cpu.isas if isa in library.isa][-1]
+
+
+def cpu_numbers(
+    cpu: Cpu,
+    profile: FrameworkProfile,
+    library: LibraryProfile,
+    *,
+    system: System | None,
+    threads: int,
+    dtype: str,
+    element_bytes: int,
+) -> CpuNumbers:
+    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The processor in each socket. [-]
+    profile : FrameworkProfile
+        The framework. [-]
+    library : LibraryProfile
+        Its BLAS. [-]
+    system : System or None
+        The machine; None for one socket by itself. [-]
+    threads : int
+        Threads in use; they spread evenly over sockets, as the operating system places them. [1]
+    dtype : str
+        Data type. [-]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    CpuNumbers
+        Everything the step's path needs.
+    """
+    sockets = 1 if system is None else system.socket_count
+    cores = sockets * cpu.core_count
+    active_sockets = min(threads, sockets)
+    active_cores = min(threads / active_sockets, cpu.core_count)
+    isa = _isa_for(cpu, library)
+    blas = {
+        name: to_base_units(name, value)  # type: ignore[arg-type]
+        for name, value in library.constants_for(cpu.architecture).items()
+    }
+    own = profile.cpu.in_base_units_by_name()
+
+    def clock_hz(isa: str | None) -> float:
+        clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
+        return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
+
+    def speedup(prefix: str, constants: Mapping[str, Any]) -> float:
+        return float(
+            thread_speedup(
+                threads=threads,
+                physical_cores=cores,
+                serial_fraction=constants[f"{prefix}serial_fraction"],
+                contention=constants[f"{prefix}contention"],
+                smt_gain=constants[f"{prefix}smt_gain"],
+                oversubscription_penalty=constants[f"{prefix}oversubscription_penalty"],
+            )
+        )
+
+    simd_clock_hz = clock_hz(isa)
+    total_bandwidth = (
+        cpu.sustained_memory_bandwidth_bytes_per_s
+        if system is None
+        else system.memory_bandwidth(active_sockets=active_sockets)
+    )
+    return CpuNumbers(
+        threads=threads,
+        peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
+        clock_hz=clock_hz(None),
+        core_bandwidth_bytes_per_s=cpu.memory_bandwidth_per_core_bytes_per_s,
+        total_bandwidth_bytes_per_s=total_bandwidth,
+        cache_bytes=active_sockets * cpu.l3_bytes,
+        gemm_efficiency=blas["gemm_efficiency"],
+        packing_efficiency=blas["packing_efficiency"],
+        core_cache_bandwidth_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        tile_rows=blas["register_tile_rows"],
+        tile_columns=blas["register_tile_columns"],
+        result_passes=blas["result_passes"],
+        matmul_speedup=speedup("", blas),
+        pass_speedup=speedup("pass_", own),
+        smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_parallel_bytes=own["smallest_parallel_bytes"],
+        fork_join_s=float(fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"])),
+        cycles_per_flop=profile.cpu.cycles_per_flop,
+        cycles_per_byte=profile.cpu.cycles_per_byte,
+        element_bytes=element_bytes,
+        dispatch_s=own["dispatch_us"],
+        step_overhead_s=own["step_overhead_us"],
+    )

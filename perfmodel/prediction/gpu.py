@@ -1,0 +1,258 @@
+"""A GPU with its libraries and a framework, as the plain numbers that the step's path wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.gpu import matmul_memory_efficiency, stream_time, tiled_matmul_time
+from perfmodel.framework.passes import pass_class
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.library import LibraryProfile
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulLibrary:
+    """What one library reaches on matrix products.
+
+    Parameters
+    ----------
+    efficiency : mapping of str to float
+        Fraction of peak inside the largest tile, by shape class. [1]
+    tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
+        Tile menu. [1]
+    latency_elements, ramp_steps : float
+        Latency a unit cannot hide, and fill and drain of a tile. [1]
+    bandwidth_fraction, skinny_bandwidth_fraction : float
+        Fraction of memory bandwidth, and of products with few rows or columns. [1]
+    """
+
+    efficiency: Mapping[str, Quantity]
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    split_k: Any
+    latency_elements: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    skinny_bandwidth_fraction: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNumbers:
+    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols.
+
+    Parameters
+    ----------
+    peak_flop_per_s : float, ndarray or sympy.Expr
+        Rate the schedulers can issue. [FLOP/s]
+    bandwidth_bytes_per_s : float, ndarray or sympy.Expr
+        Peak memory bandwidth. [B/s]
+    unit_count : float
+        Streaming multiprocessors. [1]
+    matmul_libraries : tuple of MatmulLibrary
+        BLAS and DNN library; each shape class belongs to one of them. [-]
+    stream_efficiency : mapping of str to float
+        Fraction of bandwidth by pass, or class of pass. [1]
+    element_bytes : int
+        Size of one element. [B]
+    launch_s, dispatch_s, step_overhead_s : float
+        Launch gap, host time per launch, host time per step. [s]
+    asynchronous : bool
+        A queue lets dispatch run ahead of the kernels. [-]
+    """
+
+    peak_flop_per_s: Quantity
+    bandwidth_bytes_per_s: Quantity
+    unit_count: Quantity
+    matmul_libraries: tuple[MatmulLibrary, ...]
+    stream_efficiency: Mapping[str, Quantity]
+    element_bytes: int
+    launch_s: Quantity
+    dispatch_s: Quantity
+    step_overhead_s: Quantity
+    asynchronous: bool = True
+
+    def matmul_times(
+        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
+    ) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+        names, code_of_row = _codes(efficiency)
+        compute_s, memory_s = (np.empty(np.shape(columns["m"]), dtype=columns["m"].dtype) for _ in range(2))
+        for library in self.matmul_libraries:
+            own = [name in library.efficiency for name in names]
+            if not any(own):
+                continue
+            rows = np.flatnonzero(np.take(own, code_of_row))
+            of_name = [library.efficiency.get(name, 1.0) for name in names]
+            of_row = np.array(of_name)[code_of_row[rows]]
+            picked = {name: column[rows] for name, column in columns.items()}
+            compute_s[rows], memory_s[rows] = self._times_by_library(library, picked, _as_column(of_row, picked["m"]))
+        return compute_s, memory_s
+
+    def _times_by_library(
+        self, library: MatmulLibrary, columns: Mapping[str, Quantity], efficiency: Quantity
+    ) -> tuple[Quantity, Quantity]:
+        m, n = columns["m"], columns["n"]
+        compute_s = tiled_matmul_time(
+            m=m,
+            n=n,
+            k=columns["k"],
+            count=columns["count"],
+            peak_flop_per_s=self.peak_flop_per_s,
+            unit_count=self.unit_count,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            tile_rows=library.tile_rows,
+            tile_columns=library.tile_columns,
+            tile_efficiency=library.tile_efficiency,
+            split_k=library.split_k,
+            efficiency=efficiency,
+            element_bytes=self.element_bytes,
+            latency_elements=library.latency_elements,
+            ramp_steps=library.ramp_steps,
+        )
+        memory_s = stream_time(
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=matmul_memory_efficiency(
+                m=m,
+                n=n,
+                efficiency=library.bandwidth_fraction,
+                skinny_efficiency=library.skinny_bandwidth_fraction,
+            ),
+        )
+        return compute_s, memory_s
+
+    def stream_times(
+        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
+    ) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        names, code_of_row = _codes(efficiency)
+        known = self.stream_efficiency
+        of_name = [known[name] if name in known else known[pass_class(name)] for name in names]
+        memory_s = stream_time(
+            moved_bytes=moved_bytes,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=_as_column(np.array(of_name)[code_of_row], moved_bytes),
+        )
+        return columns["flop_count"] / self.peak_flop_per_s, memory_s
+
+
+@cache
+def _codes(efficiency: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Return the distinct names and the index of each row's name among them."""
+    names = tuple(dict.fromkeys(efficiency))
+    index = {name: code for code, name in enumerate(names)}
+    return names, np.array([index[name] for name in efficiency], dtype=np.intp)
+
+
+def _as_column(of_row: Any, like: Any) -> Any:
+    """Shape one value per row to broadcast against columns of shape (rows,) or (rows, configurations)."""
+    return of_row[:, None] if np.ndim(like) == 2 and of_row.ndim == 1 else of_row  # noqa: PLR2004
+
+
+def _matmul_library(
+    constants: Mapping[str, Any], names: tuple[str, ...], *, skinny_bandwidth_fraction: float
+) -> MatmulLibrary:
+    translation = constants["translation_efficiency"]
+    return MatmulLibrary(
+        efficiency={name: constants[name] * translation for name in names},
+        tile_rows=np.array(constants["tile_rows"]),
+        tile_columns=np.array(constants["tile_columns"]),
+        tile_efficiency=np.array(constants["tile_efficiency"]),
+        split_k=np.array(constants["split_k"]),
+        latency_elements=constants["latency_elements"],
+        ramp_steps=constants["ramp_steps"],
+        bandwidth_fraction=constants["matmul_bandwidth_fraction"],
+        skinny_bandwidth_fraction=skinny_bandwidth_fraction,
+    )
+
+
+BLAS_SHAPE_CLASSES = ("gemm",)
+"""Shape classes of products that the BLAS runs; every other class is the DNN library's."""
+
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
+"""Classes of passes whose bandwidth fraction is the framework's own."""
+
+LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
+"""Passes that belong to a convolution algorithm of the DNN library."""
+
+NOT_SHAPE_CLASSES = frozenset(
+    (
+        *LIBRARY_PASSES,
+        "tile_rows",
+        "tile_columns",
+        "tile_efficiency",
+        "split_k",
+        "latency_elements",
+        "ramp_steps",
+        "matmul_bandwidth_fraction",
+        "translation_efficiency",
+    )
+)
+"""Constants of a DNN library that are no fraction of peak of a shape class."""
+
+
+def gpu_numbers(
+    device: Gpu,
+    profile: FrameworkProfile,
+    libraries: Mapping[str, LibraryProfile],
+    *,
+    dtype: str,
+    element_bytes: int,
+) -> GpuNumbers:
+    """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
+
+    Parameters
+    ----------
+    device : Gpu
+        The device. [-]
+    profile : FrameworkProfile
+        The framework. [-]
+    libraries : mapping of str to LibraryProfile
+        ``gpu_blas`` and ``gpu_dnn``. [-]
+    dtype : str
+        Data type. [-]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    GpuNumbers
+        Everything the step's path needs.
+    """
+    blas = libraries["gpu_blas"].constants_for(device.architecture)
+    dnn = libraries["gpu_dnn"].constants_for(device.architecture)
+    own = profile.gpu.in_base_units_by_name()
+    skinny = blas["skinny_bandwidth_fraction"]
+    convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
+    return GpuNumbers(
+        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
+        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        unit_count=device.unit_count,
+        matmul_libraries=(
+            _matmul_library(blas, BLAS_SHAPE_CLASSES, skinny_bandwidth_fraction=skinny),
+            # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
+            _matmul_library(
+                dnn, convolution_classes, skinny_bandwidth_fraction=dnn["matmul_bandwidth_fraction"]
+            ),
+        ),
+        stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
+        | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
+        element_bytes=element_bytes,
+        launch_s=device.launch_latency_s,
+        dispatch_s=own["dispatch_us"],
+        step_overhead_s=own["step_overhead_us"],
+    )

@@ -1,0 +1,116 @@
+"""A graph prepared for prediction: its kernel table and its memory plan, made once per graph and set of rules."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
+from perfmodel.prediction.memory import MemoryPlan, memory_plan
+from perfmodel.records import ELEMENT_BYTES, Phase
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.layers.optimizers import Optimizer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Everything about a step that depends on neither batch size nor hardware numbers.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph. [-]
+    memory : MemoryPlan
+        What it keeps in memory, per sample. [-]
+    """
+
+    table: KernelTable
+    memory: MemoryPlan
+
+
+_PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
+
+
+def _layer_operations(
+    graph: LayerGraph, *, batch_size: int, phase: Phase, optimizer: Optimizer, input_gradient: bool
+) -> list[LayerOperation]:
+    operations = []
+    for part in phase.parts:
+        if part is Phase.UPDATE:
+            pairs = optimizer.layer_operations(graph.parameter_counts, batch_size=batch_size)
+        else:
+            pairs = graph.operations(batch_size=batch_size, phase=part, input_gradient=input_gradient)
+        operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]
+    return operations
+
+
+def plan_for(
+    graph: LayerGraph,
+    *,
+    phase: Phase,
+    optimizer: Optimizer,
+    input_gradient: bool,
+    dtype: str,
+    profile: FrameworkProfile,
+    processor: str,
+    library_algorithms: tuple[str, ...],
+) -> Plan:
+    """Return the plan of a graph under a framework's rules, from memory where it was made before.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        What is computed. [-]
+    phase : Phase
+        What part of a step. [-]
+    optimizer : Optimizer
+        What the update does. [-]
+    input_gradient : bool
+        Whether the gradient of the network's own input is computed. [-]
+    dtype : str
+        Data type. [-]
+    profile : FrameworkProfile
+        Whose lowering rules and memory policy apply. [-]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+    library_algorithms : tuple of str
+        Convolution algorithms the DNN library offers on the architecture. [-]
+
+    Returns
+    -------
+    Plan
+        Kernel table and memory plan.
+    """
+    lowering = getattr(profile, processor).lowering
+    plans = _PLANS.setdefault(graph, {})
+    # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
+    key = (
+        graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, library_algorithms,
+        id(lowering), id(profile.memory),
+    )  # fmt: skip
+    if key not in plans:
+        element_bytes = ELEMENT_BYTES[dtype]
+        table = build_kernel_table(
+            [
+                _layer_operations(
+                    graph,
+                    batch_size=batch_size,
+                    phase=phase,
+                    optimizer=optimizer,
+                    input_gradient=input_gradient,
+                )
+                for batch_size in PROBE_BATCH_SIZES
+            ],
+            rules=lowering.rules(library_algorithms),
+            element_bytes=element_bytes,
+            processor=processor,
+        )
+        memory = memory_plan(
+            graph, table, phase=phase, optimizer=optimizer, element_bytes=element_bytes, policy=profile.memory
+        )
+        plans[key] = ((lowering, profile.memory), Plan(table, memory))
+    return plans[key][1]

@@ -1,0 +1,353 @@
+"""predict(): how long a training or inference step takes on a target, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.graph import LayerGraph
+from perfmodel.layers.optimizers import Optimizer, load_optimizer
+from perfmodel.measurements.run import FeedItem, Run
+from perfmodel.prediction.arguments import (
+    DTYPES,
+    PREDICTED_PHASES,
+    RESERVED,
+    one_of,
+    refuse_reserved,
+    resolved_batch_size,
+)
+from perfmodel.prediction.memory import memory_footprint, workspace_bytes
+from perfmodel.prediction.plan import plan_for
+from perfmodel.prediction.prediction import Prediction
+from perfmodel.prediction.step_time import group_times, step_time
+from perfmodel.prediction.targets import Target, resolve_target
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.framework.profile import FeedTable
+    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.system import System
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What runs: a graph and the facts of how it is run that no framework file can know.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    name : str
+        For people. [-]
+    optimizer : Optimizer
+        What the update does. [-]
+    phase : Phase
+        What part of a step. [-]
+    input_gradient : bool or None
+        Whether the network's own input gets a gradient; None for the framework's habit. [-]
+    feed : tuple of FeedItem or None
+        What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
+    """
+
+    graph: LayerGraph
+    name: str
+    optimizer: Optimizer
+    phase: Phase
+    input_gradient: bool | None = None
+    feed: tuple[FeedItem, ...] | None = None
+
+
+def subject_of_run(run: Run) -> Subject:
+    """Return what a measured row really executed, ready to be predicted.
+
+    Parameters
+    ----------
+    run : Run
+        Builder, options, optimizer, phase and feed of a (framework, network) pair of a measurement table. [-]
+
+    Returns
+    -------
+    Subject
+        The graph built as the script built it, with the script's facts.
+    """
+    from perfmodel import zoo
+
+    return Subject(
+        graph=zoo.build(run.builder, **run.builder_options),
+        name=f"{run.network} as {run.framework} ran it",
+        optimizer=load_optimizer(run.optimizer, clipping=run.clipping, **run.optimizer_options),
+        phase=Phase(run.phase),
+        input_gradient=run.input_gradient,
+        feed=run.feed,
+    )
+
+
+def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
+    """Return what a framework copies for every step of a graph: its inputs and labels.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    policy : FeedTable
+        The framework's habit. [-]
+
+    Returns
+    -------
+    tuple of FeedItem
+        Empty where mini-batches are resident on the device.
+    """
+    if policy.mode == "resident":
+        return ()
+    prefetched = policy.mode == "overlapped"
+    return (
+        FeedItem(name="inputs", elements_per_sample=graph.input_elements, prefetched=prefetched),
+        FeedItem(
+            name="labels",
+            elements_per_sample=graph.label_bytes_per_sample,
+            element_bytes=1,
+            prefetched=prefetched,
+        ),
+    )
+
+
+def _items(feed: tuple[FeedItem, ...], *, prefetched: bool) -> tuple[FeedItem, ...]:
+    return tuple(item for item in feed if item.prefetched == prefetched)
+
+
+def predict_subject(
+    subject: Subject,
+    *,
+    target: Target,
+    profile: FrameworkProfile,
+    batch_size: int,
+    dtype: str,
+    library: str | None,
+    pinned: bool = True,
+) -> Prediction:
+    """Predict one step of a resolved subject on a resolved target.
+
+    Parameters
+    ----------
+    subject : Subject
+        What runs. [-]
+    target : Target
+        On what, with how many threads. [-]
+    profile : FrameworkProfile
+        With what. [-]
+    batch_size : int
+        Samples per step. [samples]
+    dtype : str
+        Data type. [-]
+    library : str or None
+        A library in place of the one of its kind that the framework names. [-]
+    pinned : bool
+        False forces pageable copies where the framework would pin its buffers. [-]
+
+    Returns
+    -------
+    Prediction
+        Time, parts, memory and their reasons.
+    """
+    libraries = target.libraries(profile, library)
+    plan = plan_for(
+        subject.graph,
+        phase=subject.phase,
+        optimizer=subject.optimizer,
+        input_gradient=profile.input_gradient if subject.input_gradient is None else subject.input_gradient,
+        dtype=dtype,
+        profile=profile,
+        processor=target.processor,
+        library_algorithms=target.algorithms(libraries),
+    )
+    numbers = target.numbers(profile, libraries, dtype=dtype)
+    lowering = getattr(profile, target.processor).lowering
+    groups = group_times(
+        plan.table,
+        numbers,
+        batch_size=batch_size,
+        workspace_limit_bytes=lowering.workspace_limit_bytes,
+    )
+    feed = habitual_feed(subject.graph, profile.feed) if subject.feed is None else subject.feed
+    parts = step_time(
+        plan.table,
+        numbers,
+        batch_size=batch_size,
+        workspace_limit_bytes=lowering.workspace_limit_bytes,
+        feed_s=target.feed_time(profile, _items(feed, prefetched=False), batch_size=batch_size, pinned=pinned),
+        prefetched_feed_s=target.feed_time(
+            profile, _items(feed, prefetched=True), batch_size=batch_size, pinned=pinned
+        ),
+        groups=groups,
+    )
+    memory = memory_footprint(
+        plan.memory,
+        batch_size=batch_size,
+        workspace_bytes=workspace_bytes(plan.memory, plan.table, groups.chosen, batch_size=batch_size),
+        context_bytes=target.context_bytes,
+        capacity_bytes=target.capacity_bytes,
+    )
+    return Prediction(
+        subject=subject.name,
+        target=target.name,
+        framework=profile.name,
+        batch_size=batch_size,
+        phase=subject.phase.value,
+        dtype=dtype,
+        threads=target.threads,
+        parts=parts,
+        memory=memory,
+        remarks=target.remarks(profile, libraries),
+        sources=(profile, *libraries.values(), *target.specs),
+        table=plan.table,
+        groups=groups,
+        launch_gap_s=numbers.launch_s,
+        peak_flop_per_s=target.peak_flop_per_s(dtype),
+    )
+
+
+def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: str) -> Subject:
+    if isinstance(graph, LayerGraph):
+        chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
+        return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
+    raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
+
+
+def predict(  # noqa: PLR0913
+    graph: LayerGraph | Run,
+    *,
+    batch_size: int | None = None,
+    global_batch_size: int | None = None,
+    device: str | Path | Device | None = None,
+    system: str | Path | System | None = None,
+    framework: str | Path | FrameworkProfile = "generic",
+    threads: int | None = None,
+    phase: str = "step",
+    dtype: str = "fp32",
+    optimizer: str | Optimizer = "sgd",
+    recompute: str | None = None,
+    workers: int = 1,
+    parallelism: str = "data",
+    sync: str = "ring_all_reduce",
+    overlap: bool = True,
+    bucket_bytes: float | None = None,
+    server_count: int = 1,
+    group_size: int | None = None,
+    staleness_bound: int | None = None,
+    stages: int = 1,
+    micro_batches: int = 1,
+    schedule: str = "1f1b",
+    interleave: int = 1,
+    tensor_size: int = 1,
+    sequence_parallel: bool = False,
+    shard_stage: int = 0,
+    accumulation_steps: int = 1,
+    backup_workers: int = 0,
+    push_period: int = 1,
+    pull_period: int = 1,
+    straggler: Mapping[str, float] | None = None,
+    library: str | Path | None = None,
+    dataset: Any = None,
+    input_from: str | Path | None = None,
+    prefetch: int = 1,
+    pinned: bool = True,
+    decode_cores: int | None = None,
+) -> Prediction:
+    """Predict the time of one step, its parts, its memory and its bottleneck.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table: then batch size, framework, optimizer, phase and feed are what
+        the measured script did, and only the hardware is asked for. [-]
+    batch_size : int
+        Samples per worker and step. [samples]
+    global_batch_size : int
+        Samples per step over all workers, instead of ``batch_size``. [samples]
+    device : str, Path or Device
+        One GPU, or one CPU socket; a name, a path to a TOML, or a loaded device. [-]
+    system : str, Path or System
+        A machine, all of whose CPU sockets work together; instead of ``device``. [-]
+    framework : str, Path or FrameworkProfile
+        Framework profile. [-]
+    threads : int
+        CPU threads; None for one per physical core. Not for a GPU. [1]
+    phase : str
+        ``step`` (forward, backward, update), ``forward_backward`` or ``forward``. [-]
+    dtype : str
+        Data type of weights and activations, e.g. ``fp32``. [-]
+    optimizer : str or Optimizer
+        ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an optimizer with options. [-]
+    recompute : str
+        Activation recomputation; reserved. [-]
+    workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
+        Sizes of parallel execution; reserved, one device is served. [1]
+    parallelism, sync, schedule : str
+        Kinds of parallel execution; reserved. [-]
+    overlap, sequence_parallel : bool
+        Options of parallel execution; reserved. [-]
+    bucket_bytes : float
+        Gradient bucket; reserved. [B]
+    staleness_bound, shard_stage, accumulation_steps, backup_workers, push_period, pull_period : int
+        Options of parallel execution; reserved. [1]
+    straggler : mapping
+        Distribution of worker times; reserved. [-]
+    library : str or Path
+        A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
+    dataset, input_from : object
+        Where mini-batches come from; reserved, they are in host memory. [-]
+    prefetch : int
+        Mini-batches fetched ahead; reserved, the framework's habit holds. [1]
+    pinned : bool
+        False forces pageable host buffers. [-]
+    decode_cores : int
+        Cores that decode input; reserved. [1]
+
+    Returns
+    -------
+    Prediction
+        ``step_s`` and its exclusive parts [s], ``memory`` [B], ``bottleneck``, ``layers``, ``explain()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, or neither or both of ``device`` and ``system`` are given.
+    UnknownNameError
+        If a name is unknown; names the nearest.
+    SpecError
+        If a spec file is wrong; lists every fault.
+    NotYetAvailableError
+        If a reserved argument differs from its default.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> p = pm.predict(pm.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba")
+    >>> p.memory.fits
+    True
+    """
+    reserved = locals()
+    refuse_reserved({name: reserved[name] for name in RESERVED})
+    target = resolve_target(device=device, system=system, threads=threads)
+    dtype = one_of("dtype", dtype, DTYPES)
+    if isinstance(graph, Run):
+        run_batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
+        subject = subject_of_run(graph)
+        framework = graph.framework if framework == "generic" else framework
+        batch_size = run_batch_size
+    else:
+        subject = _as_subject(graph, optimizer=optimizer, phase=phase)
+    return predict_subject(
+        subject,
+        target=target,
+        profile=load_framework(framework),
+        batch_size=resolved_batch_size(batch_size, global_batch_size),
+        dtype=dtype,
+        library=library,
+        pinned=pinned,
+    )

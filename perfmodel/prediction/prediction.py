@@ -1,0 +1,253 @@
+"""A prediction: how long a step takes, what it consists of, why, and whether it fits in memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.memory import MemoryFootprint
+
+BOTTLENECK_OF_PART = {
+    "compute_s": "compute",
+    "memory_bound_s": "memory_bandwidth",
+    "exposed_transfer_s": "transfer",
+    "input_wait_s": "storage",
+    "exposed_sync_s": "sync",
+    "straggler_s": "straggler",
+    "bubble_s": "pipeline_bubble",
+}
+"""What bounds a step when this part is its largest; overhead and update are split further."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One operation of the step.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer. [-]
+    phase : str
+        ``forward``, ``backward`` or ``update``. [-]
+    role : str
+        ``output``, ``input_gradient``, ``weight_gradient`` or ``update``. [-]
+    kernel : str
+        The alternative that was chosen. [-]
+    launches : float
+        Kernels launched. [1]
+    flop_count : float
+        Arithmetic that really runs (a Winograd kernel runs less than its convolution counts). [FLOP]
+    bytes : float
+        Device-memory traffic. [B]
+    seconds : float
+        Kernel time and launch gaps. [s]
+    bound_by : str
+        ``compute``, ``memory_bandwidth`` or ``launch``: the largest part of ``seconds``. [-]
+    """
+
+    layer: str
+    phase: str
+    role: str
+    kernel: str
+    launches: float
+    flop_count: float
+    bytes: float
+    seconds: float
+    bound_by: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prediction:
+    """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
+
+    Parameters
+    ----------
+    subject : str
+        What runs: the graph's name. [-]
+    target : str
+        What it runs on. [-]
+    framework : str
+        With what. [-]
+    batch_size : int
+        Samples per worker and step. [samples]
+    phase : str
+        What part of a step. [-]
+    dtype : str
+        Data type. [-]
+    threads : int or None
+        CPU threads; None on a GPU. [1]
+    parts : StepTime
+        Exclusive parts and totals. [s]
+    memory : MemoryFootprint
+        What the step keeps in memory. [B]
+    remarks : tuple of str
+        What the user should know: it does not fit, a library is not native, constants are estimates. [-]
+    sources : tuple of SpecFile
+        The files whose numbers were used: framework, libraries, device, system, link. [-]
+    table : KernelTable
+        The lowered graph. [-]
+    groups : GroupTimes
+        What each unique operation costs. [s]
+    launch_gap_s : float
+        Time of one launch besides its kernel. [s]
+    peak_flop_per_s : float
+        Peak rate of the target in the data type. [FLOP/s]
+    memory_bandwidth_bytes_per_s : float or None
+        Peak bandwidth to the target's memory. [B/s]
+    """
+
+    subject: str
+    target: str
+    framework: str
+    batch_size: int
+    phase: str
+    dtype: str
+    threads: int | None
+    parts: StepTime
+    memory: MemoryFootprint
+    remarks: tuple[str, ...]
+    sources: tuple[SpecFile, ...] = field(repr=False)
+    table: KernelTable = field(repr=False)
+    groups: GroupTimes = field(repr=False)
+    launch_gap_s: float = field(repr=False)
+    peak_flop_per_s: float = field(repr=False)
+    memory_bandwidth_bytes_per_s: float | None = field(default=None, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give each part and total of the step by its name, e.g. ``compute_s``."""
+        if name in _STEP_NAMES:
+            return float(getattr(self.parts, name))
+        message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
+        raise AttributeError(message)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples that one step's time lets through. [samples/s]"""
+        return self.batch_size / float(self.parts.step_s)
+
+    def epoch_s(self, *, dataset_size: int) -> float:
+        """Return the time of one pass over a data set.
+
+        Parameters
+        ----------
+        dataset_size : int
+            Samples; the last mini-batch may be smaller but costs a whole step. [samples]
+
+        Returns
+        -------
+        float
+            Duration. [s]
+
+        Raises
+        ------
+        ArgumentError
+            If it is not a whole number of at least one.
+        """
+        steps = math.ceil(whole_number("dataset_size", dataset_size) / self.batch_size)
+        return steps * float(self.parts.step_s)
+
+    @property
+    def breakdown(self) -> dict[str, float]:
+        """Exclusive parts of the step, which sum to ``step_s``. [s]"""
+        return {name: float(getattr(self.parts, name)) for name in PARTS}
+
+    @property
+    def bottleneck(self) -> str:
+        """What bounds the step: its largest part, by the name of the resource."""
+        breakdown = self.breakdown
+        largest = max(breakdown, key=lambda name: breakdown[name])
+        if largest == "overhead_s":
+            exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
+            return "launch" if float(self.parts.launch_s) >= exposed_dispatch_s else "host_dispatch"
+        if largest == "update_s":
+            updates = self.table.multiplicity * self.table.is_update
+            compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)
+            return "compute" if compute_bound else "memory_bandwidth"
+        return BOTTLENECK_OF_PART[largest]
+
+    @cached_property
+    def provenance(self) -> tuple[tuple[str, str], ...]:
+        """Each file whose numbers were used, with the titles and notes of its sources."""
+        return tuple(
+            (spec.name, "; ".join(f"{source.title}: {source.note or source.url or ''}" for source in spec.source))
+            for spec in self.sources
+        )
+
+    @cached_property
+    def layers(self) -> Table[LayerRow]:
+        """Every operation of the step in the order it runs; iterable, prints as a table, has ``to_frame()``."""
+        flop_count, moved_bytes = self._totals_of_alternatives()
+        launch_s = self.groups.launches * self.launch_gap_s
+        seconds = self.groups.compute_s + self.groups.memory_s + launch_s
+        by_branch = np.stack([self.groups.compute_s, self.groups.memory_s, launch_s]).argmax(axis=0)
+        rows = []
+        for occurrence in self.table.occurrences:
+            group = occurrence.group
+            alternative = self.groups.chosen[group]
+            rows.append(
+                LayerRow(
+                    layer=occurrence.layer,
+                    phase=occurrence.phase.value,
+                    role=occurrence.role.value,
+                    kernel=self.table.alternative_names[alternative],
+                    launches=float(self.groups.launches[group]),
+                    flop_count=float(flop_count[alternative]),
+                    bytes=float(moved_bytes[alternative]),
+                    seconds=float(seconds[group]),
+                    bound_by=("compute", "memory_bandwidth", "launch")[by_branch[group]],
+                )
+            )
+        return Table(tuple(rows), title=f"{self.subject} on {self.target}, operation by operation")
+
+    def _totals_of_alternatives(self) -> tuple[Any, Any]:
+        """Return FLOP and bytes of every alternative, all launches together."""
+        matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
+        flop_count = np.concatenate(
+            [
+                2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
+                stream["flop_count"] * stream["launches"],
+            ]
+        )
+        moved_bytes = np.concatenate(
+            [(each["read_bytes"] + each["written_bytes"]) * each["launches"] for each in (matmul, stream)]
+        )
+        return tuple(
+            np.add.reduceat(rows[self.table.row_order], self.table.alternative_starts)
+            for rows in (flop_count, moved_bytes)
+        )  # type: ignore[return-value]
+
+    def explain(self) -> str:
+        """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
+        from perfmodel.prediction.explanation import explain
+
+        return explain(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the operations as plain numbers and text, for JSON."""
+        from perfmodel.prediction.explanation import as_dict
+
+        return as_dict(self)
+
+    def __str__(self) -> str:
+        from perfmodel.prediction.explanation import report
+
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        from perfmodel.prediction.explanation import report_html
+
+        return report_html(self)
+
+
+_STEP_NAMES = ("step_s", *PARTS, *TOTALS)

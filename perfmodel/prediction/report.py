@@ -1,0 +1,307 @@
+"""The report of a prediction: what ``print`` and a notebook show, and the tables it is made of."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.presentation.quantities import bytes_text, seconds_text
+from perfmodel.presentation.tables import Table, facts_text
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.prediction import Prediction
+
+WIDTH: Final = 100
+"""Columns to which prose is wrapped. [1]"""
+
+LAYERS_SHOWN: Final = 8
+"""Layers a report lists unless told otherwise. [1]"""
+
+PART_NAMES: Final[dict[str, str]] = {
+    "compute_s": "kernels bound by arithmetic",
+    "memory_bound_s": "kernels bound by memory bandwidth",
+    "overhead_s": "launch gaps and exposed dispatch",
+    "update_s": "optimizer update",
+    "exposed_transfer_s": "host-device copies, exposed",
+    "input_wait_s": "waiting for storage and decoding",
+    "exposed_sync_s": "gradient exchange, exposed",
+    "straggler_s": "waiting for the slowest worker",
+    "bubble_s": "pipeline bubbles",
+}
+"""Part of a step -> what a person calls it."""
+
+PHASE_NAMES: Final[dict[str, str]] = {
+    "step": "forward, backward and update",
+    "forward_backward": "forward and backward, no update",
+    "forward": "forward only",
+}
+"""Phase -> what is computed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """One part of a step.
+
+    Parameters
+    ----------
+    part : str
+        What the time is spent on. [-]
+    seconds : float
+        How long. [s]
+    share : float
+        Of the whole step. [1]
+    """
+
+    part: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTotal:
+    """One layer over all phases of a step.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer. [-]
+    seconds : float
+        Kernel time and launch gaps, all phases together. [s]
+    share : float
+        Of the whole step. [1]
+    bound_by : str
+        What bounds most of these seconds. [-]
+    """
+
+    layer: str
+    seconds: float
+    share: float
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One kind of content of the memory.
+
+    Parameters
+    ----------
+    holds : str
+        What is kept. [-]
+    bytes : float
+        How much. [B]
+    """
+
+    holds: str
+    bytes: float
+
+
+def part_table(p: Prediction) -> Table[PartRow]:
+    """Return the parts of the step that take time, in the order of their definition, and their sum.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    Table of PartRow
+        Parts longer than zero, then the step. [s]
+    """
+    spent = {PART_NAMES[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
+    rows = [PartRow(name, seconds, seconds / p.step_s) for name, seconds in spent.items()]
+    headings = {"part": "where the time goes", "seconds": "time"}
+    return Table([*rows, PartRow("step", p.step_s, 1.0)], headings=headings)
+
+
+def layer_totals(p: Prediction) -> Table[LayerTotal]:
+    """Return the time of each layer over all phases, longest first.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    Table of LayerTotal
+        One row per layer; the host's exposed dispatch and copies belong to no layer. [s]
+    """
+    seconds_by_bound: dict[str, dict[str, float]] = {}
+    for row in p.layers:
+        by_bound = seconds_by_bound.setdefault(row.layer, {})
+        by_bound[row.bound_by] = by_bound.get(row.bound_by, 0.0) + row.seconds
+    rows = []
+    for layer, by_bound in seconds_by_bound.items():
+        seconds = sum(by_bound.values())
+        rows.append(LayerTotal(layer, seconds, seconds / p.step_s, max(by_bound, key=by_bound.__getitem__)))
+    headings = {"seconds": "time", "bound_by": "bound by"}
+    return Table(rows, headings=headings, row_type=LayerTotal).sorted_by("seconds")
+
+
+def memory_table(p: Prediction) -> Table[MemoryRow]:
+    """Return what the step keeps in memory.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    Table of MemoryRow
+        Contents larger than zero, their total, and the capacity where it is known. [B]
+    """
+    rows = [MemoryRow(name, size_bytes) for name, size_bytes in memory_contents(p).items() if size_bytes]
+    rows.append(MemoryRow("total", float(p.memory.total_bytes)))
+    if math.isfinite(p.memory.capacity_bytes):
+        rows.append(MemoryRow("capacity", float(p.memory.capacity_bytes)))
+    return Table(rows, headings={"holds": "memory", "bytes": "size"})
+
+
+def memory_contents(p: Prediction) -> dict[str, float]:
+    """Return the bytes of each kind of content of the memory.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    dict of str to float
+        Size by name, in the order of MemoryFootprint, zeros too. [B]
+    """
+    names = (field.name for field in fields(p.memory) if field.name != "capacity_bytes")
+    return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
+
+
+def title(p: Prediction) -> str:
+    """Say what runs on what with what.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    str
+        One line. [-]
+    """
+    return f"{p.subject} on {p.target} with {p.framework}"
+
+
+def configuration(p: Prediction) -> str:
+    """Say how it runs: batch size, phase, data type, threads.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    str
+        One line. [-]
+    """
+    threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
+    return f"batch size {p.batch_size}, {PHASE_NAMES.get(p.phase, p.phase)}, {p.dtype}{threads}"
+
+
+def fit_sentence(p: Prediction) -> str:
+    """Say whether the step fits in memory, and by how much.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    str
+        One sentence. [-]
+    """
+    room_bytes = float(p.memory.capacity_bytes) - float(p.memory.total_bytes)
+    if math.isinf(room_bytes):
+        return "The capacity of the target's memory is not stated."
+    if p.memory.fits:
+        return f"It fits: {bytes_text(room_bytes)} are left."
+    return f"It does not fit: {bytes_text(-room_bytes)} are missing."
+
+
+def remark_lines(p: Prediction) -> list[str]:
+    """Return the remarks of a prediction as wrapped notes.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    list of str
+        One text per remark. [-]
+    """
+    return [textwrap.fill(f"note: {remark}", WIDTH, subsequent_indent="      ") for remark in p.remarks]
+
+
+def _headline(p: Prediction) -> dict[str, str]:
+    return {
+        "step time": seconds_text(p.step_s),
+        "throughput": f"{p.samples_per_s:,.4g} samples/s",
+        "bottleneck": p.bottleneck,
+    }
+
+
+def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
+    """Return what ``print(prediction)`` shows: time, parts, longest layers, bottleneck, memory, remarks.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+    layers_shown : int
+        Layers to list; none for 0. [1]
+
+    Returns
+    -------
+    str
+        Several lines without colour. [-]
+    """
+    blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
+    totals = layer_totals(p)
+    if layers_shown:
+        blocks.append(
+            f"longest of {len(totals)} layers, all phases together\n{totals.head(layers_shown).to_text()}"
+        )
+    blocks.append(f"{memory_table(p)}\n{fit_sentence(p)}")
+    blocks += remark_lines(p)
+    return "\n\n".join(blocks)
+
+
+def report_html(p: Prediction) -> str:
+    """Return what a notebook shows: the report as headings and tables, without script or external asset.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    str
+        HTML; every text is escaped. [-]
+    """
+    headline = ", ".join(f"{name} <b>{html.escape(text)}</b>" for name, text in _headline(p).items())
+    tables = (part_table(p), layer_totals(p).head(LAYERS_SHOWN), memory_table(p))
+    columns = "".join(f'<div style="margin-right:2em">{table._repr_html_()}</div>' for table in tables)
+    notes = "".join(f"<p>note: {html.escape(remark)}</p>" for remark in p.remarks)
+    return (
+        f"<div><p><b>{html.escape(title(p))}</b><br>{html.escape(configuration(p))}</p><p>{headline}</p>"
+        f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div>'
+        f"<p>{html.escape(fit_sentence(p))}</p>{notes}</div>"
+    )

@@ -1,0 +1,286 @@
+"""The one path from kernels to the time of a step: predict gives it numbers, a sweep arrays, a formula symbols.
+
+Nothing here knows a spec file. ``numbers`` is a :class:`ProcessorNumbers`: it says how long a kernel keeps the
+processor busy by each branch of the roofline, and what launching and dispatching cost; everything else is arithmetic
+on the table's columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from perfmodel.numeric import is_symbolic, maximum, minimum_along_first_axis, total, where
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfmodel.framework.kernel_table import KernelTable
+
+Quantity = Any
+
+
+class ProcessorNumbers(Protocol):
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
+
+    Attributes
+    ----------
+    launch_s : float, ndarray or sympy.Expr
+        Time a launch occupies the processor besides the kernel itself. [s]
+    dispatch_s : float, ndarray or sympy.Expr
+        Host time to issue one launch. [s]
+    step_overhead_s : float, ndarray or sympy.Expr
+        Host time per step, whatever it computes. [s]
+    asynchronous : bool
+        Whether dispatch runs ahead of the kernels (a GPU's queue) or in line with them (a CPU). [-]
+    """
+
+    launch_s: Quantity
+    dispatch_s: Quantity
+    step_overhead_s: Quantity
+    asynchronous: bool
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Exclusive parts of one step; the total is their sum and never stored.
+
+    Parameters
+    ----------
+    compute_s, memory_bound_s : float, ndarray or sympy.Expr
+        Kernels of forward and backward by their active branch of the roofline. [s]
+    overhead_s : float, ndarray or sympy.Expr
+        Launch gaps and the part of host dispatch that the device does not hide. [s]
+    update_s : float, ndarray or sympy.Expr
+        Kernels of the optimizer. [s]
+    exposed_transfer_s : float, ndarray or sympy.Expr
+        Host-device copies not hidden behind computing. [s]
+    input_wait_s, exposed_sync_s, straggler_s, bubble_s : float, ndarray or sympy.Expr
+        Storage and decode; gradient exchange; waiting for the slowest; pipeline bubbles. [s]
+    transfer_s, sync_s, dispatch_s, launch_s : float, ndarray or sympy.Expr
+        Totals, hidden or not; no parts of the sum. [s]
+    """
+
+    compute_s: Quantity
+    memory_bound_s: Quantity
+    overhead_s: Quantity
+    update_s: Quantity
+    exposed_transfer_s: Quantity = 0.0
+    input_wait_s: Quantity = 0.0
+    exposed_sync_s: Quantity = 0.0
+    straggler_s: Quantity = 0.0
+    bubble_s: Quantity = 0.0
+    transfer_s: Quantity = 0.0
+    sync_s: Quantity = 0.0
+    dispatch_s: Quantity = 0.0
+    launch_s: Quantity = 0.0
+
+    @property
+    def step_s(self) -> Quantity:
+        """Time of one optimizer update on one global mini-batch. [s]"""
+        return sum(getattr(self, name) for name in PARTS)
+
+
+PARTS = (
+    "compute_s",
+    "memory_bound_s",
+    "overhead_s",
+    "update_s",
+    "exposed_transfer_s",
+    "input_wait_s",
+    "exposed_sync_s",
+    "straggler_s",
+    "bubble_s",
+)
+"""Fields of StepTime that sum to the step."""
+
+TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PARTS)
+"""Fields of StepTime that are totals, hidden or not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupTimes:
+    """What each group of a kernel table (a unique operation) costs, once its alternative is chosen.
+
+    Parameters
+    ----------
+    chosen : ndarray, shape (groups,) or (groups, configurations)
+        Alternative each group takes. [1]
+    compute_s, memory_s : ndarray, shape (groups,) or (groups, configurations)
+        Kernel time by active branch. [s]
+    launches : ndarray, shape (groups,) or (groups, configurations)
+        Kernels launched. [1]
+    """
+
+    chosen: Quantity
+    compute_s: Quantity
+    memory_s: Quantity
+    launches: Quantity
+
+
+def _times_of_rows(
+    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity
+) -> tuple[Quantity, Quantity, Quantity]:
+    """Return compute-bound seconds, memory-bound seconds and launches of every kernel row."""
+    matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
+    times = [
+        numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
+        numbers.stream_times(stream, table.stream_efficiency) if table.stream.row_count else None,
+    ]
+    present = [(pair, columns) for pair, columns in zip(times, (matmul, stream), strict=True) if pair is not None]
+    launches = np.concatenate([columns["launches"] for _, columns in present])
+    compute, memory = (
+        np.concatenate([np.broadcast_to(pair[branch], np.shape(columns["launches"])) for pair, columns in present])
+        for branch in (0, 1)
+    )
+    if is_symbolic(compute, memory, launches):
+        compute_bound = where(np.frompyfunc(_at_least, 2, 1)(compute, memory), 1, 0)
+    else:
+        compute_bound = compute >= memory
+    busy = maximum(compute, memory) * launches
+    return busy * compute_bound, busy * (1 - compute_bound), launches
+
+
+def _at_least(first: Any, second: Any) -> Any:
+    import sympy
+
+    return sympy.Ge(first, second)
+
+
+def group_times(
+    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
+) -> GroupTimes:
+    """Time every alternative and choose, for each group, the fastest whose workspace fits.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph. [-]
+    numbers : ProcessorNumbers
+        The processor. [-]
+    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
+        Samples per worker and step. [samples]
+    workspace_limit_bytes : float
+        Most scratch memory one operation may take; a group whose every alternative needs more takes its first. [B]
+
+    Returns
+    -------
+    GroupTimes
+        Times by group; for a symbol the choice is left unevaluated inside the expressions.
+    """
+    rows = _times_of_rows(table, numbers, batch_size=batch_size)
+    compute, memory, launches = (
+        np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows
+    )
+    first = table.choices[0]
+    if len(table.choices) == 1:
+        return GroupTimes(first, compute[first], memory[first], launches[first])
+    duration = compute + memory + launches * numbers.launch_s
+    workspace = table.workspace.at(batch_size)["workspace_bytes"]
+    if is_symbolic(duration):
+        # Symbols keep every alternative; which one is fastest depends on values not yet known.
+        best = minimum_along_first_axis(duration[table.choices]) - launches[first] * numbers.launch_s
+        share = compute[first] / (compute[first] + memory[first])
+        return GroupTimes(first, best * share, best * (1 - share), launches[first])
+    fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
+    place = fitting.argmin(axis=0)
+    chosen = np.take_along_axis(
+        np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
+        place[None],
+        axis=0,
+    )[0]
+    if place.ndim == 1:
+        return GroupTimes(chosen, compute[chosen], memory[chosen], launches[chosen])
+    compute, memory, launches = (
+        np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0)
+        for values in (compute, memory, launches)
+    )
+    return GroupTimes(chosen, compute, memory, launches)
+
+
+def _weighted(values: Quantity, weights: Quantity) -> Quantity:
+    """Sum over groups of value times occurrences."""
+    if values.dtype == object:
+        return total(values * np.frompyfunc(int, 1, 1)(weights))
+    return weights @ values
+
+
+def step_time(
+    table: KernelTable,
+    numbers: ProcessorNumbers,
+    *,
+    batch_size: Quantity,
+    workspace_limit_bytes: float,
+    feed_s: Quantity = 0.0,
+    prefetched_feed_s: Quantity = 0.0,
+    groups: GroupTimes | None = None,
+) -> StepTime:
+    r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
+
+    .. math:: T = \max(T_\text{kernels} + N \tau_\text{launch}, \; N \tau_\text{dispatch}) + \tau_\text{step}
+              + T_\text{transfer, exposed}
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph, with its optimizer. [-]
+    numbers : ProcessorNumbers
+        The processor. [-]
+    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
+        Samples per worker and step. [samples]
+    workspace_limit_bytes : float
+        Most scratch memory one operation may take. [B]
+    feed_s, prefetched_feed_s : float, ndarray or sympy.Expr
+        Time of the copies that feed the step: before it begins, and while the previous step computes. [s]
+    groups : GroupTimes or None
+        Result of :func:`group_times` for the same arguments, if it is at hand. [-]
+
+    Returns
+    -------
+    StepTime
+        Exclusive parts, float, array of shape (configurations,), or expressions. [s]
+
+    Notes
+    -----
+    Valid for: one stream; the queue never drains before the end of the step. A CPU dispatches in line, so there the
+    maximum is a sum. Ignores: synchronisation inside a step.
+
+    References
+    ----------
+    .. [1] Qi, Sparks, Talwalkar, Paleo: A performance model for deep neural networks, ICLR 2017 (serial form).
+    """
+    if groups is None:
+        groups = group_times(
+            table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes
+        )
+    forward_backward = table.multiplicity * ~table.is_update
+    compute_s = _weighted(groups.compute_s, forward_backward)
+    memory_bound_s = _weighted(groups.memory_s, forward_backward)
+    update_s = _weighted(groups.compute_s + groups.memory_s, table.multiplicity * table.is_update)
+    launch_count = _weighted(groups.launches, table.multiplicity)
+    launch_s = launch_count * numbers.launch_s
+    dispatch_s = launch_count * numbers.dispatch_s + numbers.step_overhead_s
+    busy_s = compute_s + memory_bound_s + update_s + launch_s
+    if numbers.asynchronous:
+        exposed_dispatch_s = maximum(launch_count * numbers.dispatch_s - busy_s, 0.0) + numbers.step_overhead_s
+    else:
+        exposed_dispatch_s = dispatch_s
+    computing_s = busy_s + exposed_dispatch_s
+    return StepTime(
+        compute_s=compute_s,
+        memory_bound_s=memory_bound_s,
+        overhead_s=launch_s + exposed_dispatch_s,
+        update_s=update_s,
+        exposed_transfer_s=feed_s + maximum(prefetched_feed_s - computing_s, 0.0),
+        transfer_s=feed_s + prefetched_feed_s,
+        dispatch_s=dispatch_s,
+        launch_s=launch_s,
+    )

@@ -1,0 +1,241 @@
+"""Targets: a device or a system, resolved, with the libraries a framework uses on it, made into plain numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_system
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.device import Device
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.system import System
+from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.cpu import cpu_numbers
+from perfmodel.prediction.gpu import gpu_numbers
+from perfmodel.records import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.step_time import ProcessorNumbers
+
+Libraries = Mapping[str, LibraryProfile]
+"""Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
+
+
+class Target(ABC):
+    """What a step runs on: hides from prediction whether that is a GPU or CPU sockets."""
+
+    processor: ClassVar[str]
+    roles: ClassVar[tuple[str, ...]]
+    name: str
+    threads: int | None
+    architecture: str
+    specs: tuple[SpecFile, ...]
+    capacity_bytes: float
+    context_bytes: float
+    bandwidth_bytes_per_s: float
+
+    def libraries(self, profile: FrameworkProfile, override: str | Path | None) -> Libraries:
+        """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
+
+        Raises
+        ------
+        ArgumentError
+            If the override is a library for another kind of processor.
+        """
+        chosen = {
+            role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles
+        }
+        if override is None:
+            return chosen
+        library = load_library(override)
+        role = f"{library.processor}_{library.kind}"
+        if role not in self.roles:
+            allowed = f"a library for a {self.processor.upper()} ({' or '.join(self.roles)}), not {role}"
+            raise ArgumentError("library", str(override), allowed)
+        return chosen | {role: library}
+
+    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
+        """Return the convolution algorithms that the DNN library offers on this architecture; none without one."""
+        del libraries
+        return ()
+
+    @abstractmethod
+    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+        """Return the plain numbers of the step's path."""
+
+    @abstractmethod
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate in a data type. [FLOP/s]"""
+
+    @abstractmethod
+    def feed_time(
+        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
+    ) -> float:
+        """Return the time to bring these arrays of a mini-batch to the device. [s]"""
+
+    def remarks(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[str, ...]:
+        """Return what the user should know about this combination."""
+        del profile
+        return tuple(
+            f"{library.name} has no native kernels for {self.architecture}: it runs translated ones"
+            for library in libraries.values()
+            if not library.is_native(self.architecture)
+        )
+
+
+def _staging_time(profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], batch_size: float) -> float:
+    """Time the host spends copying arrays of the script into the framework's own tensors. [s]"""
+    rate = getattr(profile, processor).in_base_units_by_name()["host_copy_gb_per_s"]
+    copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
+    return float(batch_size * copied / rate)
+
+
+class GpuTarget(Target):
+    """One GPU behind its host link."""
+
+    processor = "gpu"
+    roles = ("gpu_blas", "gpu_dnn")
+
+    def __init__(self, device: Gpu) -> None:
+        self.device = device
+        self.link = load_link(device.host_link.link_name)
+        self.name = device.name
+        self.threads = None
+        self.architecture = device.architecture
+        self.specs = (device, self.link.family)
+        self.capacity_bytes = device.usable_memory_bytes
+        self.context_bytes = device.context_bytes
+        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
+        """Return the convolution algorithms that the DNN library offers on this architecture."""
+        return libraries["gpu_dnn"].algorithms_for(self.architecture)
+
+    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+        """Return the plain numbers of the GPU, its libraries and the framework."""
+        return gpu_numbers(self.device, profile, libraries, dtype=dtype, element_bytes=ELEMENT_BYTES[dtype])
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate that the schedulers can issue. [FLOP/s]"""
+        return self.device.sustained_peak_flop_per_s(dtype)
+
+    def feed_time(
+        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
+    ) -> float:
+        """Return the time to stage these arrays on the host and copy them over the host link. [s]"""
+        if not items:
+            return 0.0
+        bandwidth = (
+            self.link.effective_bandwidth_bytes_per_s
+            if pinned and profile.feed.pinned
+            else self.link.pageable_bandwidth_bytes_per_s
+        )
+        copied = batch_size * sum(item.bytes_per_sample for item in items)
+        staging_s = _staging_time(profile, self.processor, items, batch_size)
+        return staging_s + copied / bandwidth + len(items) * self.link.latency_s
+
+
+class CpuTarget(Target):
+    """All sockets of a machine, or one socket by itself."""
+
+    processor = "cpu"
+    roles = ("cpu_blas",)
+
+    def __init__(self, cpu: Cpu, *, system: System | None, threads: int | None) -> None:
+        self.cpu, self.system = cpu, system
+        hardware_threads = cpu.thread_count if system is None else system.thread_count
+        cores = cpu.core_count if system is None else system.core_count
+        self.name = cpu.name if system is None else system.name
+        self.threads = (
+            cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
+        )
+        self.architecture = cpu.architecture
+        self.specs = (cpu,) if system is None else (cpu, system.file)
+        self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
+        self.context_bytes = 0.0
+        self.bandwidth_bytes_per_s = (1 if system is None else system.socket_count) * cpu.memory_bandwidth_bytes_per_s
+
+    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+        """Return the plain numbers of the cores, their memory, the BLAS and the framework."""
+        return cpu_numbers(
+            self.cpu,
+            profile,
+            libraries["cpu_blas"],
+            system=self.system,
+            threads=self.threads,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+        )
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the SIMD peak of all cores at their all-core turbo clock. [FLOP/s]"""
+        sockets = 1 if self.system is None else self.system.socket_count
+        per_core = self.cpu.flop_per_cycle(dtype) * self.cpu.clock_hz(active_cores=self.cpu.core_count)
+        return sockets * self.cpu.core_count * per_core
+
+    def feed_time(
+        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
+    ) -> float:
+        """Return the time to stage these arrays; they are in the device's memory already. [s]"""
+        del pinned
+        return _staging_time(profile, self.processor, items, batch_size)
+
+
+def _gpu_target(device: Device, threads: int | None) -> Target:
+    if threads is not None:
+        raise ArgumentError("threads", threads, f"None for a GPU ({device.name})")
+    assert isinstance(device, Gpu)
+    return GpuTarget(device)
+
+
+def _cpu_target(device: Device, threads: int | None) -> Target:
+    assert isinstance(device, Cpu)
+    return CpuTarget(device, system=None, threads=threads)
+
+
+TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target}
+"""Kind of device -> its target."""
+
+
+def resolve_target(
+    *, device: str | Path | Device | None, system: str | Path | System | None, threads: int | None
+) -> Target:
+    """Return the target that a caller named.
+
+    Parameters
+    ----------
+    device : str, Path, Device or None
+        One GPU or one CPU socket. [-]
+    system : str, Path, System or None
+        A machine; one of the two must be given. [-]
+    threads : int or None
+        CPU threads; None for one per physical core. [1]
+
+    Returns
+    -------
+    Target
+        A GPU, or CPU sockets with their threads.
+
+    Raises
+    ------
+    ArgumentError
+        If neither or both are given, or ``threads`` do not fit.
+    UnknownNameError, SpecError
+        If a name or a file is wrong.
+    """
+    if (device is None) == (system is None):
+        given = None if device is None else (device, system)
+        raise ArgumentError("device", given, "exactly one of device= and system=")
+    if system is not None:
+        machine = system if isinstance(system, System) else load_system(system)
+        return CpuTarget(machine.processor, system=machine, threads=threads)
+    loaded = device if isinstance(device, Device) else load_device(device)  # type: ignore[arg-type]
+    return TARGETS[loaded.kind](loaded, threads)

@@ -1,0 +1,308 @@
+"""A table of records: a sequence that prints aligned, renders in a notebook and becomes a DataFrame."""
+
+from __future__ import annotations
+
+import html
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = TypeVar("Row")
+"""A frozen dataclass whose field names carry their units."""
+
+ROWS_SHOWN: Final = 60
+"""Rows that printing shows before it says how many more there are."""
+
+_NUMBER: Final = re.compile(r"<?[-+]?[\d,.]+(e[-+]?\d+)?( %)?|[-+]?inf|nan")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column as text; numbers stand at the right."""
+
+    heading: str
+    texts: tuple[str, ...]
+
+    @property
+    def is_numeric(self) -> bool:
+        present = [text for text in self.texts if text != ABSENT]
+        return bool(present) and all(_NUMBER.fullmatch(text) for text in present)
+
+    def aligned(self) -> list[str]:
+        """Return heading, rule and cells, all of one width."""
+        width = max(map(len, (self.heading, *self.texts)))
+        align = ">" if self.is_numeric else "<"
+        return [f"{text:{align}{width}}" for text in (self.heading, "-" * width, *self.texts)]
+
+    def html_cell(self, tag: str, text: str) -> str:
+        """Return one cell, escaped."""
+        side = "right" if self.is_numeric else "left"
+        return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
+
+
+class Table(Sequence[Row], Generic[Row]):
+    """Rows of one dataclass.
+
+    Parameters
+    ----------
+    rows : iterable of dataclass
+        All of one class. [-]
+    title : str
+        What the table shows. [-]
+    headings : mapping of str to str
+        Heading by field name, where it is not the field's name itself. [-]
+    row_type : type or None
+        The class of the rows; needed only where there may be none. [-]
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Part:
+    ...     name: str
+    ...     seconds: float
+    >>> table = Table([Part("sync", 0.002), Part("compute", 0.0105)], title="parts of a step")
+    >>> print(table.sorted_by("seconds"))
+    parts of a step
+    name     seconds [ms]
+    -------  ------------
+    compute        10.500
+    sync            2.000
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        *,
+        title: str = "",
+        headings: Mapping[str, str] | None = None,
+        row_type: type[Row] | None = None,
+    ) -> None:
+        self.rows = tuple(rows)
+        self.title = title
+        self.headings = dict(headings or {})
+        self.row_type = row_type or (type(self.rows[0]) if self.rows else None)
+        if self.row_type is not None and not is_dataclass(self.row_type):
+            raise ArgumentError(
+                argument="rows", given=self.row_type.__name__, allowed="rows must be dataclasses"
+            )
+        astray = {type(row).__name__ for row in self.rows if type(row) is not self.row_type}
+        if self.row_type is not None and astray:
+            allowed = f"every row must be a {self.row_type.__name__}"
+            raise ArgumentError(argument="rows", given=sorted(astray), allowed=allowed)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Field names of the rows."""
+        return tuple(field.name for field in fields(self.row_type)) if self.row_type else ()  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Table[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Table[Row]:
+        return self._with(self.rows[index]) if isinstance(index, slice) else self.rows[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash(self.rows)
+
+    def _with(self, rows: Iterable[Row]) -> Table[Row]:
+        return Table(rows, title=self.title, headings=self.headings, row_type=self.row_type)
+
+    def column(self, name: str) -> tuple[Any, ...]:
+        """Return the values of one column.
+
+        Parameters
+        ----------
+        name : str
+            One of ``columns``. [-]
+
+        Returns
+        -------
+        tuple
+            One value per row. [unit of the field]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        """
+        if name not in self.columns:
+            raise UnknownNameError(kind="column", name=name, known=self.columns)
+        return tuple(getattr(row, name) for row in self.rows)
+
+    def head(self, count: int = 5) -> Table[Row]:
+        """Return the first rows.
+
+        Parameters
+        ----------
+        count : int
+            How many at most. [1]
+
+        Returns
+        -------
+        Table
+            The first ``count`` rows. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If it is negative.
+        """
+        if count < 0:
+            raise ArgumentError(argument="count", given=count, allowed="a whole number >= 0")
+        return self[:count]
+
+    def sorted_by(self, name: str, *, descending: bool = True) -> Table[Row]:
+        """Return the rows in the order of one column; rows that lack a value come last.
+
+        Parameters
+        ----------
+        name : str
+            One of ``columns``. [-]
+        descending : bool
+            Whether the largest comes first. [-]
+
+        Returns
+        -------
+        Table
+            All rows. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        """
+        pairs = list(zip(self.column(name), self.rows, strict=True))
+        present = [pair for pair in pairs if pair[0] is not None]
+        present.sort(key=lambda pair: pair[0], reverse=descending)
+        return self._with([row for _, row in present] + [row for value, row in pairs if value is None])
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries of field name to value.
+
+        Returns
+        -------
+        list of dict
+            One per row, in base units. [unit of each field]
+        """
+        return [{name: getattr(row, name) for name in self.columns} for row in self.rows]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per field, in base units. [unit of each field]
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; says how to install it.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
+            raise ImportError(message) from error
+        columns = {name: list(self.column(name)) for name in self.columns}
+        return pd.DataFrame(columns, columns=list(columns))
+
+    def _rendered(self, count: int) -> list[_Column]:
+        """Return the columns of the first rows as text."""
+        rendered = []
+        for name in self.columns:
+            values = self.column(name)[:count]
+            unit, texts = column_texts(name, values)
+            heading = self.headings.get(name, name)
+            rendered.append(_Column(f"{heading} [{unit}]" if unit else heading, tuple(texts)))
+        return rendered
+
+    def _rows_left_out(self, count: int) -> str:
+        left = len(self) - count
+        return f"... and {left:,} more rows: .head(n) and .to_frame() reach them" if left > 0 else ""
+
+    def to_text(self, *, max_rows: int | None = None) -> str:
+        """Return the table as aligned text without colour.
+
+        Parameters
+        ----------
+        max_rows : int or None
+            Rows to show; None for all. [1]
+
+        Returns
+        -------
+        str
+            Title, headings with units, rows. [-]
+        """
+        if not self:
+            return f"{self.title}\n(no rows)".lstrip()
+        count = len(self) if max_rows is None else max_rows
+        lines = zip(*(column.aligned() for column in self._rendered(count)), strict=True)
+        body = ["  ".join(cells).rstrip() for cells in lines]
+        return "\n".join(line for line in [self.title, *body, self._rows_left_out(count)] if line)
+
+    def __str__(self) -> str:
+        return self.to_text(max_rows=ROWS_SHOWN)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.title!r}: {len(self)} rows of {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        columns = self._rendered(ROWS_SHOWN)
+        head = "".join(column.html_cell("th", column.heading) for column in columns)
+        lines = zip(*(column.texts for column in columns), strict=True)
+        body = "".join(
+            f"<tr>{''.join(column.html_cell('td', text) for column, text in cells)}</tr>"
+            for cells in (zip(columns, line, strict=True) for line in lines)
+        )
+        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        left_out = html.escape(self._rows_left_out(ROWS_SHOWN))
+        note = f"<p>{left_out}</p>" if left_out else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
+    """Return named facts as aligned lines; a long one goes on below its beginning.
+
+    Parameters
+    ----------
+    facts : mapping of str to object
+        Value by name; text is kept, numbers and sequences are written as in a table. [-]
+    width : int
+        Columns of a line. [1]
+
+    Returns
+    -------
+    str
+        At least one line per fact. [-]
+
+    Examples
+    --------
+    >>> print(facts_text({"optimizer": "sgd", "batch size": 16}))
+    optimizer   sgd
+    batch size  16
+    """
+    start = max(map(len, facts), default=0) + 2
+    return "\n".join(
+        textwrap.fill(f"{name:<{start}}{cell_text(value)}", width, subsequent_indent=" " * start)
+        for name, value in facts.items()
+    )

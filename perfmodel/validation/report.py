@@ -1,0 +1,332 @@
+"""The report of a validation: scores beside naive baselines, cell by cell, as text, rows and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.presentation.tables import Table
+from perfmodel.validation import metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.validation.baselines import Baseline
+    from perfmodel.validation.cells import PredictedCell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One line of the scoreboard.
+
+    Parameters
+    ----------
+    subset, model : str
+        Which cells, and whose predictions. [-]
+    cells : int
+        Cells scored; a baseline may have nothing to say about some. [1]
+    mape, median_ape, p90_ape, typical_factor : float
+        Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
+    geometric_mean_ratio : float
+        Bias: predicted over measured. [1]
+    within_10, within_25 : float
+        Share of cells within so many percent. [%]
+    fitted : int
+        Numbers fitted on the table for one fold. [1]
+    """
+
+    subset: str
+    model: str
+    cells: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    typical_factor: float
+    geometric_mean_ratio: float
+    within_10: float
+    within_25: float
+    fitted: int
+
+
+def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted: int) -> ScoreRow:
+    """Score predictions against measurements.
+
+    Parameters
+    ----------
+    subset, model : str
+        Labels. [-]
+    predicted_s, measured_s : array_like of float, shape (n,)
+        Times. [s]
+    fitted : int
+        Numbers fitted on the table. [1]
+
+    Returns
+    -------
+    ScoreRow
+        All metrics.
+    """
+    arguments = (predicted_s,)
+    return ScoreRow(
+        subset=subset,
+        model=model,
+        cells=len(measured_s),
+        mape=metrics.mape(*arguments, measured=measured_s),
+        median_ape=metrics.median_ape(*arguments, measured=measured_s),
+        p90_ape=metrics.p90_ape(*arguments, measured=measured_s),
+        typical_factor=metrics.typical_factor_percent(*arguments, measured=measured_s),
+        geometric_mean_ratio=metrics.geometric_mean_ratio(*arguments, measured=measured_s),
+        within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
+        within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
+        fitted=fitted,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """Predictions of a table's cells beside the measurements and the naive baselines.
+
+    Parameters
+    ----------
+    table, protocol : str
+        What was scored, and how. [-]
+    cells : tuple of PredictedCell
+        Scored cells. [-]
+    set_aside : tuple of PredictedCell
+        Cells with a time that are not scored, with their reason in the table. [-]
+    subsets : tuple of str
+        Subsets scored, each by itself. [-]
+    subset_of_cell : tuple of str
+        Subset of each scored cell. [-]
+    baselines : mapping of str to tuple of Baseline
+        Naive rules by subset, on the same cells. [-]
+    parameter_count : int
+        Numbers of the model fitted on the table. [1]
+    """
+
+    table: str
+    protocol: str
+    cells: tuple[PredictedCell, ...]
+    set_aside: tuple[PredictedCell, ...]
+    subsets: tuple[str, ...]
+    subset_of_cell: tuple[str, ...]
+    baselines: dict[str, tuple[Baseline, ...]]
+    parameter_count: int
+
+    @cached_property
+    def _predicted(self) -> Any:
+        return np.array([cell.predicted_s for cell in self.cells])
+
+    @cached_property
+    def _measured(self) -> Any:
+        return np.array([cell.measured_s for cell in self.cells])
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute percentage error over all scored cells. [%]"""
+        return metrics.mape(self._predicted, measured=self._measured)
+
+    @property
+    def median_ape(self) -> float:
+        """Median absolute percentage error. [%]"""
+        return metrics.median_ape(self._predicted, measured=self._measured)
+
+    @property
+    def p90_ape(self) -> float:
+        """90th percentile of the absolute percentage error. [%]"""
+        return metrics.p90_ape(self._predicted, measured=self._measured)
+
+    @property
+    def mean_abs_log_ratio(self) -> float:
+        """Mean of |ln(predicted / measured)|. [1]"""
+        return metrics.mean_abs_log_ratio(self._predicted, measured=self._measured)
+
+    @property
+    def typical_factor_percent(self) -> float:
+        """100 (exp(mean |ln ratio|) - 1), which punishes low and high predictions alike. [%]"""
+        return metrics.typical_factor_percent(self._predicted, measured=self._measured)
+
+    @property
+    def geometric_mean_ratio(self) -> float:
+        """Bias: geometric mean of predicted over measured. [1]"""
+        return metrics.geometric_mean_ratio(self._predicted, measured=self._measured)
+
+    def within(self, percent: float) -> float:
+        """Return the share of cells predicted within so many percent.
+
+        Parameters
+        ----------
+        percent : float
+            Bound on the absolute error. [%]
+
+        Returns
+        -------
+        float
+            Share. [1]
+        """
+        return metrics.share_within(self._predicted, measured=self._measured, percent=percent)
+
+    @property
+    def rank_order(self) -> tuple[float, int]:
+        """Share of framework pairs on one network, device and thread count put in the right order, and their number."""
+        groups = [(cell.network, cell.device, cell.threads) for cell in self.cells]
+        return metrics.pair_order(self._predicted, measured=self._measured, groups=groups)
+
+    @property
+    def bootstrap(self) -> tuple[float, float]:
+        """90 % interval of the MAPE when whole rows of the table are drawn again. [%]"""
+        rows = [cell.row_key for cell in self.cells]
+        return metrics.bootstrap_interval(metrics.mape, self._predicted, measured=self._measured, rows=rows)
+
+    @property
+    def rows(self) -> Table[PredictedCell]:
+        """Every cell, scored or set aside: iterable, prints as a table, has ``to_frame()``."""
+        return Table((*self.cells, *self.set_aside), title=f"{self.table}: measured beside predicted")
+
+    def where(self, **values: Any) -> Report:
+        """Return the report of some cells only.
+
+        Parameters
+        ----------
+        **values : object or list of objects
+            Fields of PredictedCell, e.g. ``threads=[1, 2, 4]``. [-]
+
+        Returns
+        -------
+        Report
+            The same predictions on fewer cells, with the baselines of those cells.
+
+        Raises
+        ------
+        ArgumentError
+            If no cell is left.
+        """
+        wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
+        keep = np.array([all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells])
+        if not keep.any():
+            raise ArgumentError("where", values, "values that at least one cell has")
+        return self._limited_to(keep)
+
+    def _limited_to(self, keep: Any) -> Report:
+        from dataclasses import replace
+
+        from perfmodel.validation.baselines import Baseline
+
+        of_cell = np.array(self.subset_of_cell)
+        baselines = {
+            subset: tuple(
+                Baseline(
+                    name=baseline.name,
+                    predicted_s=baseline.predicted_s[keep[of_cell == subset]],
+                    parameter_count=baseline.parameter_count,
+                    trained_on=baseline.trained_on,
+                )
+                for baseline in self.baselines[subset]
+            )
+            for subset in self.subsets
+        }
+        kept = tuple(cell for cell, kept in zip(self.cells, keep, strict=True) if kept)
+        subset_of_cell = tuple(of_cell[keep])
+        subsets = tuple(subset for subset in self.subsets if subset in subset_of_cell)
+        return replace(
+            self, cells=kept, set_aside=(), subsets=subsets, subset_of_cell=subset_of_cell, baselines=baselines
+        )
+
+    @cached_property
+    def scoreboard(self) -> Table[ScoreRow]:
+        """Scores of the model and of each naive baseline on the same cells, subset by subset."""
+        of_cell = np.array(self.subset_of_cell)
+        rows = []
+        for subset in self.subsets:
+            mask = of_cell == subset
+            predicted, measured = self._predicted[mask], self._measured[mask]
+            rows.append(
+                score(subset, "perfmodel", predicted, measured_s=measured, fitted=self.parameter_count)
+            )
+            for baseline in self.baselines[subset]:
+                covered = baseline.covered
+                if covered.any():
+                    rows.append(
+                        score(
+                            subset,
+                            baseline.name,
+                            baseline.predicted_s[covered],
+                            measured_s=measured[covered],
+                            fitted=baseline.parameter_count,
+                        )
+                    )
+        return Table(tuple(rows), title=f"{self.table}, {self.protocol}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return every cell as a pandas DataFrame (needs the extra ``frames``)."""
+        return self.rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return scores and cells as plain numbers and text, for JSON."""
+        low, high = self.bootstrap
+        share, pairs = self.rank_order
+        return {
+            "table": self.table,
+            "protocol": self.protocol,
+            "parameter_count": self.parameter_count,
+            "mape_percent": self.mape,
+            "mape_bootstrap_percent": [low, high],
+            "rank_order_share": share,
+            "rank_order_pairs": pairs,
+            "scoreboard": [asdict(row) for row in self.scoreboard],
+            "cells": [asdict(cell) for cell in self.rows],
+        }
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw predicted against measured.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Log-log plot with the identity and the 25 % lines, one colour per framework.
+        """
+        from perfmodel.presentation.figures import parity_plot, save
+
+        figure = parity_plot(
+            self._predicted,
+            self._measured,
+            groups=[cell.framework for cell in self.cells],
+            title=f"{self.table}, {self.protocol}: MAPE {self.mape:.1f} %",
+        )
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def worst(self, count: int = 10) -> Table[PredictedCell]:
+        """Return the cells with the largest |ln ratio|.
+
+        Parameters
+        ----------
+        count : int
+            How many. [1]
+
+        Returns
+        -------
+        Table of PredictedCell
+            Worst first.
+        """
+        ranked: Sequence[PredictedCell] = sorted(self.cells, key=lambda cell: -abs(np.log(cell.ratio)))
+        return Table(tuple(ranked[:count]), title="worst cells")
+
+    def __str__(self) -> str:
+        from perfmodel.validation.text import report_text
+
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        return self.scoreboard._repr_html_()

@@ -1,0 +1,364 @@
+"""The command line: what it prints, what it writes, and how it ends on bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import perfmodel
+from perfmodel.cli.app import app, run
+from perfmodel.cli.output import check_writable, key_values, number_as_typed
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.spec_files import shipped_folder
+
+RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
+RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]
+
+
+def printed(*words: str) -> str:
+    """Return what a command that must succeed prints."""
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return the one line that a command prints which must end with exit code 2."""
+    assert run(list(words)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("perfmodel: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def process(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfmodel.cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | (environment or {}),
+        timeout=120,
+    )
+
+
+class TestWords:
+    def test_numbers_as_typed(self) -> None:
+        assert [number_as_typed(text) for text in ("16", "-1", "1.5", "many", None)] == [
+            16,
+            -1,
+            1.5,
+            "many",
+            None,
+        ]
+
+    def test_key_values(self) -> None:
+        assert key_values(["a=1", "b=TRUE", "c=x=y"], argument="--option") == {"a": 1, "b": True, "c": "x=y"}
+        for wrong in ("a", "=1", "a b=1"):
+            with pytest.raises(ArgumentError, match="key=value"):
+                key_values([wrong], argument="--option")
+
+    def test_paths_that_cannot_be_written(self, tmp_path: Path) -> None:
+        check_writable(tmp_path / "new.json", argument="--out")
+        check_writable(None, argument="--out")
+        for wrong in (tmp_path, tmp_path / "missing" / "new.json"):
+            with pytest.raises(ArgumentError, match="--out="):
+                check_writable(wrong, argument="--out")
+
+
+class TestProgram:
+    def test_version(self) -> None:
+        assert printed("--version") == f"perfmodel {perfmodel.__version__}\n"
+
+    @pytest.mark.parametrize(
+        "words", [["--help"], ["predict", "-h"], ["validate", "-h"], ["specs", "check", "-h"]]
+    )
+    def test_help(self, words: list[str]) -> None:
+        assert "Usage: perfmodel" in printed(*words)
+
+    def test_without_a_command_it_prints_help_and_says_it_is_wrong(self) -> None:
+        result = CliRunner().invoke(app, [])
+        assert result.exit_code == 2
+        assert "predict" in result.stdout
+
+    def test_help_loads_nothing_heavy(self) -> None:
+        code = """
+import sys
+from perfmodel.cli.app import run
+
+run(["--help"])
+heavy = {"numpy", "scipy", "sympy", "matplotlib", "networkx", "pydantic", "pandas"} & set(sys.modules)
+sys.exit(str(heavy) if heavy else 0)
+"""
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["nothing"], "No such command 'nothing'"),
+            (["predict"], "Missing argument"),
+            (["predict", "alexnet"], "Missing option '--batch-size'"),
+            (["predict", "alexnet", "--batch"], "--batch"),
+            (["predict", "alexnet", "--batch-size", "1", "--top", "-1"], "--top"),
+            (["validate", "shi2016", "--max-mape", "low"], "--max-mape"),
+        ],
+    )
+    def test_a_usage_error_is_one_line_that_names_the_help(
+        self, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    ) -> None:
+        line = refused(capsys, *words)
+        assert said in line
+        assert "--help)" in line
+
+    def test_an_error_in_a_process_is_one_line_without_traceback(self) -> None:
+        ended = process("specs", "show", "device", "gtx1080")
+        assert ended.returncode == 2
+        assert ended.stdout == ""
+        assert ended.stderr.startswith("perfmodel: error: unknown device 'gtx1080'. Did you mean 'gtx_1080'?")
+        assert ended.stderr.count("\n") == 1
+
+    def test_a_reader_that_goes_away_is_no_crash(self) -> None:
+        command = f"{sys.executable} -m perfmodel.cli specs list | head -n 1"
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert ended.stdout.startswith("kind")
+        assert ended.stderr == ""
+
+    def test_a_terminal_that_lacks_letters_is_no_crash(self) -> None:
+        ended = process("predict", "--help", environment={"PYTHONIOENCODING": "ascii"})
+        assert ended.returncode == 0
+        assert "Traceback" not in ended.stderr
+
+    def test_ctrl_c(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("perfmodel.cli.specs._find", interrupt)
+        assert run(["specs", "show", "device", "gtx_1080"]) == 130
+        assert "Traceback" not in capsys.readouterr().err
+
+
+class TestSpecs:
+    def test_list(self) -> None:
+        lines = printed("specs", "list", "device").splitlines()
+        assert lines[0].split() == ["kind", "name", "description"]
+        assert any(line.split()[:2] == ["device", "gtx_1080"] for line in lines)
+        assert all(line.startswith("device") for line in lines[2:])
+
+    def test_list_as_json_takes_the_plural_too(self) -> None:
+        entries = json.loads(printed("specs", "list", "systems", "--json"))
+        assert {"desktop_i7_3820", "server_2x_xeon_e5_2630_v3"} <= {entry["name"] for entry in entries}
+
+    def test_show_prints_the_file_with_its_sources(self) -> None:
+        text = printed("specs", "show", "device", "gtx_1080")
+        assert text.startswith(f"# {shipped_folder() / 'devices' / 'gtx_1080.toml'}\n")
+        assert "bandwidth_gb_per_s = 320" in text
+        assert "[[source]]" in text
+
+    def test_show_as_json(self) -> None:
+        content = json.loads(printed("specs", "show", "device", "gtx_1080", "--json"))
+        assert content["memory"]["bandwidth_gb_per_s"] == 320
+        assert content["launch_date"] == "2016-05-27"
+
+    def test_show_finds_a_link_by_its_lanes(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "PCI Express 3.0" in printed("specs", "show", "link", "pcie_3_x8")
+        assert "pcie_3_x3" in refused(capsys, "specs", "show", "link", "pcie_3_x3")
+
+    def test_unknown_kind_and_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "Did you mean 'device'" in refused(capsys, "specs", "list", "devise")
+        assert "Did you mean 'gtx_1080'" in refused(capsys, "specs", "show", "device", "gtx1080")
+
+    def test_everything_shipped_is_sound(self) -> None:
+        assert printed("specs", "check").endswith("files checked, none with faults\n")
+
+    def test_check_prints_every_fault(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        folder = tmp_path / "devices"
+        folder.mkdir()
+        sound = (shipped_folder() / "devices" / "gtx_1080.toml").read_text(encoding="utf-8")
+        (folder / "sound.toml").write_text(sound, encoding="utf-8")
+        wrong = sound.replace("tdp_w = 180", "tdp_watt = 180").replace("l2_mib = 2", "l2_mib = -2")
+        (folder / "wrong.toml").write_text(wrong, encoding="utf-8")
+        assert run(["specs", "check", str(tmp_path)]) == 2
+        captured = capsys.readouterr()
+        lines = captured.out.splitlines()
+        assert lines[-1] == "2 files checked, 1 with faults"
+        assert all(line.startswith(str(folder / "wrong.toml")) for line in lines[:-1])
+        assert any("tdp_w" in line for line in lines)
+        assert any("memory.l2_mib" in line for line in lines)
+        assert captured.err == "perfmodel: error: 1 of 2 spec files have faults\n"
+        assert run(["specs", "check", str(folder / "sound.toml")]) == 0
+
+    def test_check_as_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "mine.toml").write_text("x = [", encoding="utf-8")
+        assert run(["specs", "check", str(tmp_path), "--kind", "device", "--json"]) == 2
+        content = json.loads(capsys.readouterr().out)
+        assert content["checked"] == 1
+        assert "not valid TOML" in content["faults"][str(tmp_path / "mine.toml")][0]
+
+    def test_check_of_a_file_whose_kind_nobody_tells(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "mine.toml").write_text("", encoding="utf-8")
+        assert run(["specs", "check", str(tmp_path)]) == 2
+        assert "--kind" in capsys.readouterr().out
+
+    def test_check_of_nothing(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "holds .toml files" in refused(capsys, "specs", "check", str(tmp_path))
+        assert "existing file" in refused(capsys, "specs", "check", str(tmp_path / "nothing"))
+
+    def test_own_specs_are_listed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "devices").mkdir()
+        sound = (shipped_folder() / "devices" / "gtx_1080.toml").read_text(encoding="utf-8")
+        (tmp_path / "devices" / "mine.toml").write_text(sound, encoding="utf-8")
+        monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+        assert "mine " in printed("specs", "list", "device")
+
+
+class TestPredict:
+    def test_prints_time_parts_layers_bottleneck_memory_and_the_measured_run(self) -> None:
+        text = printed(*RESNET_ON_1080)
+        for expected in (
+            "step time",
+            "where the time goes",
+            "longest of",
+            "bottleneck",
+            "capacity",
+            "It fits",
+        ):
+            assert expected in text
+        assert "what shi2016 really executed" in text
+        assert "measured              181.0 ms" in text
+
+    def test_json_holds_the_same_numbers_as_the_library(self) -> None:
+        content = json.loads(printed(*RESNET_ON_1080, "--json", "--top", "3"))
+        p = perfmodel.predict(
+            perfmodel.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba"
+        )
+        assert content["step_s"] == pytest.approx(p.step_s)
+        assert content["step_s"] == pytest.approx(sum(content["parts"].values()))
+        assert len(content["longest_layers"]) == 3
+        assert content["executed"]["measured"][0]["step_s"] == 0.181
+        assert content["executed"]["run"]["framework"] == "torch_423cfba"
+
+    def test_explain_adds_words_and_evidence(self) -> None:
+        text = printed(*RESNET_ON_1080, "--explain")
+        assert "Constants come from" in text
+        assert "why " in text
+
+    def test_without_a_run_or_a_table_nothing_is_compared(self) -> None:
+        assert "really executed" not in printed(*RESNET_ON_1080, "--measured", "none")
+        assert "really executed" not in printed(
+            "predict", "alexnet", "--device", "gtx_980", "--batch-size", "3"
+        )
+
+    def test_a_system_with_threads(self) -> None:
+        words = ["predict", "fcn5", "--system", "desktop_i7_3820", "--framework", "caffe_1_0_rc3"]
+        text = printed(*words, "--batch-size", "64", "--threads", "2")
+        assert "2 threads" in text
+        assert "measured              495.0 ms" in text
+
+    def test_options_of_the_builder(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = [
+            "predict",
+            "alexnet",
+            "--device",
+            "gtx_980",
+            "--batch-size",
+            "16",
+            "--measured",
+            "none",
+            "--json",
+        ]
+        plain = json.loads(printed(*words))
+        grouped = json.loads(printed(*words, "--option", "variant=grouped"))
+        assert grouped["memory"]["weights_bytes"] < plain["memory"]["weights_bytes"]
+        assert "--option='grouped'" in refused(capsys, *words, "--option", "grouped")
+
+    def test_a_graph_from_a_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "net.json"
+        perfmodel.zoo.fcn5().save(path)
+        text = printed("predict", str(path), "--device", "gtx_980", "--batch-size", "16")
+        assert "step time" in text
+        words = ["--device", "gtx_980", "--batch-size", "16"]
+        assert "option" in refused(capsys, "predict", str(path), *words, "--option", "a=1")
+        assert "missing.json" in refused(capsys, "predict", str(tmp_path / "missing.json"), *words)
+
+    def test_out_writes_whole_files_only(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "p.json"
+        assert run([*RESNET_ON_1080, "--json", "--out", str(path)]) == 0
+        assert capsys.readouterr().out == ""
+        assert json.loads(path.read_text(encoding="utf-8"))["batch_size"] == 16
+        assert "--out=" in refused(capsys, *RESNET_ON_1080, "--out", str(tmp_path / "missing" / "p.json"))
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize("batch_size", ["0", "-1", "1.5", "nan", "inf", "many", ""])
+    def test_a_wrong_batch_size(self, capsys: pytest.CaptureFixture[str], batch_size: str) -> None:
+        line = refused(capsys, "predict", "alexnet", "--device", "gtx_980", "--batch-size", batch_size)
+        assert "batch_size=" in line
+        assert "a whole number >= 1" in line
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--device", "gtx1080"], "unknown device 'gtx1080'. Did you mean 'gtx_1080'?"),
+            (["--device", "gtx_1080", "--framework", "tensorflow_09"], "Did you mean 'tensorflow_0_9'"),
+            (["--device", "gtx_1080", "--dtype", "fp31"], "Did you mean 'fp32'"),
+            (["--device", "gtx_1080", "--phase", "forwards"], "Did you mean 'forward'"),
+            (["--device", "gtx_1080", "--optimizer", "sdg"], "Did you mean 'sgd'"),
+            (["--device", "gtx_1080", "--threads", "4"], "threads"),
+            (["--device", "gtx_1080", "--measured", "shi2017"], "shi2016"),
+            (["--device", "gtx_1080", "--system", "desktop_i7_3820"], "device"),
+            ([], "device"),
+        ],
+    )
+    def test_wrong_names(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+        assert said in refused(capsys, "predict", "alexnet", "--batch-size", "16", *words)
+
+    def test_an_unknown_network(self, capsys: pytest.CaptureFixture[str]) -> None:
+        line = refused(capsys, "predict", "resnet5", "--device", "gtx_1080", "--batch-size", "16")
+        assert "Did you mean 'resnet50'" in line
+
+
+class TestValidate:
+    def test_prints_scores_and_draws_the_cells(self, tmp_path: Path) -> None:
+        picture = tmp_path / "parity.png"
+        text = printed("validate", "shi2016", "--only", "gpu", "--plot", str(picture))
+        assert "perfmodel" in text
+        assert "MAPE" in text
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert "every cell" not in text
+
+    def test_json_and_rows(self) -> None:
+        content = json.loads(printed("validate", "shi2016", "--only", "gpu", "--json"))
+        assert content["table"] == "shi2016"
+        assert content["mape_percent"] > 0
+        assert "every cell" in printed("validate", "shi2016", "--only", "gpu", "--rows")
+
+    def test_can_fail(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["validate", "shi2016", "--only", "gpu", "--max-mape", "0.1"]) == 1
+        assert "is above 0.1 %" in capsys.readouterr().err
+        assert run(["validate", "shi2016", "--only", "gpu", "--max-mape", "1e6"]) == 0
+
+    def test_progress_goes_to_the_error_stream(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["validate", "shi2016", "--only", "gpu", "--json", "--progress"]) == 0
+        captured = capsys.readouterr()
+        json.loads(captured.out)
+        assert "predicting shi2016" in captured.err
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["shi2017"], "shi2016"),
+            (["shi2016", "--only", "gpus"], "Did you mean 'gpu'"),
+            (["shi2016", "--protocol", "nothing_fited"], "Did you mean 'nothing_fitted'"),
+            (["shi2016", "--plot", "parity.jpeg"], ".png"),
+            (["shi2016", "--plot", "/nowhere/parity.png"], "--plot="),
+        ],
+    )
+    def test_wrong_input(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+        assert said in refused(capsys, "validate", *words)

@@ -1,0 +1,160 @@
+"""CPU cost formulas: hand arithmetic, limits, and the same value for float, array and symbol."""
+
+import math
+
+import numpy as np
+import pytest
+import sympy
+
+from perfmodel.cost import cpu, cpu_passes, threads
+
+MATMUL = {
+    "m": 64,
+    "n": 26_752,
+    "k": 2_048,
+    "peak_flop_per_s_per_core": 60.8e9,
+    "efficiency": 0.92,
+    "speedup": 1.0,
+    "core_bandwidth_bytes_per_s": 12e9,
+    "total_bandwidth_bytes_per_s": 41e9,
+    "packing_efficiency": 0.58,
+    "cache_bytes": 10e6,
+    "core_cache_bandwidth_bytes_per_s": 45e9,
+}
+
+
+def test_wide_product_pays_for_arithmetic_and_for_packing():
+    # 2 * 64 * 26752 * 2048 = 7.0129 GFLOP at 55.936 GFLOP/s = 125.37 ms.
+    arithmetic_s = 2 * 64 * 26_752 * 2_048 / (60.8e9 * 0.92)
+    # 4 B * (64*2048 + 2048*26752 + 2*64*26752) = 233.37 MB; all but 10 of 226.5 MB from memory at 6.96 GB/s.
+    moved = 4 * (64 * 2_048 + 2_048 * 26_752 + 2 * 64 * 26_752)
+    footprint = 4 * (64 * 2_048 + 2_048 * 26_752 + 64 * 26_752)
+    miss = 1 - 10e6 / footprint
+    packing_s = moved * (miss / (0.58 * 12e9) + (1 - miss) / 45e9)
+    assert float(cpu.cpu_matmul_time(**MATMUL)) == pytest.approx(arithmetic_s + packing_s, rel=1e-12)
+
+
+def test_square_product_is_bound_by_arithmetic():
+    side = MATMUL | {"m": 4_096, "n": 4_096, "k": 4_096}
+    assert float(cpu.cpu_matmul_time(**side)) == pytest.approx(2 * 4_096**3 / (60.8e9 * 0.92), rel=0.02)
+
+
+def test_one_small_product_cannot_use_more_threads_than_it_has_tiles():
+    small = MATMUL | {"m": 8, "n": 4, "k": 512}
+    assert float(cpu.cpu_matmul_time(**small | {"speedup": 16.0})) == float(cpu.cpu_matmul_time(**small))
+
+
+def test_independent_products_share_the_threads():
+    one = MATMUL | {"m": 8, "n": 4, "k": 512}
+    sixteen = one | {"count": 16, "speedup": 16.0}
+    arithmetic_s = 2 * 8 * 4 * 512 / (60.8e9 * 0.92)
+    assert float(cpu.cpu_matmul_time(**sixteen)) < 2 * float(cpu.cpu_matmul_time(**one))
+    assert float(cpu.cpu_matmul_time(**sixteen)) >= arithmetic_s
+
+
+def test_stream_is_bound_by_one_core_then_by_the_socket():
+    def seconds(speedup):
+        return float(
+            cpu_passes.cpu_stream_time(
+                moved_bytes=12e9,
+                speedup=speedup,
+                core_bandwidth_bytes_per_s=12e9,
+                total_bandwidth_bytes_per_s=40e9,
+            )
+        )
+
+    assert [seconds(1), seconds(2), seconds(4), seconds(8)] == pytest.approx([1.0, 0.5, 0.3, 0.3])
+
+
+def test_scalar_instructions_bound_a_sigmoid():
+    # 1e6 sigmoids x 15 cycles / 3 GHz = 5 ms; their 8 MB take 0.67 ms.
+    scalar_s = cpu_passes.cpu_scalar_time(flop_count=1e6, cycles_per_flop=15, clock_hz=3e9)
+    total_s = cpu_passes.cpu_stream_time(
+        moved_bytes=8e6,
+        scalar_s=scalar_s,
+        speedup=1,
+        core_bandwidth_bytes_per_s=12e9,
+        total_bandwidth_bytes_per_s=40e9,
+    )
+    assert float(total_s) == pytest.approx(5e-3)
+
+
+def test_amdahl_is_the_law_without_contention():
+    # p = 0.75126 gives S(2) = 1 / (0.24874 + 0.37563) = 1.6016 and S(4) = 2.2907.
+    speedups = threads.thread_speedup(threads=np.array([1, 2, 4]), physical_cores=4, serial_fraction=0.24874)
+    assert speedups == pytest.approx([1.0, 1.6016, 2.2907], rel=1e-4)
+
+
+def test_a_serial_pass_gains_nothing():
+    assert float(threads.thread_speedup(threads=16, physical_cores=16, serial_fraction=1.0)) == pytest.approx(
+        1.0
+    )
+
+
+def test_policies_apply_only_beyond_the_cores():
+    policy = {"physical_cores": 4, "smt_gain": 1.2, "oversubscription_penalty": 3.0}
+    assert float(threads.thread_speedup(threads=4, **policy)) == 4.0
+    assert float(threads.thread_speedup(threads=8, **policy)) == pytest.approx(4.0 * 1.2 / 3.0)
+
+
+def test_clock_follows_the_turbo_table():
+    table = (3.8e9, 3.8e9, 3.7e9, 3.6e9)
+    assert threads.effective_clock(
+        active_cores=np.array([1, 2, 2.5, 3, 4, 9]), clock_hz_by_active_cores=table
+    ) == pytest.approx([3.8e9, 3.8e9, 3.75e9, 3.7e9, 3.6e9, 3.6e9])
+
+
+def test_saturated_sigmoids_cost_seconds():
+    # 7.0129 GFLOP / 16 = 438.3e6 vector multiplications x 1/3 x 150 cycles / 3.8 GHz = 5.77 s.
+    seconds = cpu_passes.subnormal_assist_time(
+        flop_count=2 * 64 * 26_752 * 2_048,
+        simd_lanes=8,
+        subnormal_vector_share=1 / 3,
+        assist_cycles=150,
+        clock_hz=3.8e9,
+    )
+    assert seconds == pytest.approx(5.767, rel=1e-3)
+
+
+def _everything(threads_used, columns):
+    """One number out of every formula of the two modules."""
+    speedup = threads.thread_speedup(
+        threads=threads_used,
+        physical_cores=8,
+        serial_fraction=0.05,
+        contention=0.005,
+        smt_gain=1.1,
+        oversubscription_penalty=2.0,
+    )
+    clock = threads.effective_clock(active_cores=threads_used, clock_hz_by_active_cores=(3e9, 2.8e9, 2.5e9))
+    product = cpu.cpu_matmul_time(
+        **MATMUL | {"n": columns, "speedup": speedup, "peak_flop_per_s_per_core": 16 * clock}
+    )
+    bandwidth = cpu_passes.numa_bandwidth(local_bytes_per_s=40e9, remote_bytes_per_s=20e9, remote_share=0.5)
+    scalar = cpu_passes.cpu_scalar_time(
+        flop_count=columns, cycles_per_flop=15, moved_bytes=columns, clock_hz=clock, speedup=speedup
+    )
+    stream = cpu_passes.cpu_stream_time(
+        moved_bytes=8 * columns,
+        scalar_s=scalar,
+        speedup=speedup,
+        core_bandwidth_bytes_per_s=12e9,
+        total_bandwidth_bytes_per_s=bandwidth,
+    )
+    fork = threads.fork_join_time(threads=threads_used, barrier_s=1e-6)
+    used = threads.serial_below(threads=threads_used, work=columns, smallest_parallel_work=500)
+    return product + stream + fork + 1e-6 * used
+
+
+def test_float_array_and_symbol_agree():
+    cases = [(1, 100), (3, 4_097), (8, 26_752), (16, 512)]
+    t, n = sympy.symbols("t n", positive=True)
+    expression = _everything(t, n)
+    assert expression.free_symbols == {t, n}
+    floats = [float(_everything(float(a), float(b))) for a, b in cases]
+    arrays = _everything(np.array([a for a, _ in cases], float), np.array([b for _, b in cases], float))
+    symbols = [float(expression.subs({t: a, n: b}).evalf()) for a, b in cases]
+    assert arrays == pytest.approx(floats, rel=1e-12)
+    assert symbols == pytest.approx(floats, rel=1e-9)
+    objects = _everything(np.array([t, sympy.Integer(8)], dtype=object), np.array([4_097.0, 512.0]))
+    assert math.isclose(float(objects[0].subs({t: 3})), floats[1], rel_tol=1e-9)

@@ -1,0 +1,114 @@
+"""Hand arithmetic for the time of GPU kernels."""
+
+import numpy as np
+import pytest
+import sympy
+
+from perfmodel.cost.gpu import matmul_memory_efficiency, stream_time, tiled_matmul_time
+from perfmodel.cost.roofline import no_overlap_time, ridge_point, roofline_time
+
+ONE_TILE = {"tile_rows": [128], "tile_columns": [128], "tile_efficiency": [1.0], "split_k": [1]}
+A100 = {"peak_flop_per_s": 19.5e12, "unit_count": 108, "bandwidth_bytes_per_s": 1555e9}
+
+
+def matmul(**changes):
+    return tiled_matmul_time(**({"m": 1024, "n": 1024, "k": 1024} | A100 | ONE_TILE | changes))
+
+
+def test_wave_quantisation_doubles_the_time_one_column_past_a_full_wave():
+    # 2304 x 1536 in 256 x 128 tiles: 9 * 12 = 108 tiles on 108 units; 1537 columns: 117 tiles, two waves
+    tile = {"tile_rows": [256], "tile_columns": [128]}
+    full = matmul(m=2304, n=1536, k=4096, **tile)
+    assert full == pytest.approx(2 * 2304 * 1536 * 4096 / 19.5e12)
+    assert matmul(m=2304, n=1537, k=4096, **tile) == pytest.approx(2 * full)
+
+
+def test_an_idle_unit_is_idle():
+    # 8 of 20 units busy with half-filled tiles: 64 * 1000 of 20 * 128 * 128 results, 0.1953 of peak
+    seconds = matmul(m=64, n=1000, unit_count=20)
+    assert 2 * 64 * 1000 * 1024 / 19.5e12 / seconds == pytest.approx(64 * 1000 / (20 * 128 * 128))
+
+
+def test_the_best_entry_of_the_menu_is_taken():
+    # 64 x 64 fits exactly: one tile on one unit, a quarter of the 128 x 128 tile's work
+    both = {
+        "tile_rows": [128, 64],
+        "tile_columns": [128, 64],
+        "tile_efficiency": [1.0, 1.0],
+        "split_k": [1, 1],
+    }
+    assert matmul(m=64, n=64, **both) == pytest.approx(matmul(m=64, n=64) / 4)
+    slow = both | {"tile_efficiency": [1.0, 0.2]}
+    assert matmul(m=64, n=64, **slow) == pytest.approx(matmul(m=64, n=64))
+
+
+def test_splitting_the_sum_pays_its_traffic():
+    # one tile over 108 units: four parts take a quarter, and 2 * 4 * 128 * 128 * 4 B pass through memory
+    whole = matmul(m=128, n=128, k=100_000)
+    assert matmul(m=128, n=128, k=100_000, split_k=[4]) == pytest.approx(
+        whole / 4 + 8 * 128 * 128 * 4 / 1555e9
+    )
+
+
+def test_ramp_and_latency_add_to_each_step():
+    # 1024 + 256 steps; 1024^2 / 128^2 = 64 tiles on one unit, and the latency of one more
+    plain = matmul(unit_count=1)
+    assert matmul(unit_count=1, ramp_steps=256, latency_elements=128 * 128) == pytest.approx(
+        plain * 1.25 * 65 / 64
+    )
+
+
+def test_rows_may_choose_from_different_menus():
+    m = np.array([64.0, 64.0])
+    menu = {"tile_rows": [128, 64], "tile_columns": [128, 64], "split_k": [1, 1]}
+    seconds = matmul(m=m, n=m, tile_efficiency=[[1.0, 1.0], [1.0, 1e-3]], **menu)
+    assert seconds[1] == pytest.approx(4 * seconds[0])
+
+
+def test_configurations_stand_on_the_last_axis():
+    rows, batch = np.array([[256.0], [512.0]]), np.array([16.0, 32.0, 64.0])
+    seconds = matmul(m=rows, n=batch)
+    assert seconds.shape == (2, 3)
+    assert seconds[1, 2] == pytest.approx(matmul(m=512, n=64))
+
+
+def test_symbol_equals_number():
+    batch = sympy.Symbol("N", positive=True)
+    menu = {
+        "tile_rows": [128, 64],
+        "tile_columns": [64, 64],
+        "tile_efficiency": [1.0, 0.9],
+        "split_k": [1, 4],
+    }
+    expression = matmul(m=49 * batch, n=100, ramp_steps=8.0, **menu)
+    assert float(expression.subs(batch, 7).doit()) == pytest.approx(
+        matmul(m=49 * 7, n=100, ramp_steps=8.0, **menu)
+    )
+
+
+def test_stream_time_and_its_start():
+    # 8.873e6 B at half of 320e9 B/s
+    plain = {"moved_bytes": 8e6, "bandwidth_bytes_per_s": 320e9, "efficiency": 0.5}
+    assert stream_time(**plain) == pytest.approx(5e-5)
+    assert stream_time(**plain, saturation_s=5e-5) == pytest.approx(5e-5 + 2.5e-5)
+    assert stream_time(**plain | {"moved_bytes": 0.0}, saturation_s=5e-5) == 0.0
+    assert stream_time(**plain | {"moved_bytes": 8e12}, saturation_s=1e-6) == pytest.approx(50.0)
+
+
+def test_skinny_ends_at_32():
+    m = np.array([32, 33, 4096, 4096])
+    n = np.array([4096, 4096, 8, 64])
+    assert matmul_memory_efficiency(m=m, n=n, efficiency=0.8, skinny_efficiency=0.3).tolist() == [
+        0.3,
+        0.8,
+        0.3,
+        0.8,
+    ]
+
+
+def test_roofline_and_its_upper_bound():
+    assert roofline_time(compute_s=2.0, memory_s=3.0) == 3.0
+    assert no_overlap_time(compute_s=2.0, memory_s=3.0) == 5.0
+    assert ridge_point(peak_flop_per_s=8.873e12, bandwidth_bytes_per_s=320.32e9) == pytest.approx(
+        27.700, rel=1e-4
+    )
