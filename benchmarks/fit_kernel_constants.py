@@ -101,9 +101,7 @@ GEMM_RAMP_STEPS = 32.0
 def fit_gemm(rows: pd.DataFrame) -> Constants:
     """Fit an architecture's four constants of matrix products."""
     measured = np.log(rows.seconds.to_numpy())
-    fitted = fit(
-        lambda x: np.log(gemm_seconds(rows, {**x, "ramp_steps": GEMM_RAMP_STEPS})) - measured, GEMM_UNKNOWNS
-    )
+    fitted = fit(lambda x: np.log(gemm_seconds(rows, {**x, "ramp_steps": GEMM_RAMP_STEPS})) - measured, GEMM_UNKNOWNS)
     return {**fitted, "ramp_steps": GEMM_RAMP_STEPS}
 
 
@@ -165,9 +163,7 @@ def alternative_seconds(rows: KernelRows, constants: Constants) -> np.ndarray:
     seconds = (np.maximum(compute_s, memory_s) + FLOOR) * matmul.launches.to_numpy()
     total = np.bincount(matmul.alternative, seconds, rows.alternative_count)
     fraction = stream.efficiency.map(constants).to_numpy(float)
-    seconds = (
-        stream.moved_bytes / (fraction * stream.bandwidth) + FLOOR
-    ).to_numpy() * stream.launches.to_numpy()
+    seconds = (stream.moved_bytes / (fraction * stream.bandwidth) + FLOOR).to_numpy() * stream.launches.to_numpy()
     return total + np.bincount(stream.alternative, seconds, rows.alternative_count)
 
 
@@ -246,11 +242,7 @@ def naive_convolution(table: pd.DataFrame) -> Callable[[np.ndarray, np.ndarray],
 
 def report_convolution(title: str, table: pd.DataFrame) -> Constants:
     """Fit and print the constants of one architecture with cuDNN 5."""
-    keys = (
-        table[["C", "K", "N", "H", "W", "R_filter_h", "S_filter_w", "stride_h"]]
-        .astype(str)
-        .agg("x".join, axis=1)
-    )
+    keys = table[["C", "K", "N", "H", "W", "R_filter_h", "S_filter_w", "stride_h"]].astype(str).agg("x".join, axis=1)
 
     def predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         constants = fit_convolution(convolution_rows(table[train], CUDNN_5))
@@ -259,9 +251,7 @@ def report_convolution(title: str, table: pd.DataFrame) -> Constants:
         names = {*rows.matmul.efficiency, *rows.stream.efficiency}
         return fastest(rows, alternative_seconds(rows, dict.fromkeys(names, 0.6) | constants))
 
-    print(
-        f"\nConvolution, cuDNN 5, {title}: {(constants := fit_convolution(convolution_rows(table, CUDNN_5)))}"
-    )
+    print(f"\nConvolution, cuDNN 5, {title}: {(constants := fit_convolution(convolution_rows(table, CUDNN_5)))}")
     predicted = cross_validated(table, keys, predict)
     print(f"  {FOLDS}-fold\n{by_board(table, predicted)}")
     baseline = cross_validated(table, keys, naive_convolution(table))
@@ -315,9 +305,7 @@ def report_caffe(table: pd.DataFrame, constants: Constants) -> None:
 
 def main() -> None:
     """Fit everything and print it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the measured kernel tables")
     folder = parser.parse_args().data
     report_gemm(deepbench_gemms(folder))

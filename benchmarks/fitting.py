@@ -77,9 +77,7 @@ def cross_validated(rows: pd.DataFrame, keys: pd.Series, predict: Callable[..., 
 
 def breakdown(table: pd.DataFrame, predicted: np.ndarray, keys: Sequence[str]) -> str:
     """Return errors by the given columns."""
-    scored = table.assign(
-        error=100 * np.abs(predicted / table.seconds - 1), ratio=np.log(predicted / table.seconds)
-    )
+    scored = table.assign(error=100 * np.abs(predicted / table.seconds - 1), ratio=np.log(predicted / table.seconds))
     grouped = scored.groupby(list(keys), observed=True)
     return (
         grouped.agg(

@@ -122,9 +122,7 @@ def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRo
     matmul, stream, operations, workspace = [], [], [], []
     stated = np.full(len(table), -1)
     for index, row in enumerate(table.itertuples()):
-        lowered = convolution_alternatives(
-            operation_of(row), algorithms=algorithms, element_bytes=ELEMENT_BYTES
-        )
+        lowered = convolution_alternatives(operation_of(row), algorithms=algorithms, element_bytes=ELEMENT_BYTES)
         for alternative in lowered:
             if alternative.name == getattr(row, "stated", ""):
                 stated[index] = len(operations)

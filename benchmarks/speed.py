@@ -29,9 +29,7 @@ def import_time_s(repeats: int = 5) -> tuple[float, list[str]]:
     )
     times, loaded = [], []
     for _ in range(repeats):
-        words = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.split()
+        words = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
         times.append(float(words[0]))
         loaded = words[1:]
     return statistics.median(times), loaded
@@ -40,9 +38,7 @@ def import_time_s(repeats: int = 5) -> tuple[float, list[str]]:
 def perturbed(device, step: int):
     """The device with slightly other numbers: what a sweep over hardware does."""
     factor = 1 + 1e-4 * (step % 997 + 1)
-    memory = device.memory.model_copy(
-        update={"bandwidth_gb_per_s": device.memory.bandwidth_gb_per_s * factor}
-    )
+    memory = device.memory.model_copy(update={"bandwidth_gb_per_s": device.memory.bandwidth_gb_per_s * factor})
     peak = device.peak_tflop_per_s.model_copy(update={"fp32": device.peak_tflop_per_s.fp32 / factor})
     return device.model_copy(update={"memory": memory, "peak_tflop_per_s": peak})
 
@@ -61,9 +57,7 @@ def predictions_per_s(
         start, count = time.perf_counter(), 0
         while time.perf_counter() - start < min(1.0, seconds / 3):
             step += 1
-            prediction = pm.predict(
-                graph, batch_size=step, device=perturbed(device, step), framework=framework
-            )
+            prediction = pm.predict(graph, batch_size=step, device=perturbed(device, step), framework=framework)
             parts = prediction.breakdown
             assert abs(sum(parts.values()) - prediction.step_s) <= 1e-12 * prediction.step_s
             total += prediction.step_s + prediction.memory.total_bytes
@@ -100,9 +94,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     import_s, loaded = import_time_s()
-    rates = {
-        network: predictions_per_s(network, seconds=arguments.seconds) for network in PALEO_PREDICTIONS_PER_S
-    }
+    rates = {network: predictions_per_s(network, seconds=arguments.seconds) for network in PALEO_PREDICTIONS_PER_S}
     chains = {layers: chain_time_ms(layers) for layers in (20, 200, 2000)}
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures = {
@@ -118,9 +110,7 @@ def main() -> None:
         return
     print(f"import perfmodel: {1e3 * import_s:.1f} ms; heavy modules loaded: {', '.join(loaded) or 'none'}")
     for name, rate in rates.items():
-        print(
-            f"{name}: {rate:.0f} warm predictions per second ({rate / PALEO_PREDICTIONS_PER_S[name]:.1f} x Paleo)"
-        )
+        print(f"{name}: {rate:.0f} warm predictions per second ({rate / PALEO_PREDICTIONS_PER_S[name]:.1f} x Paleo)")
     for layers, (first, warm) in chains.items():
         print(f"chain of {layers} layers: {first:.1f} ms to build and predict first, {warm:.2f} ms warm")
     print(f"peak memory: {peak_mib:.0f} MiB")

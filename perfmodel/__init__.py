@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
-    from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.predict import predict
+    from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
     from perfmodel.validation.validate import validate
 

@@ -4,6 +4,7 @@ Inside the library every quantity is in base units (FLOP, B, s, Hz, W, USD); spe
 sheet prints in the key, and ``hardware/`` multiplies by one of these factors once, on load.
 """
 
+from functools import cache
 from typing import Final
 
 KILO: Final = 1e3
@@ -74,7 +75,10 @@ def to_base_units(key: str, number: float) -> float:
     >>> to_base_units("core_count", 4)
     4
     """
+    return number * factor if (factor := _factor_of(key)) is not None else number
+
+
+@cache
+def _factor_of(key: str) -> float | None:
     suffixes = [suffix for suffix in FACTOR_BY_SUFFIX if key.endswith(suffix)]
-    if not suffixes:
-        return number
-    return number * FACTOR_BY_SUFFIX[max(suffixes, key=len)]
+    return FACTOR_BY_SUFFIX[max(suffixes, key=len)] if suffixes else None

@@ -20,7 +20,7 @@ UNIT = re.compile(r"\[[^\]]+\]")
 
 
 def _section(docstring, title):
-    match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", docstring, re.M | re.S)
+    match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
     return match.group(1) if match else ""
 
 
@@ -62,7 +62,11 @@ def test_documented_parameters_are_the_real_ones_with_units(module_name):
         described = _documented(docstring)
         for parameter, text in described.items():
             assert UNIT.search(text), f"{module_name}.{name}: {parameter} states no unit in brackets"
-        if inspect.isfunction(member) and member.__wrapped__ is None if hasattr(member, "__wrapped__") else inspect.isfunction(member):
+        if (
+            inspect.isfunction(member) and member.__wrapped__ is None
+            if hasattr(member, "__wrapped__")
+            else inspect.isfunction(member)
+        ):
             real = {parameter for parameter in inspect.signature(member).parameters if parameter != "self"}
             assert set(described) <= real, f"{module_name}.{name} documents {set(described) - real}"
             if "Parameters\n-----" in docstring:

@@ -93,9 +93,7 @@ def executed_text(executed: Executed, *, with_evidence: bool) -> str:
         "optimizer": _with_options(run.optimizer, run.optimizer_options),
         "clipping": run.clipping,
         "phase": run.phase,
-        "feed a step": f"{bytes_text(run.feed_bytes)} ({feed})"
-        if run.feed
-        else "none: it is on the device already",
+        "feed a step": f"{bytes_text(run.feed_bytes)} ({feed})" if run.feed else "none: it is on the device already",
         "input gradient": "computed" if run.input_gradient else "not computed",
         "predicted": f"{seconds_text(prediction.step_s)}, bottleneck {prediction.bottleneck}",
         "measured": "; ".join(map(_measured_text, executed.cells)) or "not on this target",
@@ -141,7 +139,5 @@ def executed_dict(executed: Executed) -> dict[str, Any]:
     return {
         "run": run,
         "prediction": executed.prediction.to_dict(),
-        "measured": [
-            {"step_s": cell.step_s, "status": cell.status, "note": cell.note} for cell in executed.cells
-        ],
+        "measured": [{"step_s": cell.step_s, "status": cell.status, "note": cell.note} for cell in executed.cells],
     }

@@ -28,9 +28,7 @@ def predict_command(
         str | None,
         typer.Option(metavar="NAME", help="A machine with all its CPU sockets: name or TOML file."),
     ] = None,
-    framework: Annotated[
-        str, typer.Option(metavar="NAME", help="Framework profile: name or TOML file.")
-    ] = "generic",
+    framework: Annotated[str, typer.Option(metavar="NAME", help="Framework profile: name or TOML file.")] = "generic",
     threads: Annotated[
         str | None, typer.Option(metavar="N", help="CPU threads; one per physical core unless given.")
     ] = None,
@@ -48,9 +46,7 @@ def predict_command(
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
     ] = "shi2016",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say in words why, and whence the constants.")
-    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say in words why, and whence the constants.")] = False,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
@@ -137,15 +133,11 @@ def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: in
     return "\n\n".join(blocks)
 
 
-def _content(
-    prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool
-) -> dict[str, Any]:
+def _content(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> dict[str, Any]:
     from perfmodel.cli.executed import executed_dict
     from perfmodel.prediction.report import layer_totals
 
-    content = prediction.to_dict() | {
-        "longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()
-    }
+    content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
     if in_words:
         content["explanation"] = prediction.explain()
     return content | {"executed": None if executed is None else executed_dict(executed)}

@@ -143,9 +143,7 @@ def packing_time(
        multicore chips via simple machine models, Concurrency Computat. 28, 2016, doi:10.1002/cpe.3180.
     """
     from_memory = maximum(1 - cache_bytes / footprint_bytes, 0.0)
-    return moved_bytes * (
-        (1 - from_memory) / cache_bandwidth_bytes_per_s + from_memory / memory_bandwidth_bytes_per_s
-    )
+    return moved_bytes * ((1 - from_memory) / cache_bandwidth_bytes_per_s + from_memory / memory_bandwidth_bytes_per_s)
 
 
 def cpu_matmul_time(
@@ -231,9 +229,7 @@ def cpu_matmul_time(
     """
     used = usable_threads(threads=speedup, pieces=count * ceil(m / tile_m) * ceil(n / tile_n))
     flop_count = padded_product_flop_count(m=m, n=n, k=k, count=count, tile_m=tile_m, tile_n=tile_n)
-    moved_bytes = packed_bytes(
-        m=m, n=n, k=k, count=count, element_bytes=element_bytes, result_passes=result_passes
-    )
+    moved_bytes = packed_bytes(m=m, n=n, k=k, count=count, element_bytes=element_bytes, result_passes=result_passes)
     footprint_bytes = element_bytes * (m * k + k * n + m * n) * minimum(count, used)
     bandwidth = minimum(used * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
     return flop_count / (peak_flop_per_s_per_core * efficiency * used) + packing_time(

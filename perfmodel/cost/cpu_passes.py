@@ -1,4 +1,4 @@
-"""Time of a pass over memory on a CPU: its traffic, its instructions, NUMA, and subnormal operands.
+"""Time of a pass over memory on a CPU: its traffic, its instructions, NUMA.
 
 An element-wise pass is bound by memory or by its instructions: unlike a GPU, a core spends 8 to 60 cycles
 on one exponential or hyperbolic tangent, so that scalar loops are bound by arithmetic long before memory.
@@ -62,9 +62,7 @@ def cpu_scalar_time(
     return (cycles_per_flop * flop_count + cycles_per_byte * moved_bytes) / (clock_hz * speedup)
 
 
-def numa_bandwidth(
-    *, local_bytes_per_s: Quantity, remote_bytes_per_s: Quantity, remote_share: Quantity
-) -> Quantity:
+def numa_bandwidth(*, local_bytes_per_s: Quantity, remote_bytes_per_s: Quantity, remote_share: Quantity) -> Quantity:
     r"""Bandwidth of threads of which a share reads memory across the socket interconnect.
 
     .. math:: b = \frac{1}{x_l / b_l + x_r / b_r}, \qquad x_l = 1 - x_r
@@ -151,63 +149,3 @@ def cpu_stream_time(
     """
     bandwidth = minimum(speedup * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
     return maximum(moved_bytes / (efficiency * bandwidth), scalar_s)
-
-
-def subnormal_assist_time(
-    *,
-    flop_count: Quantity,
-    simd_lanes: Quantity,
-    subnormal_vector_share: Quantity,
-    assist_cycles: Quantity,
-    clock_hz: Quantity,
-    speedup: Quantity = 1.0,
-) -> Quantity:
-    r"""Time that micro-code spends on SIMD multiplications with a subnormal operand.
-
-    .. math:: T = \frac{F}{2 L} \cdot x \cdot \frac{c_a}{f \, S}
-
-    Parameters
-    ----------
-    flop_count : float, ndarray or sympy.Expr
-        Arithmetic of the products concerned, F; one multiplication is half of it. [FLOP]
-    simd_lanes : float, ndarray or sympy.Expr
-        Elements of a SIMD register, L. [1]
-    subnormal_vector_share : float, ndarray or sympy.Expr
-        Share of the vector operands with at least one subnormal lane, x. [1]
-    assist_cycles : float, ndarray or sympy.Expr
-        Cycles of one micro-code assist, c_a. [cycle]
-    clock_hz : float, ndarray or sympy.Expr
-        Clock of the core, f. [Hz]
-    speedup : float, ndarray or sympy.Expr
-        Speed-up of the threads, S. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Time to be added to that of the product. [s]
-
-    Notes
-    -----
-    Valid for: x86 cores up to today, where denormals-are-zero is not set. A saturated sigmoid network meets
-    it: with weights uniform in [-1/2, 1/2] and 26,752 normal inputs, pre-activations have a standard
-    deviation of sqrt(26752 / 12) = 47, sigmoids reach e^-88, and a third of the 8-lane vectors of the first
-    layer's gradient hold a subnormal. Ignores: assists on subnormal results of normal operands, and on
-    additions.
-
-    Examples
-    --------
-    The weight gradient of that layer (64 x 26,752 x 2,048) on one AVX core at 3.8 GHz:
-
-    >>> float(subnormal_assist_time(flop_count=2 * 64 * 26_752 * 2_048, simd_lanes=8,
-    ...     subnormal_vector_share=0.33, assist_cycles=150, clock_hz=3.8e9))
-    5.71
-
-    References
-    ----------
-    .. [1] Intel 64 and IA-32 architectures optimization reference manual, 248966, sections on denormals and
-       on floating-point assists ("about 150 cycles").
-    .. [2] A. Fog, The microarchitecture of Intel, AMD and VIA CPUs, chapter on Sandy Bridge (penalty for
-       subnormals).
-    """
-    vectors = flop_count / (2 * simd_lanes)
-    return vectors * subnormal_vector_share * assist_cycles / (clock_hz * speedup)

@@ -126,9 +126,7 @@ def tiled_matmul_time(
     pace = 2 * unit_count / (peak_flop_per_s * efficiency)
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
     steps = (k / s + ramp_steps) * pace
-    return minimum_along_first_axis(
-        steps * (tiles_per_unit * (a * b / e) + latency_elements) + traffic * results
-    )
+    return minimum_along_first_axis(steps * (tiles_per_unit * (a * b / e) + latency_elements) + traffic * results)
 
 
 def stream_time(
@@ -136,11 +134,10 @@ def stream_time(
     moved_bytes: Quantity,
     bandwidth_bytes_per_s: Quantity,
     efficiency: Quantity = 1.0,
-    saturation_s: Quantity = 0.0,
 ) -> Quantity:
     r"""Time to move bytes through device memory.
 
-    .. math:: t = \frac{n}{\epsilon B} + t_0 \frac{n}{n + \epsilon B t_0}
+    .. math:: t = \frac{n}{\epsilon B}
 
     Parameters
     ----------
@@ -150,8 +147,6 @@ def stream_time(
         Peak memory bandwidth, B. [B/s]
     efficiency : float, ndarray or sympy.Expr
         Fraction of it that a long pass of this kind sustains. [1]
-    saturation_s : float, ndarray or sympy.Expr
-        Time lost until enough requests are in flight, t_0: at most this is added. [s]
 
     Returns
     -------
@@ -174,10 +169,7 @@ def stream_time(
     ----------
     .. [1] V. Volkov, Understanding latency hiding on GPUs, PhD thesis, UC Berkeley, 2016 (UCB/EECS-2016-143).
     """
-    seconds = moved_bytes / (efficiency * bandwidth_bytes_per_s)
-    if isinstance(saturation_s, (int, float)) and saturation_s == 0:
-        return seconds
-    return seconds * (1 + saturation_s / (seconds + saturation_s))
+    return moved_bytes / (efficiency * bandwidth_bytes_per_s)
 
 
 def matmul_memory_efficiency(

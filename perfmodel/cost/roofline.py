@@ -48,39 +48,6 @@ def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
     return maximum(compute_s, memory_s)
 
 
-def no_overlap_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
-    r"""Time of a kernel that first moves its data and then computes.
-
-    .. math:: t = t_\mathrm{compute} + t_\mathrm{memory}
-
-    Parameters
-    ----------
-    compute_s : float, ndarray or sympy.Expr
-        Time of the arithmetic alone. [s]
-    memory_s : float, ndarray or sympy.Expr
-        Time of the memory traffic alone. [s]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Time of the kernel. [s] At most twice :func:`roofline_time`.
-
-    Notes
-    -----
-    Valid for: an upper bound; the form of Paleo [1]_. Ignores: every overlap inside the kernel.
-
-    Examples
-    --------
-    >>> no_overlap_time(compute_s=15.4896e-3, memory_s=0.6285e-3)
-    0.0161181
-
-    References
-    ----------
-    .. [1] H. Qi, E. R. Sparks, A. Talwalkar, Paleo: a performance model for deep neural networks, ICLR 2017.
-    """
-    return compute_s + memory_s
-
-
 def ridge_point(*, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity) -> Quantity:
     r"""Arithmetic intensity at which a device's two bounds meet.
 

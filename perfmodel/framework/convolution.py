@@ -163,9 +163,7 @@ def _fold(operation: Convolution, *, element_bytes: int) -> Stream:
     )
 
 
-def _implicit(
-    operation: Convolution, *, element_bytes: int, name: str, workspace_bytes: Quantity
-) -> Alternative:
+def _implicit(operation: Convolution, *, element_bytes: int, name: str, workspace_bytes: Quantity) -> Alternative:
     product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
     read, written = work.read_bytes / operation.groups, work.written_bytes / operation.groups
     after: tuple[Kernel, ...] = ()
@@ -228,9 +226,7 @@ def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
     if operation.role is Role.INPUT_GRADIENT:
         kernels: tuple[Kernel, ...] = (matmul, _fold(operation, element_bytes=element_bytes))
     else:
-        unfold = Stream(
-            read_bytes=image, written_bytes=columns, efficiency="im2col", launches=operation.groups
-        )
+        unfold = Stream(read_bytes=image, written_bytes=columns, efficiency="im2col", launches=operation.groups)
         kernels = (unfold, matmul)
     return Alternative(name="gemm", kernels=kernels, workspace_bytes=columns)
 

@@ -70,9 +70,7 @@ def _transformed(
         written_bytes=plane_bytes * result[1],
         efficiency=efficiency,
     )
-    after = Stream(
-        read_bytes=plane_bytes * result[1], written_bytes=element_bytes * result[0], efficiency=transform
-    )
+    after = Stream(read_bytes=plane_bytes * result[1], written_bytes=element_bytes * result[0], efficiency=transform)
     return Alternative(
         name=name,
         kernels=(*before, product, after),
@@ -109,16 +107,11 @@ def fft(operation: Convolution, *, element_bytes: int) -> Alternative | None:
 
 def fft_tiling(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to transforms of overlapping 32 x 32 tiles: stride 1; not offered for weight gradients."""
-    if (
-        not _fft_suits(operation)
-        or operation.role is Role.WEIGHT_GRADIENT
-        or max(operation.kernel_size) > FFT_TILE
-    ):
+    if not _fft_suits(operation) or operation.role is Role.WEIGHT_GRADIENT or max(operation.kernel_size) > FFT_TILE:
         return None
     extents = operation.output_size if operation.role is Role.OUTPUT else operation.input_size
     tiles = math.prod(
-        math.ceil(extent / (FFT_TILE - taps + 1))
-        for extent, taps in zip(extents, operation.kernel_size, strict=True)
+        math.ceil(extent / (FFT_TILE - taps + 1)) for extent, taps in zip(extents, operation.kernel_size, strict=True)
     )
     return _transformed(
         operation,

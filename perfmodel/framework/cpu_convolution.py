@@ -25,17 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import Convolution, Role
 
 Quantity = Any
-
-CpuConvolutionAlgorithm = Literal[
-    "im2col_per_sample", "im2col_parallel_samples", "im2col_batch", "spatial_contraction"
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +82,7 @@ class _Shape:
         """One output image. [B]."""
         return self.element_bytes * self.groups * self.filters * self.positions
 
-    def product(
-        self, *, m: Quantity, n: Quantity, k: Quantity, count: Quantity, launches: Quantity
-    ) -> Matmul:
+    def product(self, *, m: Quantity, n: Quantity, k: Quantity, count: Quantity, launches: Quantity) -> Matmul:
         """Return a product whose operands and result each pass through memory once."""
         size = self.element_bytes * count
         return Matmul(
@@ -109,9 +103,7 @@ class _Shape:
     def fold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
         """Return the pass that adds columns back into images (col2im), after clearing them."""
         columns, image = self.column_bytes * samples, self.image_bytes * samples
-        return Stream(
-            read_bytes=2 * columns, written_bytes=columns + image, efficiency="col2im", launches=launches
-        )
+        return Stream(read_bytes=2 * columns, written_bytes=columns + image, efficiency="col2im", launches=launches)
 
 
 def _per_sample(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
@@ -188,7 +180,7 @@ _ALGORITHMS: dict[str, Callable[[_Shape, Role], tuple[tuple[Kernel, ...], Quanti
 
 
 def cpu_convolution_alternatives(
-    operation: Convolution, *, algorithm: CpuConvolutionAlgorithm, element_bytes: int
+    operation: Convolution, *, algorithm: str, element_bytes: int
 ) -> tuple[Alternative, ...]:
     """Return the kernels that a CPU framework runs for a convolution or one of its gradients.
 

@@ -92,7 +92,8 @@ class AffineColumns:
 def _exact(values: NDArray[np.float64]) -> NDArray[Any]:
     import sympy
 
-    return np.frompyfunc(lambda value: sympy.Rational(Fraction(value)), 1, 1)(values)
+    exact: NDArray[Any] = np.frompyfunc(lambda value: sympy.Rational(Fraction(value)), 1, 1)(values)
+    return exact
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,9 +289,7 @@ def build_kernel_table(
             ]
             group_of[operations] = builder.add_group(operations[0].role, lowered)
         first = versions[0]
-        occurrences.append(
-            Occurrence(first.layer, first.phase, first.operation.role, group_of[operations])
-        )
+        occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group_of[operations]))
     if not occurrences:
         msg = "the graph has no operations in this phase"
         raise GraphError(msg)

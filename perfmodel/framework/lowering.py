@@ -23,7 +23,9 @@ def _bias_pass(output_elements: Any, *, element_bytes: int) -> Stream:
     return Stream(read_bytes=moved, written_bytes=moved, flop_count=output_elements, efficiency="bias")
 
 
-def _lower_contraction(operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_contraction(
+    operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
+) -> Alternatives:
     del processor
     op = operation
     loops = rules.batched_contraction == "loop"
@@ -57,9 +59,7 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     return tuple(
         alternative
         for algorithm in algorithms
-        for alternative in cpu_convolution_alternatives(
-            operation, algorithm=algorithm, element_bytes=element_bytes
-        )
+        for alternative in cpu_convolution_alternatives(operation, algorithm=algorithm, element_bytes=element_bytes)
     )
 
 
@@ -72,7 +72,9 @@ def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel,
     return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
 
 
-def _lower_convolution(operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_convolution(
+    operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
+) -> Alternatives:
     alternatives = _CONVOLUTION[processor](
         operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
     )
@@ -83,12 +85,12 @@ def _lower_convolution(operation: Convolution, *, rules: LoweringRules, element_
         extra += _layout_passes(operation, element_bytes=element_bytes)
     accumulated = rules.gradient_accumulation and operation.role is Role.WEIGHT_GRADIENT
     reread = element_bytes * operation.weight_elements if accumulated else 0
-    return tuple(
-        replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives
-    )
+    return tuple(replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives)
 
 
-def _lower_memory_pass(operation: MemoryPass, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_memory_pass(
+    operation: MemoryPass, *, rules: LoweringRules, element_bytes: int, processor: str
+) -> Alternatives:
     del processor
     op = operation
     key = f"{op.name}_backward" if op.role in _BACKWARD else op.name
@@ -122,7 +124,9 @@ def _lower_gather(operation: Gather, *, rules: LoweringRules, element_bytes: int
     return (Alternative(name=name, kernels=(kernel,)),)
 
 
-def _lower_recurrence(operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+def _lower_recurrence(
+    operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str
+) -> Alternatives:
     del processor
     return recurrence_alternatives(operation, rules=rules.recurrent, element_bytes=element_bytes)
 
@@ -156,6 +160,4 @@ def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, pro
     tuple of Alternative
         At least one; the fastest whose workspace fits is chosen when times are known.
     """
-    return LOWERING[operation.kind](
-        operation, rules=rules, element_bytes=element_bytes, processor=processor
-    )
+    return LOWERING[operation.kind](operation, rules=rules, element_bytes=element_bytes, processor=processor)

@@ -7,6 +7,7 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +17,15 @@ from pydantic_core import PydanticCustomError
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
-from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import (
+    Count,
+    Identifier,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+    Text,
+)
 from perfmodel.units import MIB, to_base_units
 
 
@@ -164,8 +173,9 @@ class ProcessorTable(SpecTable):
     lowering: LoweringTable
     constants: dict[Identifier, StrictConstant]
 
+    @cached_property
     def in_base_units_by_name(self) -> dict[str, Any]:
-        """Return the constants in base units, under their names in the file."""
+        """The constants in base units, under their names in the file."""
         return {name: to_base_units(name, value) for name, value in self.constants.items()}  # type: ignore[arg-type]
 
 
@@ -280,9 +290,7 @@ class FrameworkProfile(SpecFile):
         for table in ("cycles_per_flop", "cycles_per_byte"):
             described = {name: self.constant.get(table) for name in getattr(self.cpu, table)}
             known = {name: constant for name, constant in described.items() if constant is not None}
-            faults += [
-                f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)
-            ]
+            faults += [f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)]
         if faults:
             kind = "constants"
             raise PydanticCustomError(kind, "{faults}", {"faults": "; ".join(faults)})

@@ -55,9 +55,7 @@ def _forward(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple
         return (both, pointwise)
     recurrent = _product(m=rows, n=columns, k=hidden, launches=per_step, element_bytes=element_bytes)
     if rules.input_product == "hoisted":
-        over_time = _product(
-            m=rows * op.steps, n=columns, k=inputs, launches=splits, element_bytes=element_bytes
-        )
+        over_time = _product(m=rows * op.steps, n=columns, k=inputs, launches=splits, element_bytes=element_bytes)
         return (over_time, recurrent, pointwise)
     at_step = _product(m=rows, n=columns, k=inputs, launches=per_step, element_bytes=element_bytes)
     return (at_step, recurrent, pointwise)
@@ -91,13 +89,16 @@ def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) 
     rows = op.batch_size * (op.steps if hoisted else 1)
     launches = splits * (1 if hoisted else op.steps)
     sources = (
-        (op.input_size + op.hidden_size,)
-        if rules.input_product == "concatenated"
-        else (op.input_size, op.hidden_size)
+        (op.input_size + op.hidden_size,) if rules.input_product == "concatenated" else (op.input_size, op.hidden_size)
     )
     products = tuple(
         _product(
-            m=features, n=columns, k=rows, launches=launches, element_bytes=element_bytes, accumulates=not hoisted
+            m=features,
+            n=columns,
+            k=rows,
+            launches=launches,
+            element_bytes=element_bytes,
+            accumulates=not hoisted,
         )
         for features in sources
     )

@@ -43,9 +43,7 @@ class Node:
     output_shape: Shape
 
     @classmethod
-    def of(
-        cls, name: str, layer: Layer, *, input_names: tuple[str, ...], input_shapes: tuple[Shape, ...]
-    ) -> Node:
+    def of(cls, name: str, layer: Layer, *, input_names: tuple[str, ...], input_shapes: tuple[Shape, ...]) -> Node:
         """Return a layer in its place, with the shape of its output.
 
         Parameters

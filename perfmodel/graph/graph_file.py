@@ -128,9 +128,7 @@ def _parsed(path: str | Path) -> Any:
     except OSError as error:
         raise SpecError(path, [f"cannot be read ({error.strerror or error})"]) from error
     except json.JSONDecodeError as error:
-        raise SpecError(
-            path, [f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"]
-        ) from error
+        raise SpecError(path, [f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"]) from error
     except (ValueError, RecursionError) as error:
         raise SpecError(path, [f"is not a graph file: {error}"]) from error
 
@@ -202,7 +200,7 @@ def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> Layer
     if not isinstance(inputs, list) or not all(map(_is_text, inputs)):
         found.append(f"{where}: inputs={inputs!r} must be a list of names")
     kind = given.get("kind")
-    if kind is not None and kind not in LAYERS:
+    if "kind" in given and not (isinstance(kind, str) and kind in LAYERS):
         noun = f"layer kind in {path}, {where}:"
         raise UnknownNameError(noun, str(kind), LAYERS)
     faults += found
@@ -235,9 +233,7 @@ def _without_lists(value: Any) -> Any:
     return tuple(map(_without_lists, value)) if isinstance(value, list) else value
 
 
-def _in_order(
-    path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[LayerEntry]
-) -> tuple[LayerEntry, ...]:
+def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[LayerEntry]) -> tuple[LayerEntry, ...]:
     """Return the layers so that each follows all that it reads, else in the order of the file."""
     position: dict[str, int] = dict.fromkeys(inputs, -1)
     for index, entry in enumerate(entries):

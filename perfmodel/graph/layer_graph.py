@@ -272,9 +272,7 @@ class LayerGraph:
             FLOP, bytes read and bytes written. [-]
         """
         element_bytes = _element_bytes(dtype)
-        pairs = self.operations(
-            batch_size=batch_size, phase=phase, optimizer=optimizer, input_gradient=input_gradient
-        )
+        pairs = self.operations(batch_size=batch_size, phase=phase, optimizer=optimizer, input_gradient=input_gradient)
         parts = (operation.work(element_bytes=element_bytes) for _, operation in pairs)
         return reduce(add, parts, Work())
 
@@ -386,5 +384,5 @@ def _element_bytes(dtype: str) -> int:
 def _checked_phase(phase: Phase | str) -> Phase:
     if phase not in list(Phase):
         noun = "phase"
-        raise UnknownNameError(noun, str(phase), list(Phase))
+        raise UnknownNameError(noun, str(phase), [known.value for known in Phase])
     return Phase(phase)

@@ -66,9 +66,7 @@ class FlopPerCycle(SpecTable):
     def _same_instruction_sets(cls, fp64: SimdRates, info: ValidationInfo) -> SimdRates:
         fp32 = info.data.get("fp32")
         if fp32 is not None and fp32.model_fields_set != fp64.model_fields_set:
-            message = (
-                f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}"
-            )
+            message = f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}"
             raise ValueError(message)
         return fp64
 
@@ -302,9 +300,7 @@ class Cpu(Device):
         slowed = wide is not None and isa in wide.isas
         return (wide.base_ghz if wide and slowed else self.clock_base_ghz) * GIGA
 
-    def peak_flop_per_s(
-        self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None
-    ) -> float:
+    def peak_flop_per_s(self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None) -> float:
         """Return the peak rate of the active cores at their turbo clock.
 
         Parameters

@@ -43,9 +43,7 @@ def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]
         if item["type"] == "extra_forbidden":
             *parent, key = location
             allowed = _keys_of(model_class, parent)
-            meant, advice = _meant_key(
-                str(key), allowed, [str(loc[-1]) for loc in missing if [*loc[:-1]] == parent]
-            )
+            meant, advice = _meant_key(str(key), allowed, [str(loc[-1]) for loc in missing if [*loc[:-1]] == parent])
             if meant is not None:
                 explained.add((*parent, meant))
             lines.setdefault(location, []).append(_line(location, item["input"], advice))

@@ -165,9 +165,7 @@ class Gpu(Device):
         if {"unit_count", "lanes_per_unit", "clock_boost_mhz"} <= info.data.keys():
             lanes = info.data["unit_count"] * info.data["lanes_per_unit"]
             computed = FLOP_PER_MULTIPLY_ADD * lanes * info.data["clock_boost_mhz"] * MEGA / TERA
-            check_listed(
-                peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz"
-            )
+            check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
         return peak
 
     @property

@@ -70,9 +70,7 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
     if named is None and match is not None:
         named, stated = spec_files.lookup("links", match["family"]), int(match["width"])
         if lane_count not in (None, stated):
-            raise ArgumentError(
-                argument="lane_count", given=lane_count, allowed=f"{name_or_path} has {stated}"
-            )
+            raise ArgumentError(argument="lane_count", given=lane_count, allowed=f"{name_or_path} has {stated}")
         lane_count = stated
     if named is None:
         raise UnknownNameError(kind="link", name=name_or_path, known=_widest_link_names())
@@ -103,41 +101,3 @@ def link_names() -> tuple[str, ...]:
         Names, as ``load_link`` accepts them. [-]
     """
     return tuple(name for names in _names_by_family() for name in names)
-
-
-def negotiated_link(first: Link, second: Link) -> Link:
-    """Return the link that two ends settle on: the slower lanes, the smaller width.
-
-    Parameters
-    ----------
-    first, second : Link
-        What each end offers, e.g. a card's and a slot's. [-]
-
-    Returns
-    -------
-    Link
-        The common link. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the ends speak different protocols.
-
-    Examples
-    --------
-    >>> negotiated_link(load_link("pcie_3_x16"), load_link("pcie_4_x8")).name
-    'pcie_3_x8'
-    """
-    if first.family.protocol != second.family.protocol:
-        raise ArgumentError(
-            argument="second",
-            given=second.name,
-            allowed=f"must speak {first.family.protocol}, as {first.name} does",
-        )
-    from perfmodel.hardware.link import Link
-
-    slower = min((first, second), key=lambda end: end.family.lane_rate_gbit_per_s)
-    lane_count = min(first.lane_count, second.lane_count)
-    family_name = slower.name.removesuffix(f"_x{slower.lane_count}")
-    name = f"{family_name}_x{lane_count}" if slower.family.lane_widths else family_name
-    return Link(name=name, family=slower.family, lane_count=lane_count)

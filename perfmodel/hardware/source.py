@@ -128,9 +128,7 @@ class SpecFile(SpecTable):
         newest = max(cls.SCHEMA_CHANGES)
         if version == newest:
             return version
-        since = [
-            f"{number}: {note}" for number, note in sorted(cls.SCHEMA_CHANGES.items()) if number > version
-        ]
+        since = [f"{number}: {note}" for number, note in sorted(cls.SCHEMA_CHANGES.items()) if number > version]
         message = f"must be {newest}" + (f"; changes since: {', '.join(since)}" if since else "")
         raise ValueError(message)
 

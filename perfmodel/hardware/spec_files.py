@@ -159,9 +159,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         if not path.is_file():
             beside = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
             nearest = nearest_match(path.name, beside)
-            raise SpecError(
-                path, ["no such file" + (f" (nearest in its folder: {nearest})" if nearest else "")]
-            )
+            raise SpecError(path, ["no such file" + (f" (nearest in its folder: {nearest})" if nearest else "")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
     if not isinstance(name_or_path, str):

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import Count, PositiveNumber, SpecFile, SpecTable, Text
 from perfmodel.units import GIB, GIGA
@@ -178,49 +177,6 @@ class System:
         """All links between a pair of sockets, per direction; None with one socket. [B/s]."""
         link = self.file.socket_link
         return None if link is None else link.link_count * link.bandwidth_gb_per_s * GIGA
-
-    def memory_bandwidth(self, active_sockets: int = 1, *, efficiency: float | None = None) -> float:
-        r"""Return the bandwidth that the threads of the active sockets stream together.
-
-        .. math:: B = s / \left((1 - x) / (e B_l) + x / B_r\right), \quad x = 0 \text{ for } s = 1
-
-        Parameters
-        ----------
-        active_sockets : int
-            Sockets whose threads work, s. [1]
-        efficiency : float or None
-            Share of the channels' peak that local streams reach, e; None means the CPU file's. [1]
-
-        Returns
-        -------
-        float
-            Sustained bandwidth. [B/s]
-
-        Raises
-        ------
-        ArgumentError
-            If the system has fewer sockets, or the efficiency is not in (0, 1].
-
-        Notes
-        -----
-        Valid for: streams larger than the caches. Ignores: contention of remote with local streams in one
-        memory controller, and the directory traffic between sockets.
-        """
-        if not 1 <= active_sockets <= self.socket_count:
-            raise ArgumentError(
-                argument="active_sockets",
-                given=active_sockets,
-                allowed=f"{self.name} has 1 to {self.socket_count}",
-            )
-        efficiency = self.processor.memory.efficiency if efficiency is None else efficiency
-        if not 0 < efficiency <= 1:
-            raise ArgumentError(argument="efficiency", given=efficiency, allowed="must be in (0, 1]")
-        local = self.processor.memory_bandwidth_bytes_per_s * efficiency
-        remote = self.remote_memory_bandwidth_bytes_per_s
-        if active_sockets == 1 or remote is None:
-            return local
-        share = self.remote_fraction
-        return active_sockets / ((1 - share) / local + share / remote)
 
     def describe(self) -> str:
         """Return the system in one line."""

@@ -29,23 +29,17 @@ class Add(Layer):
         """Return the shape that all inputs have."""
         for shape in input_shapes[1:]:
             if shape != input_shapes[0]:
-                problem = (
-                    f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-                )
+                problem = f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
                 raise ShapeMismatchError(problem)
         return input_shapes[0]
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads all inputs and writes their sum."""
         elements = batch_size * math.prod(input_shapes[0])
         count = len(input_shapes)
         return (elementwise("add", elements, reads=count, flop_per_element=count - 1),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return nothing."""
         del input_shapes, batch_size
         return ()

@@ -40,9 +40,7 @@ class AveragePool2d(Layer):
     ceil_mode: bool = False
 
     def __post_init__(self) -> None:
-        check_pooling(
-            kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode
-        )
+        check_pooling(kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode)
 
     def window(self, map_size: Shape) -> Window:
         """Return the window that slides over a map of (height, width)."""
@@ -66,9 +64,7 @@ class AveragePool2d(Layer):
         outputs = math.prod(self.output_shape(input_shapes))
         return batch_size * math.prod(input_shapes[0]), batch_size * outputs, taps
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         return (
@@ -81,9 +77,7 @@ class AveragePool2d(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads dy and writes dx."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         return (

@@ -60,15 +60,11 @@ class Layer(ABC):
         """Return the shape of one output sample; raise ShapeMismatchError for shapes that do not fit."""
 
     @abstractmethod
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return what computes the output of ``batch_size`` [samples], in order."""
 
     @abstractmethod
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return what computes all gradients from the output's, in order, each with its role.
 
         INPUT_GRADIENT marks what is only needed where the input wants a gradient, WEIGHT_GRADIENT the rest.

@@ -58,9 +58,7 @@ class BatchNorm(Layer):
         del batch_size
         return element_bytes * STATISTICS * channel_count(input_shapes[0])
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y and the statistics."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = channel_count(input_shapes[0])
@@ -75,9 +73,7 @@ class BatchNorm(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and dy twice and yields the gradients of input and parameters."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
 
@@ -93,8 +89,7 @@ class BatchNorm(Layer):
         return (
             MemoryPass(
                 name="batch_norm",
-                read_elements=(2 + 2 * for_input) * elements
-                + (STATISTICS + for_input * self.affine) * channels,
+                read_elements=(2 + 2 * for_input) * elements + (STATISTICS + for_input * self.affine) * channels,
                 written_elements=for_input * elements + 2 * self.affine * channels,
                 tensor_elements=elements,
                 flop_count=(5 + 6 * for_input) * elements,

@@ -74,9 +74,7 @@ class ClassSoftmax(Layer):
         rows = batch_size * math.prod(input_shapes[0][:-1])
         return element_bytes * rows * (self.classes + self.words_per_class)
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the product onto classes, those onto words, and the softmax with its loss."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
@@ -95,9 +93,7 @@ class ClassSoftmax(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the gradient of the logits, then of input (two products and their sum) and weights."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
@@ -117,9 +113,7 @@ class ClassSoftmax(Layer):
             logits_gradient,
             Contraction(m=rows, n=features, k=self.classes, role=Role.INPUT_GRADIENT),
             Contraction(m=1, n=features, k=words, count=rows, role=Role.INPUT_GRADIENT),
-            elementwise(
-                "gradient_sum", rows * features, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT
-            ),
+            elementwise("gradient_sum", rows * features, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT),
             Contraction(m=features, n=self.classes, k=rows, role=Role.WEIGHT_GRADIENT),
             Contraction(m=features, n=words, k=1, count=rows, role=Role.WEIGHT_GRADIENT),
         )

@@ -46,19 +46,13 @@ class Concat(Layer):
         joined = sum(shape[self.axis] for shape in input_shapes)
         return (*first[: self.axis], joined, *first[self.axis + 1 :])
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that copies all inputs."""
         return (elementwise("concat", batch_size * sum(map(math.prod, input_shapes))),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that copies all gradients."""
-        return self.gradient_operations(
-            input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes)
-        )
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
@@ -66,7 +60,5 @@ class Concat(Layer):
         """Return one pass that copies the wanted gradients."""
         if not any(wanted):
             return ()
-        copied = sum(
-            math.prod(shape) for shape, is_wanted in zip(input_shapes, wanted, strict=True) if is_wanted
-        )
+        copied = sum(math.prod(shape) for shape, is_wanted in zip(input_shapes, wanted, strict=True) if is_wanted)
         return (elementwise("concat", batch_size * copied, role=Role.INPUT_GRADIENT),)

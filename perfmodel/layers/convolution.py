@@ -59,9 +59,7 @@ class Convolution2d(Layer):
     @property
     def window(self) -> Window:
         """The window that slides over the map."""
-        return Window.of(
-            kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation
-        )
+        return Window.of(kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return (out_channels, height, width)."""
@@ -96,15 +94,11 @@ class Convolution2d(Layer):
             role=role,
         )
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the convolution."""
         return (self._convolution(input_shapes, batch_size=batch_size, role=Role.OUTPUT),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the gradients of input and filters, and the bias's sum."""
         gradients = tuple(
             self._convolution(input_shapes, batch_size=batch_size, role=role)

@@ -55,16 +55,12 @@ class CrossEntropy(Layer):
         kept = math.prod(input_shapes[0]) if self.over == "logits" else 0
         return element_bytes * batch_size * kept
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes a loss per row."""
         elements = batch_size * math.prod(input_shapes[0])
         return (_FORWARD[self.over](elements, batch_size * math.prod(input_shapes[0][:-1])),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         return (_BACKWARD[self.over](elements, batch_size * math.prod(input_shapes[0][:-1])),)

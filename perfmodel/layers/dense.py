@@ -43,18 +43,14 @@ class Dense(Layer):
         shapes: dict[str, Shape] = {"weight": (input_shapes[0][-1], self.units)}
         return shapes | {"bias": (self.units,)} if self.bias else shapes
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one product of rows and weights."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
         bias_elements = self.units if self.bias else 0
         return (Contraction(m=rows, n=self.units, k=features, bias_elements=bias_elements),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the products dx = dy W^T and dW = x^T dy, and the bias's sum."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)

@@ -45,9 +45,7 @@ class Dropout(Layer):
         del element_bytes
         return MASK_BYTES * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and the mask."""
         elements = batch_size * math.prod(input_shapes[0])
         return (
@@ -61,9 +59,7 @@ class Dropout(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads dy and the mask and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         return (

@@ -52,14 +52,10 @@ class Embedding(Layer):
         rows = batch_size * math.prod(input_shapes[0])
         return Gather(rows=rows, width=self.features, table_rows=self.vocabulary, role=role)
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the look-up."""
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.OUTPUT),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the addition of rows into the table's gradient; an index has none."""
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.WEIGHT_GRADIENT),)

@@ -22,16 +22,12 @@ class Flatten(Layer):
         """Return (features,)."""
         return (math.prod(input_shapes[0]),)
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return nothing."""
         del input_shapes, batch_size
         return ()
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return nothing."""
         del input_shapes, batch_size
         return ()

@@ -49,16 +49,12 @@ class LocalResponseNorm(Layer):
         """Return the sums s [B]."""
         return element_bytes * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and s."""
         elements = batch_size * math.prod(input_shapes[0])
         return (elementwise("local_response_norm", elements, writes=2, flop_per_element=self.size + 4),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x, y, s and dy and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         return (

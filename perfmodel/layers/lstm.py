@@ -83,9 +83,7 @@ class LSTM(Layer):
         hidden_sequences = self.layer_count - self.return_sequences
         return element_bytes * sequence * (self.layer_count * (GATES + 1) + hidden_sequences)
 
-    def _recurrences(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role
-    ) -> tuple[Recurrence, ...]:
+    def _recurrences(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> tuple[Recurrence, ...]:
         """Return one recurrence per layer of the stack, lowest first."""
         return tuple(
             Recurrence(
@@ -102,15 +100,11 @@ class LSTM(Layer):
             for input_size in self._input_sizes(input_shapes)
         )
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one recurrence per layer of the stack, lowest first."""
         return self._recurrences(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return back-propagation through time and the weights' gradient of each layer, highest first."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
 

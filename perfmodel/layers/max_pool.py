@@ -44,9 +44,7 @@ class MaxPool2d(Layer):
     ceil_mode: bool = False
 
     def __post_init__(self) -> None:
-        check_pooling(
-            kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode
-        )
+        check_pooling(kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode)
 
     def window(self, map_size: Shape) -> Window:
         """Return the window that slides over a map of (height, width)."""
@@ -75,9 +73,7 @@ class MaxPool2d(Layer):
         del element_bytes
         return INDEX_BYTES * batch_size * math.prod(self.output_shape(input_shapes))
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and the indices."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         return (
@@ -91,9 +87,7 @@ class MaxPool2d(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads dy and the indices and writes dx."""
         inputs, outputs, _ = self._counts(input_shapes, batch_size)
         return (

@@ -48,9 +48,7 @@ class Scale(Layer):
         channels: Shape = (channel_count(input_shapes[0]),)
         return {"gamma": channels, "beta": channels} if self.bias else {"gamma": channels}
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y."""
         elements = batch_size * math.prod(input_shapes[0])
         return (
@@ -63,9 +61,7 @@ class Scale(Layer):
             ),
         )
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that yields the gradients of input and parameters."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
 

@@ -27,16 +27,12 @@ class Sigmoid(Layer):
         """Return the input's shape."""
         return input_shapes[0]
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y."""
         elements = batch_size * math.prod(input_shapes[0])
         return (elementwise("sigmoid", elements, flop_per_element=4),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads dy and y and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         return (elementwise("sigmoid", elements, reads=2, flop_per_element=3, role=Role.INPUT_GRADIENT),)

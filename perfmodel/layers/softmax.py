@@ -38,16 +38,12 @@ class Softmax(Layer):
         check_rank(input_shapes[0], ("classes",), SEQUENCE)
         return input_shapes[0]
 
-    def forward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y."""
         elements = batch_size * math.prod(input_shapes[0])
         return (elementwise("softmax", elements, reads=FORWARD_READS, flop_per_element=FORWARD_FLOP),)
 
-    def backward_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any
-    ) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads y and dy twice and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         return (

@@ -168,25 +168,19 @@ def pooling_window(
     )
 
 
-def check_pooling(
-    *, kernel_size: Size | None, stride: Size | None, padding: Padding, ceil_mode: bool
-) -> None:
+def check_pooling(*, kernel_size: Size | None, stride: Size | None, padding: Padding, ceil_mode: bool) -> None:
     """Raise ArgumentError for pooling options that make no sense.
 
     Examples
     --------
     >>> check_pooling(kernel_size=3, stride=2, padding=1, ceil_mode=False)
     """
-    window = pooling_window(
-        (1, 1), kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode
-    )
+    window = pooling_window((1, 1), kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode)
     if kernel_size is None and (stride is not None or padding not in (0, "valid") or ceil_mode):
         allowed = "must be given where stride, padding or ceil_mode are; None pools the whole map"
         refuse("kernel_size", None, allowed)
     if isinstance(window.padding, tuple):
         for zeros, extent in zip(window.padding, window.kernel_size, strict=True):
             if max(zeros) >= extent:
-                allowed = (
-                    f"must be smaller than the kernel ({extent}), or a window could see nothing but padding"
-                )
+                allowed = f"must be smaller than the kernel ({extent}), or a window could see nothing but padding"
                 refuse("padding", padding, allowed)

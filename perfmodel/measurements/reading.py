@@ -75,9 +75,7 @@ def _path_of(key_or_path: str | Path) -> Path:
         return shipped
     path = Path(key_or_path)
     if not path.is_file():
-        raise UnknownNameError(
-            kind="measurement table (or path of a CSV)", name=str(key_or_path), known=names()
-        )
+        raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(key_or_path), known=names())
     if path.suffix != ".csv":
         raise table_error(path, [f"its suffix {path.suffix!r} is not allowed: a table is a .csv file"])
     return path
@@ -122,9 +120,7 @@ def _described(rows: tuple[MeasuredRow, ...], description: TableDescription, pat
     )
 
 
-def _annotated(
-    rows: tuple[MeasuredRow, ...], cells: list[CellEntry], *, faults: list[str]
-) -> tuple[MeasuredRow, ...]:
+def _annotated(rows: tuple[MeasuredRow, ...], cells: list[CellEntry], *, faults: list[str]) -> tuple[MeasuredRow, ...]:
     """Give rows the status and the note of the cells that select them."""
     annotated = list(rows)
     for number, cell in enumerate(cells):
@@ -178,9 +174,7 @@ def _runs(
     return tuple(runs)
 
 
-def _given_runs(
-    description: TableDescription, *, table: str, faults: list[str]
-) -> dict[tuple[str, str], Run]:
+def _given_runs(description: TableDescription, *, table: str, faults: list[str]) -> dict[tuple[str, str], Run]:
     """Return the runs that the description states or takes from another table, by framework and network."""
     given: dict[tuple[str, str], Run] = {}
     if description.runs_from is not None:

@@ -21,10 +21,11 @@ SET_ASIDE = ("barred", "suspect")
 STATUSES = (SCORED, "missing", *SET_ASIDE)
 """Every status of a row."""
 
-SUBSETS = ("gpu", "cpu", "cpu_oversubscribed")
-"""What ``subset`` can be limited to."""
-
 Subset = Literal["gpu", "cpu", "cpu_oversubscribed"]
+"""Name of a subset of rows."""
+
+SUBSETS: tuple[Subset, ...] = ("gpu", "cpu", "cpu_oversubscribed")
+"""What ``subset`` can be limited to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

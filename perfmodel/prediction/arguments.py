@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -87,7 +88,7 @@ def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
     """
     allowed = "a whole number >= 1" if maximum is None else f"a whole number from 1 to {maximum}"
     is_whole = (
-        isinstance(value, Integral | Real)
+        isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
         and math.isfinite(value)
         and value == int(value)

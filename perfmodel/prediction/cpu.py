@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.cpu import cpu_matmul_time
-from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time
+from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup
 from perfmodel.units import to_base_units
 
@@ -85,9 +85,7 @@ class CpuNumbers:
     launch_s: Quantity = 0.0
     asynchronous: bool = False
 
-    def matmul_times(
-        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
-    ) -> tuple[Quantity, Quantity]:
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]
 
         Packing is part of the compute time: it alternates with arithmetic on the same core.
@@ -119,9 +117,7 @@ class CpuNumbers:
         )
         return compute_s + self._region_s(speedup), 0.0
 
-    def stream_times(
-        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
-    ) -> tuple[Quantity, Quantity]:
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         speedup = serial_below(
@@ -152,12 +148,23 @@ class CpuNumbers:
 def _by_name(values: Mapping[str, Quantity], names: tuple[str, ...], like: Any) -> Any:
     default = values["default"]
     looked_up = np.array([values.get(name, default) for name in names])
-    return looked_up[:, None] if np.ndim(like) == 2 and looked_up.ndim == 1 else looked_up  # noqa: PLR2004
+    return looked_up[:, None] if np.ndim(like) == 2 and looked_up.ndim == 1 else looked_up
 
 
 def _isa_for(cpu: Cpu, library: LibraryProfile) -> str:
     """Return the newest instruction set that both the chip and the library have."""
     return [isa for isa in cpu.isas if isa in library.isa][-1]
+
+
+def _total_bandwidth(cpu: Cpu, system: System | None, *, active_sockets: int) -> float:
+    """Return what the threads of the active sockets stream together. [B/s]"""
+    local = cpu.sustained_memory_bandwidth_bytes_per_s
+    remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
+    if system is None or remote is None or active_sockets == 1:
+        return local
+    return active_sockets * float(
+        numa_bandwidth(local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction)
+    )
 
 
 def cpu_numbers(
@@ -203,7 +210,7 @@ def cpu_numbers(
         name: to_base_units(name, value)  # type: ignore[arg-type]
         for name, value in library.constants_for(cpu.architecture).items()
     }
-    own = profile.cpu.in_base_units_by_name()
+    own = profile.cpu.in_base_units_by_name
 
     def clock_hz(isa: str | None) -> float:
         clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
@@ -222,17 +229,12 @@ def cpu_numbers(
         )
 
     simd_clock_hz = clock_hz(isa)
-    total_bandwidth = (
-        cpu.sustained_memory_bandwidth_bytes_per_s
-        if system is None
-        else system.memory_bandwidth(active_sockets=active_sockets)
-    )
     return CpuNumbers(
         threads=threads,
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
         clock_hz=clock_hz(None),
         core_bandwidth_bytes_per_s=cpu.memory_bandwidth_per_core_bytes_per_s,
-        total_bandwidth_bytes_per_s=total_bandwidth,
+        total_bandwidth_bytes_per_s=_total_bandwidth(cpu, system, active_sockets=active_sockets),
         cache_bytes=active_sockets * cpu.l3_bytes,
         gemm_efficiency=blas["gemm_efficiency"],
         packing_efficiency=blas["packing_efficiency"],

@@ -7,6 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.report import (
     PART_NAMES,
@@ -67,8 +68,7 @@ def explain(p: Prediction) -> str:
         Paragraphs, wrapped. [-]
     """
     paragraphs = [
-        f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: "
-        f"{p.samples_per_s:,.4g} samples/s.",
+        f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: {p.samples_per_s:,.4g} samples/s.",
         _on_bottleneck(p),
         _on_arithmetic(p),
         _on_dispatch(p),
@@ -88,8 +88,7 @@ def _filled(text: str) -> str:
 def _on_bottleneck(p: Prediction) -> str:
     parts = sorted(((seconds, part) for part, seconds in p.breakdown.items() if seconds), reverse=True)
     listed = ", ".join(
-        f"{PART_NAMES[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})"
-        for seconds, part in parts
+        f"{PART_NAMES[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
     )
     longest = layer_totals(p).head(3)
     share = sum(row.share for row in longest)
@@ -115,11 +114,11 @@ def _on_arithmetic(p: Prediction) -> str:
     text += f"They move {bytes_text(moved_bytes)}, so their arithmetic intensity is {intensity:.3g} FLOP/B"
     if p.memory_bandwidth_bytes_per_s is None:
         return text + "."
-    ridge_point = p.peak_flop_per_s / p.memory_bandwidth_bytes_per_s
-    side, bound = ("right", "arithmetic") if intensity >= ridge_point else ("left", "memory bandwidth")
+    ridge = ridge_point(peak_flop_per_s=p.peak_flop_per_s, bandwidth_bytes_per_s=p.memory_bandwidth_bytes_per_s)
+    side, bound = ("right", "arithmetic") if intensity >= ridge else ("left", "memory bandwidth")
     return (
         f"{text}; the ridge point, where the peak meets {byte_rate_text(p.memory_bandwidth_bytes_per_s)}, is "
-        f"{ridge_point:.3g} FLOP/B. Taken as one kernel at full efficiency they would lie {side} of it, "
+        f"{ridge:.3g} FLOP/B. Taken as one kernel at full efficiency they would lie {side} of it, "
         f"bound by {bound}."
     )
 
@@ -150,9 +149,7 @@ def _on_memory(p: Prediction) -> str:
     contents = sorted(((size, name) for name, size in memory_contents(p).items() if size), reverse=True)
     listed = ", ".join(f"{name} {bytes_text(size_bytes)}" for size_bytes, name in contents)
     needed, capacity = float(p.memory.total_bytes), float(p.memory.capacity_bytes)
-    share = (
-        f", {percent_text(needed / capacity)} of {bytes_text(capacity)}" if math.isfinite(capacity) else ""
-    )
+    share = f", {percent_text(needed / capacity)} of {bytes_text(capacity)}" if math.isfinite(capacity) else ""
     return f"Memory: {bytes_text(needed)}{share} ({listed}). {fit_sentence(p)}"
 
 
@@ -160,9 +157,7 @@ def _on_constants(p: Prediction) -> str:
     lines = ["Constants come from these files; fields in the second line of a file are estimates, not data:"]
     for spec in p.sources:
         titles = dict.fromkeys(source.title for source in spec.source if source.title != ESTIMATE)
-        estimated = dict.fromkeys(
-            name for source in spec.source if source.title == ESTIMATE for name in source.fields
-        )
+        estimated = dict.fromkeys(name for source in spec.source if source.title == ESTIMATE for name in source.fields)
         lines.append(_indented(f"{spec.name}: {'; '.join(titles) or 'estimates only'}"))
         if estimated:
             lines.append(_indented(f"estimated: {', '.join(estimated)}", indent=4))

@@ -84,9 +84,7 @@ class GpuNumbers:
     step_overhead_s: Quantity
     asynchronous: bool = True
 
-    def matmul_times(
-        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
-    ) -> tuple[Quantity, Quantity]:
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
         names, code_of_row = _codes(efficiency)
         compute_s, memory_s = (np.empty(np.shape(columns["m"]), dtype=columns["m"].dtype) for _ in range(2))
@@ -134,9 +132,7 @@ class GpuNumbers:
         )
         return compute_s, memory_s
 
-    def stream_times(
-        self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]
-    ) -> tuple[Quantity, Quantity]:
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         names, code_of_row = _codes(efficiency)
@@ -160,7 +156,7 @@ def _codes(efficiency: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int
 
 def _as_column(of_row: Any, like: Any) -> Any:
     """Shape one value per row to broadcast against columns of shape (rows,) or (rows, configurations)."""
-    return of_row[:, None] if np.ndim(like) == 2 and of_row.ndim == 1 else of_row  # noqa: PLR2004
+    return of_row[:, None] if np.ndim(like) == 2 and of_row.ndim == 1 else of_row
 
 
 def _matmul_library(
@@ -235,8 +231,9 @@ def gpu_numbers(
     """
     blas = libraries["gpu_blas"].constants_for(device.architecture)
     dnn = libraries["gpu_dnn"].constants_for(device.architecture)
-    own = profile.gpu.in_base_units_by_name()
-    skinny = blas["skinny_bandwidth_fraction"]
+    own = profile.gpu.in_base_units_by_name
+    skinny: Any = blas["skinny_bandwidth_fraction"]
+    streaming: Any = dnn["matmul_bandwidth_fraction"]
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
         peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
@@ -245,9 +242,7 @@ def gpu_numbers(
         matmul_libraries=(
             _matmul_library(blas, BLAS_SHAPE_CLASSES, skinny_bandwidth_fraction=skinny),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(
-                dnn, convolution_classes, skinny_bandwidth_fraction=dnn["matmul_bandwidth_fraction"]
-            ),
+            _matmul_library(dnn, convolution_classes, skinny_bandwidth_fraction=streaming),
         ),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import maximum
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -224,7 +223,12 @@ def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, b
 
 
 def memory_footprint(
-    plan: MemoryPlan, *, batch_size: Quantity, workspace_bytes: Quantity, context_bytes: Quantity, capacity_bytes: Quantity
+    plan: MemoryPlan,
+    *,
+    batch_size: Quantity,
+    workspace_bytes: Quantity,
+    context_bytes: Quantity,
+    capacity_bytes: Quantity,
 ) -> MemoryFootprint:
     """Return the footprint at a batch size.
 

@@ -6,7 +6,12 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
+from perfmodel.framework.kernel_table import (
+    PROBE_BATCH_SIZES,
+    KernelTable,
+    LayerOperation,
+    build_kernel_table,
+)
 from perfmodel.prediction.memory import MemoryPlan, memory_plan
 from perfmodel.records import ELEMENT_BYTES, Phase
 

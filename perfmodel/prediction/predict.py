@@ -127,7 +127,7 @@ def predict_subject(
     profile: FrameworkProfile,
     batch_size: int,
     dtype: str,
-    library: str | None,
+    library: str | Path | None,
     pinned: bool = True,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
@@ -144,7 +144,7 @@ def predict_subject(
         Samples per step. [samples]
     dtype : str
         Data type. [-]
-    library : str or None
+    library : str, Path or None
         A library in place of the one of its kind that the framework names. [-]
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
@@ -208,6 +208,7 @@ def predict_subject(
         groups=groups,
         launch_gap_s=numbers.launch_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
+        memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
 
 
@@ -218,7 +219,7 @@ def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: s
     raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
 
 
-def predict(  # noqa: PLR0913
+def predict(
     graph: LayerGraph | Run,
     *,
     batch_size: int | None = None,

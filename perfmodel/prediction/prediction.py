@@ -180,7 +180,10 @@ class Prediction:
     def provenance(self) -> tuple[tuple[str, str], ...]:
         """Each file whose numbers were used, with the titles and notes of its sources."""
         return tuple(
-            (spec.name, "; ".join(f"{source.title}: {source.note or source.url or ''}" for source in spec.source))
+            (
+                spec.name,
+                "; ".join(f"{source.title}: {source.note or source.url or ''}" for source in spec.source),
+            )
             for spec in self.sources
         )
 

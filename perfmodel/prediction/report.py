@@ -275,9 +275,7 @@ def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
     blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
     totals = layer_totals(p)
     if layers_shown:
-        blocks.append(
-            f"longest of {len(totals)} layers, all phases together\n{totals.head(layers_shown).to_text()}"
-        )
+        blocks.append(f"longest of {len(totals)} layers, all phases together\n{totals.head(layers_shown).to_text()}")
     blocks.append(f"{memory_table(p)}\n{fit_sentence(p)}")
     blocks += remark_lines(p)
     return "\n\n".join(blocks)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from perfmodel.cost.roofline import roofline_time
 from perfmodel.numeric import is_symbolic, maximum, minimum_along_first_axis, total, where
 
 if TYPE_CHECKING:
@@ -23,24 +24,23 @@ Quantity = Any
 
 
 class ProcessorNumbers(Protocol):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
 
-    Attributes
-    ----------
-    launch_s : float, ndarray or sympy.Expr
-        Time a launch occupies the processor besides the kernel itself. [s]
-    dispatch_s : float, ndarray or sympy.Expr
-        Host time to issue one launch. [s]
-    step_overhead_s : float, ndarray or sympy.Expr
-        Host time per step, whatever it computes. [s]
-    asynchronous : bool
-        Whether dispatch runs ahead of the kernels (a GPU's queue) or in line with them (a CPU). [-]
-    """
+    @property
+    def launch_s(self) -> Quantity:
+        """Time a launch occupies the processor besides the kernel itself. [s]"""
 
-    launch_s: Quantity
-    dispatch_s: Quantity
-    step_overhead_s: Quantity
-    asynchronous: bool
+    @property
+    def dispatch_s(self) -> Quantity:
+        """Host time to issue one launch. [s]"""
+
+    @property
+    def step_overhead_s(self) -> Quantity:
+        """Host time per step, whatever it computes. [s]"""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether dispatch runs ahead of the kernels (a GPU's queue) or in line with them (a CPU)."""
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
@@ -145,7 +145,7 @@ def _times_of_rows(
         compute_bound = where(np.frompyfunc(_at_least, 2, 1)(compute, memory), 1, 0)
     else:
         compute_bound = compute >= memory
-    busy = maximum(compute, memory) * launches
+    busy = roofline_time(compute_s=compute, memory_s=memory) * launches
     return busy * compute_bound, busy * (1 - compute_bound), launches
 
 
@@ -258,9 +258,7 @@ def step_time(
     .. [1] Qi, Sparks, Talwalkar, Paleo: A performance model for deep neural networks, ICLR 2017 (serial form).
     """
     if groups is None:
-        groups = group_times(
-            table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes
-        )
+        groups = group_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
     forward_backward = table.multiplicity * ~table.is_update
     compute_s = _weighted(groups.compute_s, forward_backward)
     memory_bound_s = _weighted(groups.memory_s, forward_backward)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_system
@@ -50,9 +50,7 @@ class Target(ABC):
         ArgumentError
             If the override is a library for another kind of processor.
         """
-        chosen = {
-            role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles
-        }
+        chosen = {role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles}
         if override is None:
             return chosen
         library = load_library(override)
@@ -93,7 +91,7 @@ class Target(ABC):
 
 def _staging_time(profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], batch_size: float) -> float:
     """Time the host spends copying arrays of the script into the framework's own tensors. [s]"""
-    rate = getattr(profile, processor).in_base_units_by_name()["host_copy_gb_per_s"]
+    rate = getattr(profile, processor).in_base_units_by_name["host_copy_gb_per_s"]
     copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
     return float(batch_size * copied / rate)
 
@@ -154,9 +152,8 @@ class CpuTarget(Target):
         hardware_threads = cpu.thread_count if system is None else system.thread_count
         cores = cpu.core_count if system is None else system.core_count
         self.name = cpu.name if system is None else system.name
-        self.threads = (
-            cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
-        )
+        self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
+        self.threads = self.thread_count
         self.architecture = cpu.architecture
         self.specs = (cpu,) if system is None else (cpu, system.file)
         self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
@@ -170,7 +167,7 @@ class CpuTarget(Target):
             profile,
             libraries["cpu_blas"],
             system=self.system,
-            threads=self.threads,
+            threads=self.thread_count,
             dtype=dtype,
             element_bytes=ELEMENT_BYTES[dtype],
         )

@@ -91,9 +91,7 @@ class Table(Sequence[Row], Generic[Row]):
         self.headings = dict(headings or {})
         self.row_type = row_type or (type(self.rows[0]) if self.rows else None)
         if self.row_type is not None and not is_dataclass(self.row_type):
-            raise ArgumentError(
-                argument="rows", given=self.row_type.__name__, allowed="rows must be dataclasses"
-            )
+            raise ArgumentError(argument="rows", given=self.row_type.__name__, allowed="rows must be dataclasses")
         astray = {type(row).__name__ for row in self.rows if type(row) is not self.row_type}
         if self.row_type is not None and astray:
             allowed = f"every row must be a {self.row_type.__name__}"

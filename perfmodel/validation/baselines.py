@@ -92,8 +92,7 @@ def roofline_one_efficiency(
     measured = _times(measured_s)
     roofline_s = np.maximum(
         _like(flop_count, measured, "flop_count") / _like(peak_flop_per_s, measured, "peak_flop_per_s"),
-        _like(moved_bytes, measured, "moved_bytes")
-        / _like(bandwidth_bytes_per_s, measured, "bandwidth_bytes_per_s"),
+        _like(moved_bytes, measured, "moved_bytes") / _like(bandwidth_bytes_per_s, measured, "bandwidth_bytes_per_s"),
     )
     return Baseline(
         name="roofline x one efficiency",
@@ -147,9 +146,7 @@ def percent_of_peak(
     array([2., 4.])
     """
     measured = _times(measured_s)
-    at_peak_s = _like(flop_count, measured, "flop_count") / _like(
-        peak_flop_per_s, measured, "peak_flop_per_s"
-    )
+    at_peak_s = _like(flop_count, measured, "flop_count") / _like(peak_flop_per_s, measured, "peak_flop_per_s")
     return Baseline(
         name="percent of peak (Paleo)",
         predicted_s=_scaled(at_peak_s, measured, groups=frameworks, folds=folds),
@@ -400,11 +397,7 @@ def _times(measured_s: ArrayLike) -> Floats:
 def _like(values: ArrayLike, measured: Floats, argument: str) -> Floats:
     """Return positive finite values, one for each measured time."""
     numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if (
-        numbers.shape != measured.shape
-        or numbers.ndim != 1
-        or not np.all(np.isfinite(numbers) & (numbers > 0))
-    ):
+    if numbers.shape != measured.shape or numbers.ndim != 1 or not np.all(np.isfinite(numbers) & (numbers > 0)):
         allowed = f"a list of {measured.size} positive finite numbers"
         raise ArgumentError(argument=argument, given=values, allowed=allowed)
     return numbers

@@ -108,7 +108,9 @@ def predict_cells(
 def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
     is_system = row.device in spec_files.names("systems")
     target = resolve_target(
-        device=None if is_system else row.device, system=row.device if is_system else None, threads=row.threads
+        device=None if is_system else row.device,
+        system=row.device if is_system else None,
+        threads=row.threads,
     )
     prediction = predict_subject(
         subject,

@@ -207,7 +207,9 @@ class Report:
             If no cell is left.
         """
         wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
-        keep = np.array([all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells])
+        keep = np.array(
+            [all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells]
+        )
         if not keep.any():
             raise ArgumentError("where", values, "values that at least one cell has")
         return self._limited_to(keep)
@@ -234,7 +236,12 @@ class Report:
         subset_of_cell = tuple(of_cell[keep])
         subsets = tuple(subset for subset in self.subsets if subset in subset_of_cell)
         return replace(
-            self, cells=kept, set_aside=(), subsets=subsets, subset_of_cell=subset_of_cell, baselines=baselines
+            self,
+            cells=kept,
+            set_aside=(),
+            subsets=subsets,
+            subset_of_cell=subset_of_cell,
+            baselines=baselines,
         )
 
     @cached_property
@@ -245,9 +252,7 @@ class Report:
         for subset in self.subsets:
             mask = of_cell == subset
             predicted, measured = self._predicted[mask], self._measured[mask]
-            rows.append(
-                score(subset, "perfmodel", predicted, measured_s=measured, fitted=self.parameter_count)
-            )
+            rows.append(score(subset, "perfmodel", predicted, measured_s=measured, fitted=self.parameter_count))
             for baseline in self.baselines[subset]:
                 covered = baseline.covered
                 if covered.any():

@@ -100,7 +100,7 @@ def report_text(report: Report) -> str:
     )
     parts = [str(Table(lines, title=f"{report.table}, protocol {report.protocol}: errors in percent"))]
     for subset in report.subsets:
-        part = report._limited_to(np.array(report.subset_of_cell) == subset)  # noqa: SLF001
+        part = report._limited_to(np.array(report.subset_of_cell) == subset)
         share, pairs = part.rank_order
         low, high = part.bootstrap
         order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""

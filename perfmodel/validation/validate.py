@@ -34,8 +34,8 @@ FITTING_PROTOCOLS = (
 )
 
 
-def _subset_of(row: MeasuredRow, table: MeasurementTable) -> str:
-    return next(subset for subset in SUBSETS if row in table.subset(subset, set_aside=True))
+def _subset_by_row(table: MeasurementTable) -> dict[MeasuredRow, str]:
+    return {row: subset for subset in SUBSETS for row in table.subset(subset, set_aside=True)}
 
 
 def _gpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple[Baseline, ...]:
@@ -106,15 +106,12 @@ def _cpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple
     )
 
 
-def _oversubscribed_baselines(
-    cells: list[PredictedCell], table: MeasurementTable
-) -> tuple[Baseline, ...]:
+def _oversubscribed_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple[Baseline, ...]:
     """Naive rules for more threads than cores; they see the measured cells at or below the cores."""
     known = [row for row in table.subset("cpu") if row.step_s is not None]
     rule = baselines.same_as_all_cores(
         [cell.measured_s for cell in cells] + [row.step_s or 0.0 for row in known],
-        items=[(cell.framework, cell.network) for cell in cells]
-        + [(row.framework, row.network) for row in known],
+        items=[(cell.framework, cell.network) for cell in cells] + [(row.framework, row.network) for row in known],
         devices=[cell.device for cell in cells] + [row.device for row in known],
         threads=[cell.threads or 1 for cell in cells] + [row.threads or 1 for row in known],
         physical_cores=table.physical_cores,
@@ -181,15 +178,15 @@ def validate(
         kind = "subset"
         raise UnknownNameError(kind, only, SUBSETS)
     loaded = table if isinstance(table, MeasurementTable) else measurements.load(table)
-    rows = loaded.subset(only, set_aside=True)  # type: ignore[arg-type]
+    rows = loaded.subset(only, set_aside=True)
     if not rows:
         message = f"{loaded.key}: no measured cell is left to score (only={only!r})"
         raise TableError(message)
     predicted, sources = predict_cells(loaded, rows, progress=progress)
     require_independence(loaded, sources)
-    subset_by_row = [_subset_of(row, loaded) for row in rows]
+    subset_by_row = _subset_by_row(loaded)
     scored = [
-        (cell, subset) for cell, subset in zip(predicted, subset_by_row, strict=True) if cell.status == "measured"
+        (cell, subset_by_row[row]) for cell, row in zip(predicted, rows, strict=True) if cell.status == "measured"
     ]
     scored.sort(key=lambda pair: SUBSETS.index(pair[1]))
     subsets = tuple(subset for subset in SUBSETS if any(of_cell == subset for _, of_cell in scored))

@@ -15,7 +15,7 @@ from perfmodel.layers import (
     MaxPool2d,
     ReLU,
 )
-from perfmodel.layers.checks import check_choice, refuse
+from perfmodel.layers.checks import check_choice, check_flag, refuse
 from perfmodel.layers.window import Padding
 
 CLASSES = 1000
@@ -27,33 +27,33 @@ def _convolution(graph: LayerGraph, index: int, x: str, layer: Convolution2d) ->
     return graph.add(f"relu{index}", ReLU(), inputs=x)
 
 
-def _classifier(graph: LayerGraph, x: str) -> LayerGraph:
-    """Add the three dense layers, with dropout before or after as the forms differ, and the loss."""
+def _classifier(graph: LayerGraph, x: str, *, dropout: bool) -> LayerGraph:
+    """Add the three dense layers and the loss."""
+    x = graph.add("flatten", Flatten(), inputs=x)
     for index in (6, 7):
         x = graph.add(f"fc{index}", Dense(units=4096), inputs=x)
         x = graph.add(f"relu{index}", ReLU(), inputs=x)
-        x = graph.add(f"dropout{index}", Dropout(), inputs=x)
+        if dropout:
+            x = graph.add(f"dropout{index}", Dropout(), inputs=x)
     x = graph.add("fc8", Dense(units=CLASSES), inputs=x)
     graph.add("loss", CrossEntropy(), inputs=x)
     return graph
 
 
-def _one_tower(*, padding: str, first_padding: Padding | None) -> LayerGraph:
+def _one_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
     _refuse_padding("one_tower", padding, first_padding)
     graph = LayerGraph("alexnet", input_shape=(3, 224, 224))
-    x = _convolution(
-        graph, 1, graph.input, Convolution2d(out_channels=64, kernel_size=11, stride=4, padding=2)
-    )
+    x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=64, kernel_size=11, stride=4, padding=2))
     x = graph.add("pool1", MaxPool2d(kernel_size=3, stride=2), inputs=x)
     x = _convolution(graph, 2, x, Convolution2d(out_channels=192, kernel_size=5, padding=2))
     x = graph.add("pool2", MaxPool2d(kernel_size=3, stride=2), inputs=x)
     for index, channels in ((3, 384), (4, 256), (5, 256)):
         x = _convolution(graph, index, x, Convolution2d(out_channels=channels, kernel_size=3, padding=1))
     x = graph.add("pool5", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    return _classifier(graph, graph.add("flatten", Flatten(), inputs=x))
+    return _classifier(graph, x, dropout=dropout)
 
 
-def _grouped(*, padding: str, first_padding: Padding | None) -> LayerGraph:
+def _grouped(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
     _refuse_padding("grouped", padding, first_padding)
     graph = LayerGraph("alexnet_grouped", input_shape=(3, 227, 227))
     x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=96, kernel_size=11, stride=4))
@@ -66,25 +66,23 @@ def _grouped(*, padding: str, first_padding: Padding | None) -> LayerGraph:
         layer = Convolution2d(out_channels=channels, kernel_size=3, padding=1, groups=groups)
         x = _convolution(graph, index, x, layer)
     x = graph.add("pool5", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    return _classifier(graph, graph.add("flatten", Flatten(), inputs=x))
+    return _classifier(graph, x, dropout=dropout)
 
 
-def _shi2016(*, padding: str, first_padding: Padding | None) -> LayerGraph:
+def _shi2016(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
     check_choice("padding", padding, PADDINGS)
     graph = LayerGraph("alexnet_shi2016", input_shape=(3, 224, 224))
     first: Padding = padding if first_padding is None else first_padding
-    # only Caffe's pools count the overhanging window: its 54 x 54 maps end at 6 x 6 as Torch's and CNTK's larger ones
+    # only Caffe's pools count the overhanging window, so that its 54 x 54 maps end at 6 x 6 as the others do
     pool = MaxPool2d(kernel_size=3, stride=2, padding=padding, ceil_mode=first == "valid")
-    x = _convolution(
-        graph, 1, graph.input, Convolution2d(out_channels=96, kernel_size=11, stride=4, padding=first)
-    )
+    x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=96, kernel_size=11, stride=4, padding=first))
     x = graph.add("pool1", pool, inputs=x)
     x = _convolution(graph, 2, x, Convolution2d(out_channels=256, kernel_size=5, padding="same"))
     x = graph.add("pool2", pool, inputs=x)
     for index, channels in ((3, 384), (4, 384), (5, 256)):
         x = _convolution(graph, index, x, Convolution2d(out_channels=channels, kernel_size=3, padding="same"))
     x = graph.add("pool5", pool, inputs=x)
-    return _classifier(graph, graph.add("flatten", Flatten(), inputs=x))
+    return _classifier(graph, x, dropout=dropout)
 
 
 def _refuse_padding(variant: str, padding: str, first_padding: Padding | None) -> None:
@@ -102,7 +100,11 @@ VARIANTS: dict[str, Callable[..., LayerGraph]] = {
 
 
 def alexnet(
-    *, variant: str = "one_tower", padding: str = "valid", first_padding: Padding | None = None
+    *,
+    variant: str = "one_tower",
+    padding: str = "valid",
+    first_padding: Padding | None = None,
+    dropout: bool = True,
 ) -> LayerGraph:
     """Return AlexNet for 1,000 classes of ImageNet.
 
@@ -121,6 +123,8 @@ def alexnet(
     first_padding : str, int, tuple or None
         ``shi2016`` only: padding of the first convolution, where it is not ``padding``; 2 in Torch's script
         (55 x 55 maps, 1.14 G), ``same`` in CNTK's (56 x 56, 1.14 G), whose pools leave the overhang out. [-]
+    dropout : bool
+        Whether dropout follows the first two dense layers; of Shi et al.'s scripts only Caffe's has it. [-]
 
     Returns
     -------
@@ -135,4 +139,5 @@ def alexnet(
     .. [3] Shi, Wang, Xu, Chu, arXiv:1608.07249, and https://github.com/hclhkbu/dlbench.
     """
     check_choice("variant", variant, VARIANTS)
-    return VARIANTS[variant](padding=padding, first_padding=first_padding)
+    check_flag("dropout", dropout)
+    return VARIANTS[variant](padding=padding, first_padding=first_padding, dropout=dropout)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Sigmoid
+from perfmodel.layers.checks import check_count
 
 
 def _fully_connected(name: str, *, hidden_layers: int, width: int, features: int) -> LayerGraph:
+    check_count("hidden_layers", hidden_layers)
     graph = LayerGraph(name, input_shape=(features,))
     x = graph.input
     for index in range(1, hidden_layers + 1):

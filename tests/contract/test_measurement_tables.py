@@ -135,9 +135,7 @@ def test_shi2016_runs_are_those_of_the_scripts():
     assert {run.phase for run in table.runs if run.framework != "caffe_1_0_rc3"} == {"step"}
     assert table.run("tensorflow_0_9", "fcn5").feed_bytes == 2 * 64 * 26752 * 4  # 13.7 MB
     assert table.run("tensorflow_0_9", "alexnet").builder_options["padding"] == "same"
-    placement = {
-        run.framework: run.builder_options["stride_on"] for run in table.runs if run.network == "resnet50"
-    }
+    placement = {run.framework: run.builder_options["stride_on"] for run in table.runs if run.network == "resnet50"}
     assert placement == {
         "caffe_1_0_rc3": "1x1",
         "cntk_1_5_rc": "3x3",
@@ -162,16 +160,14 @@ def test_the_page_holds_the_generated_tables(table):
 
 def errata_lines(table):
     return [
-        f"| {error.id} | {error.where} | {error.printed} | {error.correct} | {error.why} |"
-        for error in table.errata
+        f"| {error.id} | {error.where} | {error.printed} | {error.correct} | {error.why} |" for error in table.errata
     ]
 
 
 def aside_lines(table):
     rows = table.where(status=SET_ASIDE) if table.key == "shi2016" else ()
     return [
-        f"| {row.network} | {row.framework} | {row.device} | {row.step_s} | {row.status} | {row.note} |"
-        for row in rows
+        f"| {row.network} | {row.framework} | {row.device} | {row.step_s} | {row.status} | {row.note} |" for row in rows
     ]
 
 

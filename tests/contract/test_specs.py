@@ -30,9 +30,7 @@ CLASS_BY_FOLDER = {
     "libraries": LibraryProfile,
 }
 FILES = sorted(
-    path
-    for folder in ("devices", *CLASS_BY_FOLDER)
-    for path in (spec_files.shipped_folder() / folder).glob("*.toml")
+    path for folder in ("devices", *CLASS_BY_FOLDER) for path in (spec_files.shipped_folder() / folder).glob("*.toml")
 )
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.cost.gpu import stream_time, tiled_matmul_time
-from perfmodel.cost.roofline import no_overlap_time, roofline_time
+from perfmodel.cost.roofline import roofline_time
 
 EXTENT = st.integers(1, 20_000)
 MENU = {
@@ -28,9 +28,7 @@ def seconds(m, n, k, *, units=20, peak=8.873e12, efficiency=0.8, **more):
 
 @given(EXTENT, EXTENT, EXTENT, st.integers(1, 200), st.floats(0.1, 1.0))
 def test_never_faster_than_the_peak_allows(m, n, k, units, efficiency):
-    assert seconds(m, n, k, units=units, efficiency=efficiency) >= 2 * m * n * k / (efficiency * 8.873e12) * (
-        1 - 1e-12
-    )
+    assert seconds(m, n, k, units=units, efficiency=efficiency) >= 2 * m * n * k / (efficiency * 8.873e12) * (1 - 1e-12)
 
 
 @given(EXTENT, EXTENT, EXTENT, st.integers(1, 5000), st.sampled_from(["m", "n", "k", "count"]))
@@ -66,22 +64,16 @@ def test_an_array_is_its_elements(shapes):
     assert together == pytest.approx([seconds(*shape) for shape in shapes])
 
 
-@given(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e-3), st.floats(0.05, 1.0))
-def test_a_stream_is_monotone_and_loses_at_most_its_start(small, extra, start, efficiency):
+@given(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0.05, 1.0))
+def test_a_stream_is_monotone(small, extra, efficiency):
     numbers = {"bandwidth_bytes_per_s": 3e11, "efficiency": efficiency}
-    times = [
-        stream_time(moved_bytes=moved, saturation_s=start, **numbers) for moved in (small, small + extra)
-    ]
+    times = [stream_time(moved_bytes=moved, **numbers) for moved in (small, small + extra)]
     assert times[0] <= times[1] * (1 + 1e-12)
-    assert (
-        stream_time(moved_bytes=small, **numbers)
-        <= times[0]
-        <= (stream_time(moved_bytes=small, **numbers) + start) * (1 + 1e-12)
-    )
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
-def test_overlap_saves_at_most_half(compute_s, memory_s):
-    together = no_overlap_time(compute_s=compute_s, memory_s=memory_s)
-    assert roofline_time(compute_s=compute_s, memory_s=memory_s) <= together
-    assert together <= 2 * roofline_time(compute_s=compute_s, memory_s=memory_s)
+def test_a_kernel_takes_the_longer_of_its_bounds(compute_s, memory_s):
+    seconds = roofline_time(compute_s=compute_s, memory_s=memory_s)
+    assert seconds in (compute_s, memory_s)
+    assert compute_s <= seconds
+    assert memory_s <= seconds

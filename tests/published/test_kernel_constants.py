@@ -85,12 +85,8 @@ def test_convolutions(architecture, device, shape, microseconds):
     library = load_library("cudnn_5")
     constants, algorithms = library.constants_for(architecture), library.algorithms_for(architecture)
     for role, measured in zip(ROLES, microseconds, strict=True):
-        lowered = convolution_alternatives(
-            convolution(*shape, role=role), algorithms=algorithms, element_bytes=4
-        )
-        seconds = min(
-            sum(kernel_seconds(kernel, constants, device) for kernel in each.kernels) for each in lowered
-        )
+        lowered = convolution_alternatives(convolution(*shape, role=role), algorithms=algorithms, element_bytes=4)
+        seconds = min(sum(kernel_seconds(kernel, constants, device) for kernel in each.kernels) for each in lowered)
         if measured is not None:  # left out: rows known to be missed, by 54 and 32 %
             assert seconds * 1e6 == pytest.approx(measured, rel=TOLERANCE), role
 
@@ -102,9 +98,7 @@ def test_every_efficiency_is_a_fraction(name, architecture):
     constants = library.constants_for(architecture)
     menu = {len(constants[key]) for key in ("tile_rows", "tile_columns", "tile_efficiency", "split_k")}
     assert len(menu) == 1
-    assert all(
-        0 < constants[key] <= 1 for key in constants if key.startswith(("conv", "gemm", "winograd", "fft"))
-    )
+    assert all(0 < constants[key] <= 1 for key in constants if key.startswith(("conv", "gemm", "winograd", "fft")))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

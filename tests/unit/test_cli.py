@@ -75,9 +75,7 @@ class TestProgram:
     def test_version(self) -> None:
         assert printed("--version") == f"perfmodel {perfmodel.__version__}\n"
 
-    @pytest.mark.parametrize(
-        "words", [["--help"], ["predict", "-h"], ["validate", "-h"], ["specs", "check", "-h"]]
-    )
+    @pytest.mark.parametrize("words", [["--help"], ["predict", "-h"], ["validate", "-h"], ["specs", "check", "-h"]])
     def test_help(self, words: list[str]) -> None:
         assert "Usage: perfmodel" in printed(*words)
 
@@ -200,9 +198,7 @@ class TestSpecs:
         assert content["checked"] == 1
         assert "not valid TOML" in content["faults"][str(tmp_path / "mine.toml")][0]
 
-    def test_check_of_a_file_whose_kind_nobody_tells(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_check_of_a_file_whose_kind_nobody_tells(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "mine.toml").write_text("", encoding="utf-8")
         assert run(["specs", "check", str(tmp_path)]) == 2
         assert "--kind" in capsys.readouterr().out
@@ -236,9 +232,7 @@ class TestPredict:
 
     def test_json_holds_the_same_numbers_as_the_library(self) -> None:
         content = json.loads(printed(*RESNET_ON_1080, "--json", "--top", "3"))
-        p = perfmodel.predict(
-            perfmodel.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba"
-        )
+        p = perfmodel.predict(perfmodel.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba")
         assert content["step_s"] == pytest.approx(p.step_s)
         assert content["step_s"] == pytest.approx(sum(content["parts"].values()))
         assert len(content["longest_layers"]) == 3
@@ -252,9 +246,7 @@ class TestPredict:
 
     def test_without_a_run_or_a_table_nothing_is_compared(self) -> None:
         assert "really executed" not in printed(*RESNET_ON_1080, "--measured", "none")
-        assert "really executed" not in printed(
-            "predict", "alexnet", "--device", "gtx_980", "--batch-size", "3"
-        )
+        assert "really executed" not in printed("predict", "alexnet", "--device", "gtx_980", "--batch-size", "3")
 
     def test_a_system_with_threads(self) -> None:
         words = ["predict", "fcn5", "--system", "desktop_i7_3820", "--framework", "caffe_1_0_rc3"]

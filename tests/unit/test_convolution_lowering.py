@@ -39,9 +39,7 @@ def lowered(operation, algorithm):
 def test_the_gemm_family_does_the_direct_arithmetic(role, shape, algorithm):
     operation = convolution(role=role, **shape)
     alternative = lowered(operation, algorithm)
-    done = sum(
-        kernel.flop_count * kernel.launches for kernel in alternative.kernels if isinstance(kernel, Matmul)
-    )
+    done = sum(kernel.flop_count * kernel.launches for kernel in alternative.kernels if isinstance(kernel, Matmul))
     assert done == pytest.approx(operation.work(element_bytes=4).flop_count)
 
 
@@ -147,9 +145,7 @@ def test_counts_are_affine_in_the_batch_size_and_names_do_not_change(role):
         symbolic = convolution_alternatives(
             convolution(batch=batch, role=role, **shape), algorithms=EVERY, element_bytes=4
         )
-        numeric = convolution_alternatives(
-            convolution(batch=7, role=role, **shape), algorithms=EVERY, element_bytes=4
-        )
+        numeric = convolution_alternatives(convolution(batch=7, role=role, **shape), algorithms=EVERY, element_bytes=4)
         for left, right in zip(symbolic, numeric, strict=True):
             assert left.name == right.name
             assert sympy.degree(left.workspace_bytes + batch, batch) == 1
@@ -161,10 +157,7 @@ def test_counts_are_affine_in_the_batch_size_and_names_do_not_change(role):
 
 def test_shape_classes():
     assert shape_class(convolution(3, 64, 224, 7, 3, stride=2)) == "conv_thin"
-    assert (
-        shape_class(convolution(1, 64, 28, 5, 0, role=Role.WEIGHT_GRADIENT))
-        == "conv_one_channel_weight_gradient"
-    )
+    assert shape_class(convolution(1, 64, 28, 5, 0, role=Role.WEIGHT_GRADIENT)) == "conv_one_channel_weight_gradient"
     assert shape_class(convolution(taps=3, pad=1, role=Role.INPUT_GRADIENT)) == "conv_3x3_input_gradient"
     assert shape_class(convolution(taps=1, pad=0)) == "conv_1x1"
     assert shape_class(convolution()) == "conv_large"
@@ -176,9 +169,7 @@ def test_an_unknown_algorithm_is_named():
 
 
 def test_every_algorithm_moves_bytes_and_computes():
-    for alternative in convolution_alternatives(
-        convolution(taps=3, pad=1), algorithms=EVERY, element_bytes=4
-    ):
+    for alternative in convolution_alternatives(convolution(taps=3, pad=1), algorithms=EVERY, element_bytes=4):
         assert alternative.workspace_bytes >= 0
         for kernel in alternative.kernels:
             assert kernel.read_bytes > 0

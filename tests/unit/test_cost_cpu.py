@@ -86,9 +86,7 @@ def test_amdahl_is_the_law_without_contention():
 
 
 def test_a_serial_pass_gains_nothing():
-    assert float(threads.thread_speedup(threads=16, physical_cores=16, serial_fraction=1.0)) == pytest.approx(
-        1.0
-    )
+    assert float(threads.thread_speedup(threads=16, physical_cores=16, serial_fraction=1.0)) == pytest.approx(1.0)
 
 
 def test_policies_apply_only_beyond_the_cores():
@@ -104,18 +102,6 @@ def test_clock_follows_the_turbo_table():
     ) == pytest.approx([3.8e9, 3.8e9, 3.75e9, 3.7e9, 3.6e9, 3.6e9])
 
 
-def test_saturated_sigmoids_cost_seconds():
-    # 7.0129 GFLOP / 16 = 438.3e6 vector multiplications x 1/3 x 150 cycles / 3.8 GHz = 5.77 s.
-    seconds = cpu_passes.subnormal_assist_time(
-        flop_count=2 * 64 * 26_752 * 2_048,
-        simd_lanes=8,
-        subnormal_vector_share=1 / 3,
-        assist_cycles=150,
-        clock_hz=3.8e9,
-    )
-    assert seconds == pytest.approx(5.767, rel=1e-3)
-
-
 def _everything(threads_used, columns):
     """One number out of every formula of the two modules."""
     speedup = threads.thread_speedup(
@@ -127,9 +113,7 @@ def _everything(threads_used, columns):
         oversubscription_penalty=2.0,
     )
     clock = threads.effective_clock(active_cores=threads_used, clock_hz_by_active_cores=(3e9, 2.8e9, 2.5e9))
-    product = cpu.cpu_matmul_time(
-        **MATMUL | {"n": columns, "speedup": speedup, "peak_flop_per_s_per_core": 16 * clock}
-    )
+    product = cpu.cpu_matmul_time(**MATMUL | {"n": columns, "speedup": speedup, "peak_flop_per_s_per_core": 16 * clock})
     bandwidth = cpu_passes.numa_bandwidth(local_bytes_per_s=40e9, remote_bytes_per_s=20e9, remote_share=0.5)
     scalar = cpu_passes.cpu_scalar_time(
         flop_count=columns, cycles_per_flop=15, moved_bytes=columns, clock_hz=clock, speedup=speedup

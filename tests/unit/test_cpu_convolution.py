@@ -39,10 +39,7 @@ def role(operation, which):
 def test_products_do_the_arithmetic_of_the_convolution(algorithm, which):
     operation = role(THREE_BY_THREE, which)
     products = [kernel for kernel in kernels_of(operation, algorithm).kernels if isinstance(kernel, Matmul)]
-    assert (
-        sum(kernel.flop_count * kernel.launches for kernel in products)
-        == operation.work(element_bytes=4).flop_count
-    )
+    assert sum(kernel.flop_count * kernel.launches for kernel in products) == operation.work(element_bytes=4).flop_count
 
 
 def test_caffe_unfolds_and_multiplies_image_by_image():
@@ -80,9 +77,7 @@ def test_cntk_multiplies_the_whole_mini_batch_at_once():
 
 
 def test_cntk_does_the_input_gradient_at_every_position_of_the_input():
-    strided = dataclasses.replace(
-        THREE_BY_THREE, stride=(2, 2), output_size=(28, 28), role=Role.INPUT_GRADIENT
-    )
+    strided = dataclasses.replace(THREE_BY_THREE, stride=(2, 2), output_size=(28, 28), role=Role.INPUT_GRADIENT)
     product = kernels_of(strided, "im2col_batch").kernels[1]
     assert product.flop_count == 4 * strided.work(element_bytes=4).flop_count  # stride 2 in two dimensions
 
@@ -93,9 +88,7 @@ def test_tensorflow_unfolds_the_forward_pass_without_a_buffer():
     assert alternative.kernels[0].efficiency == "patch_packing"
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "unfolds"), [("im2col_per_sample", False), ("im2col_parallel_samples", True)]
-)
+@pytest.mark.parametrize(("algorithm", "unfolds"), [("im2col_per_sample", False), ("im2col_parallel_samples", True)])
 def test_a_plain_one_by_one_convolution(algorithm, unfolds):
     plain = dataclasses.replace(THREE_BY_THREE, kernel_size=(1, 1), padding=((0, 0), (0, 0)))
     kernels = kernels_of(plain, algorithm).kernels

@@ -137,9 +137,7 @@ class TestExplain:
         assert "is 25 FLOP/B. Taken as one kernel at full efficiency they would lie left of it" in text
 
     def test_right_of_the_ridge_point(self) -> None:
-        assert "lie right of it, bound by arithmetic" in words(
-            explain(stated(memory_bandwidth_bytes_per_s=1e12))
-        )
+        assert "lie right of it, bound by arithmetic" in words(explain(stated(memory_bandwidth_bytes_per_s=1e12)))
 
     def test_without_a_known_bandwidth_there_is_no_ridge_point(self) -> None:
         assert "ridge" not in explain(stated(memory_bandwidth_bytes_per_s=None))

@@ -223,9 +223,7 @@ def test_missing_file_names_its_nearest_neighbour(tmp_path):
 
 
 def test_unknown_names():
-    with pytest.raises(
-        UnknownNameError, match=r"unknown device 'gtx1080'. Did you mean 'gtx_1080'\? Known: .*t4"
-    ):
+    with pytest.raises(UnknownNameError, match=r"unknown device 'gtx1080'. Did you mean 'gtx_1080'\? Known: .*t4"):
         load_device("gtx1080")
     with pytest.raises(UnknownNameError, match="unknown storage"):
         load_storage("")
@@ -249,9 +247,7 @@ def test_own_folder_adds_names_and_wins_over_the_shipped_one(own_folder):
         (own_folder / "devices" / f"{name}.toml").write_text(mine, encoding="utf-8")
     assert load_device("gtx_1080").name == load_device("lab_gpu").name == "NVIDIA GeForce GTX 1080 of my lab"
     assert {"lab_gpu", "gtx_980"} <= set(spec_files.names("devices"))
-    assert (
-        load_link("pcie_3_x16").lane_count == 16
-    )  # kinds that the own folder lacks come from the shipped one
+    assert load_link("pcie_3_x16").lane_count == 16  # kinds that the own folder lacks come from the shipped one
 
 
 def test_the_first_of_several_own_folders_wins(own_folder, tmp_path, monkeypatch):
@@ -266,9 +262,7 @@ def test_the_first_of_several_own_folders_wins(own_folder, tmp_path, monkeypatch
 
 def test_own_folder_must_exist_and_hold_kinds(tmp_path, monkeypatch):
     monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path / "nowhere"))
-    with pytest.raises(
-        SpecError, match=r"PERFMODEL_SPECS: 1 fault: value '.*nowhere': must be an existing folder"
-    ):
+    with pytest.raises(SpecError, match=r"PERFMODEL_SPECS: 1 fault: value '.*nowhere': must be an existing folder"):
         load_device("gtx_1080")
     monkeypatch.setenv(spec_files.ENVIRONMENT_VARIABLE, str(tmp_path))
     with pytest.raises(SpecError, match="must hold one of devices/, links/"):

@@ -27,9 +27,7 @@ def write(folder: Path, rows: str, description: str | None = None) -> Path:
     path = folder / "mine.csv"
     path.write_text(rows, encoding="utf-8")
     if description is not None:
-        path.with_suffix(".toml").write_text(
-            'schema_version = 1\ntitle = "Mine"\n' + description, encoding="utf-8"
-        )
+        path.with_suffix(".toml").write_text('schema_version = 1\ntitle = "Mine"\n' + description, encoding="utf-8")
     return path
 
 

@@ -40,9 +40,7 @@ def test_the_log_ratio_is_symmetric_and_mape_is_not():
 
 def test_pair_order_compares_within_groups_only():
     # group a: 1 < 5 is right; group b: 3 > 1 predicted as 1 < 3: wrong; nothing is compared across groups
-    share, pairs = metrics.pair_order(
-        [1.0, 2.0, 1.0, 3.0], measured=[1.0, 5.0, 3.0, 1.0], groups=["a", "a", "b", "b"]
-    )
+    share, pairs = metrics.pair_order([1.0, 2.0, 1.0, 3.0], measured=[1.0, 5.0, 3.0, 1.0], groups=["a", "a", "b", "b"])
     assert (share, pairs) == (0.5, 2)
 
 

@@ -224,9 +224,7 @@ class TestFigures:
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
     @pytest.mark.parametrize("name", ["missing/a.png", "a.jpeg", "a"])
-    def test_a_path_that_cannot_be_written_is_refused_and_leaves_nothing(
-        self, tmp_path: Path, name: str
-    ) -> None:
+    def test_a_path_that_cannot_be_written_is_refused_and_leaves_nothing(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(ArgumentError, match="path="):
             figures.save(figures.breakdown_bar({"compute": 0.12}), tmp_path / name)
         assert list(tmp_path.iterdir()) == []
