@@ -146,6 +146,27 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     return _elementwise(choose, condition, if_true, if_false)
 
 
+def exceeds(first: Quantity, second: Quantity) -> Quantity:
+    """Tell whether the first quantity is larger than the second, element by element; of symbols, an open condition.
+
+    numpy would ask an array of symbols for truth values, which they do not have yet.
+
+    Examples
+    --------
+    >>> bool(exceeds(2.0, 1.0))
+    True
+    """
+    return _elementwise(_open_comparison, first, second) if is_symbolic(first, second) else first > second
+
+
+def _open_comparison(first: Any, second: Any) -> Any:
+    import sympy
+
+    first, second = sympy.sympify(first), sympy.sympify(second)
+    # Evaluated, sympy would try to prove the sign of the difference, which takes seconds for a large expression.
+    return sympy.Gt(first, second, evaluate=first.is_number and second.is_number)
+
+
 def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
     """Return the minimum over the first axis: of numbers by numpy, of symbols as an unevaluated Min.
 

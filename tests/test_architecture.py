@@ -37,7 +37,7 @@ ORDER = (
 BANNED_STEMS = {"utils", "common", "helpers", "misc", "core", "manager"}
 MOST_LINES = 400
 MOST_CODE_LINES = 60
-SIGNATURE_IS_A_CONTRACT = {"predict"}
+SIGNATURE_IS_A_CONTRACT = {"predict", "predict_command"}
 """Functions whose documented signature alone is longer than the limit."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -37,9 +37,9 @@ app.add_typer(specs_app, name="specs")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from perfmodel import __version__
+        from importlib.metadata import version
 
-        typer.echo(f"perfmodel {__version__}")
+        typer.echo(f"perfmodel {version('perfmodel')}")
         raise typer.Exit
 
 

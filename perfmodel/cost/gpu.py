@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, minimum_along_first_axis, where
+from perfmodel.numeric import Quantity, ceil, exceeds, minimum, minimum_along_first_axis, where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,4 +208,4 @@ def matmul_memory_efficiency(
     ----------
     .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (rows with N = 16 and 32).
     """
-    return where((m <= SKINNY_EXTENT) | (n <= SKINNY_EXTENT), skinny_efficiency, efficiency)
+    return where(exceeds(minimum(m, n), SKINNY_EXTENT), efficiency, skinny_efficiency)

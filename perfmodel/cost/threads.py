@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import Quantity, exceeds, is_symbolic, maximum, minimum, where
 
 
 def effective_clock(*, active_cores: Quantity, clock_hz_by_active_cores: Sequence[float]) -> Quantity:
@@ -212,7 +212,7 @@ def serial_below(*, threads: Quantity, work: Quantity, smallest_parallel_work: Q
     .. [1] OpenBLAS 0.2.18, interface/gemm.c (SMP_THRESHOLD_MIN, GEMM_MULTITHREAD_THRESHOLD).
     .. [2] Torch 7, lib/TH/generic/THTensorMath.c (TH_OMP_OVERHEAD_THRESHOLD).
     """
-    return where(work > smallest_parallel_work, threads, 1.0)
+    return where(exceeds(work, smallest_parallel_work), threads, 1.0)
 
 
 def _log2(value: Quantity) -> Quantity:

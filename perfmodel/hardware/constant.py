@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, field_validator
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator
 
 from perfmodel.errors import nearest_match
 from perfmodel.hardware.source import SpecTable, Text
@@ -31,7 +31,11 @@ def _finite_numbers(given: Any) -> ConstantValue:
     return tuple(entries) if isinstance(given, list | tuple) else given
 
 
-StrictConstant = Annotated[ConstantValue, PlainValidator(_finite_numbers)]
+def _plain(given: Any) -> Any:
+    return list(given) if isinstance(given, list | tuple) else given
+
+
+StrictConstant = Annotated[ConstantValue, PlainValidator(_finite_numbers), PlainSerializer(_plain, return_type=Any)]
 """``ConstantValue`` as pydantic validates it: finite, neither text nor boolean."""
 
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]

@@ -1,4 +1,4 @@
-"""Batch normalisation, as in training."""
+"""Batch normalisation, by the statistics of the mini-batch or by given ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Layer, Shape, channel_count
-from perfmodel.layers.checks import check_flag
+from perfmodel.layers.checks import check_choice, check_flag
 from perfmodel.records import MemoryPass, Operation, Role
 
+STATISTICS_KINDS = ("batch", "given")
+"""Where mean and variance come from."""
 STATISTICS = 2
 """Values kept per channel: mean and inverse standard deviation [1]."""
 
@@ -18,10 +20,12 @@ STATISTICS = 2
 @final
 @dataclass(frozen=True, kw_only=True)
 class BatchNorm(Layer):
-    """Normalise each channel by the mean and variance of the mini-batch, then scale and shift.
+    """Normalise each channel by a mean and a variance, then scale and shift.
 
     Parameters
     ----------
+    statistics : str
+        ``batch``: mean and variance of the mini-batch; ``given``: fixed ones, as Caffe's ``use_global_stats``. [-]
     affine : bool
         Whether gamma and beta follow; Caffe's BatchNorm has none and is followed by a Scale layer. [-]
 
@@ -40,9 +44,19 @@ class BatchNorm(Layer):
 
     kind: ClassVar[str] = "batch_norm"
     affine: bool = True
+    statistics: str = "batch"
 
     def __post_init__(self) -> None:
         check_flag("affine", self.affine)
+        check_choice("statistics", self.statistics, STATISTICS_KINDS)
+
+    @property
+    def _is_frozen(self) -> bool:
+        return self.statistics == "given"
+
+    @property
+    def _pass_name(self) -> str:
+        return "frozen_batch_norm" if self._is_frozen else "batch_norm"
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""
@@ -63,19 +77,31 @@ class BatchNorm(Layer):
         elements = batch_size * math.prod(input_shapes[0])
         channels = channel_count(input_shapes[0])
         vectors = 2 * self.affine
+        reads = 1 if self._is_frozen else 2
+        summed_flop = 0 if self._is_frozen else 3
         return (
             MemoryPass(
-                name="batch_norm",
-                read_elements=2 * elements + vectors * channels,
-                written_elements=elements + STATISTICS * channels,
+                name=self._pass_name,
+                read_elements=reads * elements + (vectors + STATISTICS * self._is_frozen) * channels,
+                written_elements=elements + STATISTICS * channels * (not self._is_frozen),
                 tensor_elements=elements,
-                flop_count=(5 + vectors) * elements,
+                flop_count=(2 + summed_flop + vectors) * elements,
             ),
         )
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and dy twice and yields the gradients of input and parameters."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
+
+    def _frozen_gradient(self, elements: Any, channels: int, for_input: int) -> MemoryPass:
+        return MemoryPass(
+            name=self._pass_name,
+            read_elements=(for_input + 2 * self.affine) * elements + (STATISTICS + self.affine) * channels,
+            written_elements=for_input * elements + 2 * self.affine * channels,
+            tensor_elements=elements,
+            flop_count=((1 + self.affine) * for_input + 3 * self.affine) * elements,
+            role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
+        )
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
@@ -86,6 +112,8 @@ class BatchNorm(Layer):
         for_input = int(any(wanted))
         if not for_input and not self.affine:
             return ()
+        if self._is_frozen:
+            return (self._frozen_gradient(elements, channels, for_input),)
         return (
             MemoryPass(
                 name="batch_norm",

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.cost.cpu import cpu_matmul_time
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup
+from perfmodel.numeric import exceeds, where
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class CpuNumbers:
 
     def _region_s(self, speedup: Quantity) -> Quantity:
         """Fork and join of one parallel region; nothing where the kernel runs on one thread."""
-        return np.where(speedup > 1.0, self.fork_join_s, 0.0)
+        return where(exceeds(speedup, 1.0), self.fork_join_s, 0.0)
 
 
 def _by_name(values: Mapping[str, Quantity], names: tuple[str, ...], like: Any) -> Any:
@@ -164,6 +165,20 @@ def _total_bandwidth(cpu: Cpu, system: System | None, *, active_sockets: int) ->
         return local
     return active_sockets * float(
         numa_bandwidth(local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction)
+    )
+
+
+def _speedup(constants: Mapping[str, Any], *, threads: int, cores: int, prefix: str = "") -> float:
+    """Return the speed-up of the threads by a library's or a framework's constants. [1]"""
+    return float(
+        thread_speedup(
+            threads=threads,
+            physical_cores=cores,
+            serial_fraction=constants[f"{prefix}serial_fraction"],
+            contention=constants[f"{prefix}contention"],
+            smt_gain=constants[f"{prefix}smt_gain"],
+            oversubscription_penalty=constants[f"{prefix}oversubscription_penalty"],
+        )
     )
 
 
@@ -216,18 +231,6 @@ def cpu_numbers(
         clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
         return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
 
-    def speedup(prefix: str, constants: Mapping[str, Any]) -> float:
-        return float(
-            thread_speedup(
-                threads=threads,
-                physical_cores=cores,
-                serial_fraction=constants[f"{prefix}serial_fraction"],
-                contention=constants[f"{prefix}contention"],
-                smt_gain=constants[f"{prefix}smt_gain"],
-                oversubscription_penalty=constants[f"{prefix}oversubscription_penalty"],
-            )
-        )
-
     simd_clock_hz = clock_hz(isa)
     return CpuNumbers(
         threads=threads,
@@ -242,8 +245,8 @@ def cpu_numbers(
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_speedup=speedup("", blas),
-        pass_speedup=speedup("pass_", own),
+        matmul_speedup=_speedup(blas, threads=threads, cores=cores),
+        pass_speedup=_speedup(own, prefix="pass_", threads=threads, cores=cores),
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
         fork_join_s=float(fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"])),

@@ -87,7 +87,7 @@ class GpuNumbers:
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
         names, code_of_row = _codes(efficiency)
-        compute_s, memory_s = (np.empty(np.shape(columns["m"]), dtype=columns["m"].dtype) for _ in range(2))
+        timed = []
         for library in self.matmul_libraries:
             own = [name in library.efficiency for name in names]
             if not any(own):
@@ -96,7 +96,14 @@ class GpuNumbers:
             of_name = [library.efficiency.get(name, 1.0) for name in names]
             of_row = np.array(of_name)[code_of_row[rows]]
             picked = {name: column[rows] for name, column in columns.items()}
-            compute_s[rows], memory_s[rows] = self._times_by_library(library, picked, _as_column(of_row, picked["m"]))
+            timed.append((rows, *self._times_by_library(library, picked, _as_column(of_row, picked["m"]))))
+        shape = np.shape(columns["m"])
+        # A symbol among the numbers makes objects of the times, whatever the columns are.
+        compute_s, memory_s = (
+            np.empty(shape, dtype=np.result_type(*(times[branch] for times in timed))) for branch in (1, 2)
+        )
+        for rows, compute_of_rows, memory_of_rows in timed:
+            compute_s[rows], memory_s[rows] = compute_of_rows, memory_of_rows
         return compute_s, memory_s
 
     def _times_by_library(

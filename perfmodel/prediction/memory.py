@@ -102,7 +102,8 @@ class MemoryFootprint:
     @property
     def fits(self) -> bool | Quantity:
         """Whether the device holds it."""
-        return self.total_bytes <= self.capacity_bytes
+        fits = self.total_bytes <= self.capacity_bytes
+        return bool(fits) if np.ndim(fits) == 0 else fits
 
 
 def _activation_elements(graph: LayerGraph, policy: MemoryTable) -> tuple[list[float], float]:

@@ -19,10 +19,10 @@ from perfmodel.prediction.arguments import (
     refuse_reserved,
     resolved_batch_size,
 )
-from perfmodel.prediction.memory import memory_footprint, workspace_bytes
-from perfmodel.prediction.plan import plan_for
+from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
+from perfmodel.prediction.plan import Plan, plan_for
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.step_time import group_times, step_time
+from perfmodel.prediction.step_time import GroupTimes, group_times, step_time
 from perfmodel.prediction.targets import Target, resolve_target
 from perfmodel.records import Phase
 
@@ -120,6 +120,16 @@ def _items(feed: tuple[FeedItem, ...], *, prefetched: bool) -> tuple[FeedItem, .
     return tuple(item for item in feed if item.prefetched == prefetched)
 
 
+def _footprint(plan: Plan, groups: GroupTimes, target: Target, *, batch_size: int) -> MemoryFootprint:
+    return memory_footprint(
+        plan.memory,
+        batch_size=batch_size,
+        workspace_bytes=workspace_bytes(plan.memory, plan.table, groups.chosen, batch_size=batch_size),
+        context_bytes=target.context_bytes,
+        capacity_bytes=target.capacity_bytes,
+    )
+
+
 def predict_subject(
     subject: Subject,
     *,
@@ -185,13 +195,6 @@ def predict_subject(
         ),
         groups=groups,
     )
-    memory = memory_footprint(
-        plan.memory,
-        batch_size=batch_size,
-        workspace_bytes=workspace_bytes(plan.memory, plan.table, groups.chosen, batch_size=batch_size),
-        context_bytes=target.context_bytes,
-        capacity_bytes=target.capacity_bytes,
-    )
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -201,7 +204,7 @@ def predict_subject(
         dtype=dtype,
         threads=target.threads,
         parts=parts,
-        memory=memory,
+        memory=_footprint(plan, groups, target, batch_size=batch_size),
         remarks=target.remarks(profile, libraries),
         sources=(profile, *libraries.values(), *target.specs),
         table=plan.table,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from perfmodel.cost.roofline import roofline_time
-from perfmodel.numeric import is_symbolic, maximum, minimum_along_first_axis, total, where
+from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum, total, where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,18 +141,22 @@ def _times_of_rows(
         np.concatenate([np.broadcast_to(pair[branch], np.shape(columns["launches"])) for pair, columns in present])
         for branch in (0, 1)
     )
-    if is_symbolic(compute, memory, launches):
-        compute_bound = where(np.frompyfunc(_at_least, 2, 1)(compute, memory), 1, 0)
-    else:
-        compute_bound = compute >= memory
+    compute_bound = where(exceeds(memory, compute), 0, 1)
     busy = roofline_time(compute_s=compute, memory_s=memory) * launches
     return busy * compute_bound, busy * (1 - compute_bound), launches
 
 
-def _at_least(first: Any, second: Any) -> Any:
-    import sympy
-
-    return sympy.Ge(first, second)
+def _open_choice(table: KernelTable, parts: tuple[Quantity, Quantity, Quantity], competing: Quantity) -> GroupTimes:
+    """Choose for symbols: every choice stays open as a Piecewise, as it depends on values not yet known."""
+    first = table.choices[0]
+    best, chosen = competing[first], [values[first] for values in parts]
+    for place in table.choices[1:]:
+        others = np.flatnonzero(place != first)
+        faster = exceeds(best[others], competing[place[others]])
+        for values, of_group in zip(parts, chosen, strict=True):
+            of_group[others] = where(faster, values[place[others]], of_group[others])
+        best[others] = minimum(best[others], competing[place[others]])
+    return GroupTimes(first, *chosen)
 
 
 def group_times(
@@ -186,10 +190,8 @@ def group_times(
     duration = compute + memory + launches * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):
-        # Symbols keep every alternative; which one is fastest depends on values not yet known.
-        best = minimum_along_first_axis(duration[table.choices]) - launches[first] * numbers.launch_s
-        share = compute[first] / (compute[first] + memory[first])
-        return GroupTimes(first, best * share, best * (1 - share), launches[first])
+        competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
+        return _open_choice(table, (compute, memory, launches), competing)
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
     chosen = np.take_along_axis(

@@ -125,8 +125,7 @@ def percent_of_peak(
     frameworks : sequence, length n
         Framework of each row, f. [-]
     folds : sequence, length n, optional
-        Label of each row's fold: the percentage of a row is fitted on the other folds. None fits on all rows.
-        [-]
+        Label of each row's fold: a row's percentage is fitted on the other folds. None fits on all rows. [-]
 
     Returns
     -------
@@ -185,12 +184,6 @@ def device_scaling(
     -------
     Baseline
         Nothing fitted; NaN where no other device ran the item. [s]
-
-    Examples
-    --------
-    >>> device_scaling([1.0, 3.0], items=["a", "a"], devices=["x", "y"], peak_flop_per_s=[4e12, 1e12],
-    ...                bandwidth_bytes_per_s=[1e11, 1e11]).predicted_s
-    array([1.5, 2. ])
     """
     measured = _times(measured_s)
     speed = np.sqrt(
@@ -282,12 +275,6 @@ def same_as_all_cores(
     Baseline
         Nothing fitted; NaN for rows that are not over-subscribed, and where no row has at most as many
         threads as cores. [s]
-
-    Examples
-    --------
-    >>> same_as_all_cores([2.0, 1.0, 1.3], items=["a"] * 3, devices=["x"] * 3, threads=[2, 4, 8],
-    ...                   physical_cores={"x": 4}).predicted_s
-    array([nan, nan,  1.])
     """
     measured = _times(measured_s)
     counts = _like(threads, measured, "threads")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 
@@ -213,6 +213,29 @@ class Report:
         if not keep.any():
             raise ArgumentError("where", values, "values that at least one cell has")
         return self._limited_to(keep)
+
+    def only(self, subset: str) -> Report:
+        """Return the report of one subset.
+
+        Parameters
+        ----------
+        subset : str
+            One of ``subsets``. [-]
+
+        Returns
+        -------
+        Report
+            The same predictions on fewer cells.
+
+        Raises
+        ------
+        UnknownNameError
+            If this report has no such subset.
+        """
+        if subset not in self.subsets:
+            kind = "subset"
+            raise UnknownNameError(kind, subset, self.subsets)
+        return self._limited_to(np.array(self.subset_of_cell) == subset)
 
     def _limited_to(self, keep: Any) -> Report:
         from dataclasses import replace

@@ -10,7 +10,6 @@ from perfmodel.layers.checks import check_choice
 
 VOCABULARY = 10_000
 HIDDEN_SIZE = 256
-LAYER_COUNT = 2
 
 
 def _full_softmax(graph: LayerGraph, x: str, *, classes: int) -> None:
@@ -27,17 +26,19 @@ SOFTMAXES: dict[str, Callable[..., None]] = {"full": _full_softmax, "classes": _
 """Name to what adds the output layer and its loss."""
 
 
-def _language_model(name: str, *, steps: int, bias_vectors: int, softmax: str, classes: int) -> LayerGraph:
+def _language_model(
+    name: str, *, steps: int, layer_count: int, bias_vectors: int, softmax: str, classes: int
+) -> LayerGraph:
     check_choice("softmax", softmax, SOFTMAXES)
     graph = LayerGraph(name, inputs={"tokens": (steps,)})
     x = graph.add("embedding", Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE), inputs=graph.input)
-    recurrent = LSTM(hidden_size=HIDDEN_SIZE, layer_count=LAYER_COUNT, bias_vectors=bias_vectors)
+    recurrent = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
     x = graph.add("lstm", recurrent, inputs=x)
     SOFTMAXES[softmax](graph, x, classes=classes)
     return graph
 
 
-def lstm32(*, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
+def lstm32(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
     """Return LSTM-32 [1]_: 32 words, embedding of 256, two LSTM layers of 256, softmax over 10,000 words.
 
     6,180,624 parameters with one bias vector (6,182,672 with two, as torch), 115.5 M multiply-adds forward.
@@ -45,6 +46,8 @@ def lstm32(*, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -
 
     Parameters
     ----------
+    layer_count : int
+        LSTM layers in the stack. [1]
     bias_vectors : int
         Bias vectors per gate. [1]
     softmax : str
@@ -62,14 +65,23 @@ def lstm32(*, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -
     .. [1] Shi, Wang, Xu, Chu, Benchmarking state-of-the-art deep learning software tools, arXiv:1608.07249,
        Table 2, and https://github.com/hclhkbu/dlbench.
     """
-    return _language_model("lstm32", steps=32, bias_vectors=bias_vectors, softmax=softmax, classes=classes)
+    return _language_model(
+        "lstm32",
+        steps=32,
+        layer_count=layer_count,
+        bias_vectors=bias_vectors,
+        softmax=softmax,
+        classes=classes,
+    )
 
 
-def lstm64(*, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
+def lstm64(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
     """Return LSTM-64: as LSTM-32 over 64 words, 231.0 M multiply-adds forward.
 
     Parameters
     ----------
+    layer_count : int
+        LSTM layers in the stack. [1]
     bias_vectors : int
         Bias vectors per gate. [1]
     softmax : str
@@ -82,4 +94,11 @@ def lstm64(*, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -
     LayerGraph
         The network with its loss. [-]
     """
-    return _language_model("lstm64", steps=64, bias_vectors=bias_vectors, softmax=softmax, classes=classes)
+    return _language_model(
+        "lstm64",
+        steps=64,
+        layer_count=layer_count,
+        bias_vectors=bias_vectors,
+        softmax=softmax,
+        classes=classes,
+    )

@@ -33,11 +33,13 @@ class _Builder:
     graph: LayerGraph
     strides: tuple[int, int]
     separate_scale: bool
+    statistics: str
 
     def convolution(self, name: str, x: str, layer: Convolution2d) -> str:
         """Add a convolution and its normalisation."""
         x = self.graph.add(f"{name}_conv", layer, inputs=x)
-        x = self.graph.add(f"{name}_norm", BatchNorm(affine=not self.separate_scale), inputs=x)
+        norm = BatchNorm(affine=not self.separate_scale, statistics=self.statistics)
+        x = self.graph.add(f"{name}_norm", norm, inputs=x)
         return self.graph.add(f"{name}_scale", Scale(), inputs=x) if self.separate_scale else x
 
     def block(self, name: str, x: str, *, width: int, halves: bool, projects: bool) -> str:
@@ -61,7 +63,13 @@ class _Builder:
         return self.graph.add(f"{name}_relu", ReLU(), inputs=x)
 
 
-def resnet50(*, stride_on: str = "1x1", separate_scale: bool = False, first_padding: int = 3) -> LayerGraph:
+def resnet50(
+    *,
+    stride_on: str = "1x1",
+    separate_scale: bool = False,
+    statistics: str = "batch",
+    first_padding: int = 3,
+) -> LayerGraph:
     """Return ResNet-50 [1]_ for 1,000 classes of ImageNet, 224 x 224: 25,557,032 parameters.
 
     3.86 G multiply-adds forward (4.09 G with the stride on the 3x3).
@@ -72,6 +80,9 @@ def resnet50(*, stride_on: str = "1x1", separate_scale: bool = False, first_padd
         Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
     separate_scale : bool
         Whether scale and shift are layers of their own after the normalisation, as in Caffe. [-]
+    statistics : str
+        ``batch``: normalised by the mini-batch; ``given``: by fixed mean and variance, as Caffe's
+        ``use_global_stats``. [-]
     first_padding : int
         Zeros around the image; Caffe's script of Shi et al. has 0 (109 x 109 maps) and pools without padding,
         counting the overhanging window. [1]
@@ -89,7 +100,7 @@ def resnet50(*, stride_on: str = "1x1", separate_scale: bool = False, first_padd
     check_flag("separate_scale", separate_scale)
     check_count("first_padding", first_padding, minimum=0)
     graph = LayerGraph("resnet50", input_shape=(3, 224, 224))
-    builder = _Builder(graph, STRIDES_BY_PLACE[stride_on], separate_scale)
+    builder = _Builder(graph, STRIDES_BY_PLACE[stride_on], separate_scale, statistics)
     first = Convolution2d(out_channels=64, kernel_size=7, stride=2, padding=first_padding, bias=False)
     x = builder.convolution("first", graph.input, first)
     x = graph.add("first_relu", ReLU(), inputs=x)
