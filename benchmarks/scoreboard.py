@@ -23,7 +23,7 @@ def scoreboard() -> str:
     """Return the scoreboard of the measured table as a markdown table."""
     report = pm.validate("shi2016", protocol="nothing_fitted")
     lines = [
-        "| cells of shi2016 | predictions | cells | MAPE | median | 90th percentile | 100 (exp(mean abs ln) - 1) | bias |",
+        "| cells | predictions | cells | MAPE | median | 90th percentile | 100 (exp(mean abs ln) - 1) | bias |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in report.scoreboard:

@@ -67,7 +67,7 @@ _CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alter
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
-    """The same kernels, the last of which also reads the buffer that it adds into."""
+    """Return the same kernels, the last of which also reads the buffer that it adds into."""
     *earlier, last = kernels
     return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
 

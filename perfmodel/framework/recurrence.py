@@ -28,7 +28,7 @@ def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
 
 
 def _pointwise(op: Recurrence, *, kernel_count: int, passes: int, flop_factor: int, element_bytes: int) -> Stream:
-    """The element-wise kernels of one step: each reads about two tensors of N x h and writes one."""
+    """Return the element-wise kernels of one step: each reads about two tensors of N x h and writes one."""
     state = op.batch_size * op.hidden_size
     return Stream(
         read_bytes=2 * element_bytes * state * passes / kernel_count,

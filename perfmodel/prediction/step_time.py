@@ -149,7 +149,7 @@ def _times_of_rows(
 def _open_choice(table: KernelTable, parts: tuple[Quantity, Quantity, Quantity], competing: Quantity) -> GroupTimes:
     """Choose for symbols: every choice stays open as a Piecewise, as it depends on values not yet known."""
     first = table.choices[0]
-    best, chosen = competing[first], [values[first] for values in parts]
+    best, *chosen = (np.asarray(values)[first].astype(object) for values in (competing, *parts))
     for place in table.choices[1:]:
         others = np.flatnonzero(place != first)
         faster = exceeds(best[others], competing[place[others]])

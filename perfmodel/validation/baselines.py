@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import ArgumentError
+from perfmodel.validation.metrics import factor_of_least_mape
 
 Floats = NDArray[np.float64]
 Labels = Sequence[Hashable]
@@ -59,7 +60,7 @@ def roofline_one_efficiency(
     r"""Plain roofline of the whole step, divided by one fitted efficiency.
 
     .. math:: T = \frac{1}{e} \max\left(\frac{F}{P}, \frac{B}{W}\right), \qquad
-              e = \exp\left(\overline{\ln(T_{roofline} / T_{measured})}\right)
+              e = \arg\min \overline{\left|T / T_{measured} - 1\right|}
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def percent_of_peak(
 ) -> Baseline:
     r"""One fitted percent of peak per framework, as Paleo has it.
 
-    .. math:: T = \frac{F}{e_f P}, \qquad e_f = \exp\left(\overline{\ln(F / (P\, T_{measured}))}\right)
+    .. math:: T = \frac{F}{e_f P}, \qquad e_f = \arg\min \overline{\left|T / T_{measured} - 1\right|}
 
     Parameters
     ----------
@@ -130,8 +131,8 @@ def percent_of_peak(
     Returns
     -------
     Baseline
-        One fitted number for each framework; a framework that the other folds do not have gets the mean over
-        all of their rows. [s]
+        One fitted number for each framework; a framework that the other folds do not have gets
+        the number of all their rows. [s]
 
     References
     ----------
@@ -344,17 +345,19 @@ def amdahl_log(measured_s: ArrayLike, *, rows: Labels, threads: ArrayLike) -> Ba
 
 
 def _scaled(model_s: Floats, measured: Floats, *, groups: Labels, folds: Labels | None) -> Floats:
-    """Scale model times by the geometric mean of measured / model over the training rows of the group."""
+    """Scale model times by the factor of least MAPE, the headline score, on the training rows of the group."""
     group = _codes(groups, measured, "groups")
-    same_group = group[:, None] == group[None, :]
-    training = np.ones_like(same_group)
+    training = np.ones((len(measured), len(measured)), dtype=bool)
     if folds is not None:
         fold = _codes(folds, measured, "folds")
         training = fold[:, None] != fold[None, :]
-    log_factor = np.log(measured / model_s)
-    of_group = _mean_over(log_factor, training & same_group)
-    of_all = _mean_over(log_factor, training)
-    scaled: Floats = model_s * np.exp(np.where(np.isnan(of_group), of_all, of_group))
+    same_group = training & (group[:, None] == group[None, :])
+    factors = np.full_like(measured, np.nan)
+    for cell, (own, other) in enumerate(zip(same_group, training, strict=True)):
+        rows = own if own.any() else other
+        if rows.any():
+            factors[cell] = factor_of_least_mape(model_s[rows], measured=measured[rows])
+    scaled: Floats = model_s * factors
     return scaled
 
 

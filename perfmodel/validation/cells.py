@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.source import SpecFile
+from perfmodel.layers import LSTM
 from perfmodel.measurements.run import Run
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.prediction.predict import Subject, predict_subject, subject_of_run
@@ -41,6 +42,8 @@ class PredictedCell:
         Arithmetic of the step. [FLOP]
     moved_bytes : float
         Compulsory traffic of the step. [B]
+    is_recurrent : bool
+        Whether the graph has recurrent layers, which percent-of-peak models of the literature cannot express. [-]
     peak_flop_per_s, bandwidth_bytes_per_s : float
         Of the target, for the baselines. [FLOP/s, B/s]
     """
@@ -57,6 +60,7 @@ class PredictedCell:
     status: str
     flop_count: float
     moved_bytes: float
+    is_recurrent: bool
     peak_flop_per_s: float
     bandwidth_bytes_per_s: float
 
@@ -141,6 +145,7 @@ def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[Predict
         status=row.status,
         flop_count=float(work.flop_count),
         moved_bytes=float(work.moved_bytes),
+        is_recurrent=any(node.layer.kind == LSTM.kind for node in subject.graph.layers),
         peak_flop_per_s=target.peak_flop_per_s("fp32"),
         bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )

@@ -235,6 +235,31 @@ def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[An
     return float(np.mean(agreement)), pair_count
 
 
+def factor_of_least_mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Factor on all predictions that makes their mean absolute percentage error smallest.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        The median of measured / predicted, weighted by predicted / measured. [1]
+
+    Examples
+    --------
+    >>> factor_of_least_mape([1.0, 1.0], measured=[2.0, 8.0])
+    2.0
+    """
+    predictions, measurements = _checked(predicted, measured)
+    factors = measurements / predictions
+    order = np.argsort(factors)
+    weights = np.cumsum(1 / factors[order])
+    return float(factors[order][np.searchsorted(weights, weights[-1] / 2)])
+
+
 def bootstrap_interval(
     statistic: Callable[..., float],
     predicted: ArrayLike,

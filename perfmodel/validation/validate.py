@@ -18,6 +18,8 @@ from perfmodel.validation.report import Report
 if TYPE_CHECKING:
     from perfmodel.validation.baselines import Baseline
 
+PALEO = "percent of peak by framework (Paleo), no LSTM"
+
 PROTOCOLS = ("nothing_fitted",)
 """Protocols served; those that fit come with fitting."""
 
@@ -38,6 +40,28 @@ def _subset_by_row(table: MeasurementTable) -> dict[MeasuredRow, str]:
     return {row: subset for subset in SUBSETS for row in table.subset(subset, set_aside=True)}
 
 
+def _paleo(cells: list[PredictedCell]) -> Baseline:
+    """Return percent of peak on the cells that Paleo can express: it has no recurrent layer."""
+    expressible = np.array([not cell.is_recurrent for cell in cells])
+    kept = [cell for cell in cells if not cell.is_recurrent]
+    predicted_s = np.full(len(cells), np.nan)
+    if not kept:
+        return baselines.Baseline(name=PALEO, predicted_s=predicted_s, parameter_count=0, trained_on="nothing")
+    fitted = baselines.percent_of_peak(
+        [cell.measured_s for cell in kept],
+        flop_count=[cell.flop_count for cell in kept],
+        peak_flop_per_s=[cell.peak_flop_per_s for cell in kept],
+        frameworks=[cell.framework for cell in kept],
+    )
+    predicted_s[expressible] = fitted.predicted_s
+    return baselines.Baseline(
+        name=PALEO,
+        predicted_s=predicted_s,
+        parameter_count=fitted.parameter_count,
+        trained_on=fitted.trained_on,
+    )
+
+
 def _gpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple[Baseline, ...]:
     del table
     measured = [cell.measured_s for cell in cells]
@@ -52,12 +76,7 @@ def _gpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple
             peak_flop_per_s=peak,
             bandwidth_bytes_per_s=bandwidth,
         ),
-        baselines.percent_of_peak(
-            measured,
-            flop_count=flop_count,
-            peak_flop_per_s=peak,
-            frameworks=[cell.framework for cell in cells],
-        ),
+        _paleo(cells),
         baselines.device_scaling(
             measured,
             items=[(cell.framework, cell.network) for cell in cells],
@@ -94,12 +113,7 @@ def _cpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple
             peak_flop_per_s=peak,
             bandwidth_bytes_per_s=[cell.bandwidth_bytes_per_s for cell in cells],
         ),
-        baselines.percent_of_peak(
-            measured,
-            flop_count=flop_count,
-            peak_flop_per_s=peak,
-            frameworks=[cell.framework for cell in cells],
-        ),
+        _paleo(cells),
         carried,
         other_cpu,
         baselines.amdahl_log(measured, rows=[cell.row_key for cell in cells], threads=threads),

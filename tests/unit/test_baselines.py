@@ -105,7 +105,8 @@ def test_roofline_takes_the_slower_side_and_one_efficiency():
         "bandwidth_bytes_per_s": [1e11, 1e11],
     }
     fitted = baselines.roofline_one_efficiency([2.0, 32.0], **arguments)
-    assert fitted.predicted_s == pytest.approx([4.0, 16.0])
+    # the factor of the first row errs by 75 % on the second; that of the second by 300 % on the first
+    assert fitted.predicted_s == pytest.approx([2.0, 8.0])
     assert fitted.parameter_count == 1
     held_out = baselines.roofline_one_efficiency([2.0, 32.0], **arguments, folds=["x", "y"])
     assert held_out.predicted_s == pytest.approx([8.0, 8.0])  # each with the other's efficiency
@@ -114,18 +115,18 @@ def test_roofline_takes_the_slower_side_and_one_efficiency():
 
 
 def test_percent_of_peak_is_fitted_for_each_framework():
-    # at peak 1 s each; caffe measured 2 and 8 s (mean 4), torch 10 s
+    # at peak 1 s each; caffe measured 2 and 8 s (2 errs by 75 % on the other, 8 by 300 %), torch 10 s
     arguments = {
         "flop_count": [1e12] * 3,
         "peak_flop_per_s": [1e12] * 3,
         "frameworks": ["caffe", "caffe", "torch"],
     }
     fitted = baselines.percent_of_peak([2.0, 8.0, 10.0], **arguments)
-    assert fitted.predicted_s == pytest.approx([4.0, 4.0, 10.0])
+    assert fitted.predicted_s == pytest.approx([2.0, 2.0, 10.0])
     assert fitted.parameter_count == 2
-    # torch is alone in its fold: it gets the mean of the caffe rows
+    # torch is alone in its fold: it gets the best number of the caffe rows
     held_out = baselines.percent_of_peak([2.0, 8.0, 10.0], **arguments, folds=["x", "y", "z"])
-    assert held_out.predicted_s == pytest.approx([8.0, 2.0, 4.0])
+    assert held_out.predicted_s == pytest.approx([8.0, 2.0, 2.0])
 
 
 def test_an_efficiency_fitted_with_folds_never_sees_its_own_fold():
@@ -137,7 +138,7 @@ def test_an_efficiency_fitted_with_folds_never_sees_its_own_fold():
     measured_s[:4] *= 10
     after = baselines.percent_of_peak(measured_s, **arguments, **labels).predicted_s
     assert after[:4] == pytest.approx(before[:4], rel=1e-12)
-    assert np.all(after[4:] > before[4:])
+    assert not np.allclose(after[4:], before[4:])
 
 
 def test_wrong_lengths_and_unknown_cores_are_refused():
