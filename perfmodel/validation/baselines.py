@@ -75,8 +75,7 @@ def roofline_one_efficiency(
     bandwidth_bytes_per_s : array_like of float, shape (n,)
         Memory bandwidth of each row's device, W. [B/s]
     folds : sequence, length n, optional
-        Label of each row's fold, e.g. its device: the efficiency of a row is fitted on the other folds. None
-        fits on all rows. [-]
+        Label of each row's fold, e.g. its device: a row is fitted on the other folds. None fits on all rows. [-]
 
     Returns
     -------
@@ -300,8 +299,7 @@ def amdahl_log(measured_s: ArrayLike, *, rows: Labels, threads: ArrayLike) -> Ba
 
     .. math:: T(k) = a + \frac{b}{k} + c \ln k, \qquad a, b, c \ge 0
 
-    fitted by least squares on relative errors. A row has hardly more thread counts than this has constants:
-    it interpolates a measured row, and knows nothing of any other.
+    fitted by least squares on relative errors: it interpolates a measured row, and knows nothing of any other.
 
     Parameters
     ----------
