@@ -111,7 +111,7 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, gradient_clearing, convolution_transposes : bool
+    gradient_accumulation, convolution_transposes : bool
         Policies on gradients and layouts. [-]
     recurrent : RecurrentTable
         How recurrent layers run. [-]
@@ -124,7 +124,6 @@ class LoweringTable(SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
-    gradient_clearing: bool
     convolution_transposes: bool
     recurrent: RecurrentTable
     passes: dict[Identifier, PassTable] = Field(default_factory=dict)
@@ -151,7 +150,6 @@ class LoweringTable(SpecTable):
             convolution_algorithms=self.convolution_algorithms or library_algorithms,
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
-            gradient_clearing=self.gradient_clearing,
             convolution_transposes=self.convolution_transposes,
             batched_contraction=self.batched_contraction,
             recurrent=RecurrentRules(**self.recurrent.model_dump()),

@@ -60,8 +60,6 @@ class LoweringRules:
         ``fused`` into the product, or a ``separate`` pass over the output. [-]
     gradient_accumulation : bool
         Whether weight gradients are added into buffers (read, then written) rather than overwritten. [-]
-    gradient_clearing : bool
-        Whether gradient buffers are set to zero every step. [-]
     convolution_transposes : bool
         Whether images are transposed to the library's layout and back around every convolution. [-]
     batched_contraction : str
@@ -75,7 +73,6 @@ class LoweringRules:
     convolution_algorithms: tuple[str, ...]
     bias: Literal["fused", "separate"] = "separate"
     gradient_accumulation: bool = False
-    gradient_clearing: bool = False
     convolution_transposes: bool = False
     batched_contraction: Literal["batched", "loop"] = "batched"
     recurrent: RecurrentRules = field(default_factory=RecurrentRules)
