@@ -26,7 +26,7 @@ from kernel_rows import (
     deepbench_gemms,
 )
 
-from perfmodel.cost.gpu import matmul_memory_efficiency, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
 
 OPERAND_WEIGHT = 4.0
 """Cost of loading an operand element into registers, in multiply-adds: 1/a + 1/b loads for each. [1]"""
@@ -68,13 +68,18 @@ def gemm_seconds(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
         bandwidth_bytes_per_s=bandwidth,
         **BLAS_MENU,
         efficiency=constants["gemm"],
-        latency_elements=constants["latency_elements"],
+        latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),
         ramp_steps=constants["ramp_steps"],
     )
-    fraction = matmul_memory_efficiency(
-        m=m, n=n, efficiency=BANDWIDTH_FRACTION, skinny_efficiency=constants["skinny_bandwidth_fraction"]
+    memory_s = matmul_memory_time(
+        m=m,
+        n=n,
+        k=k,
+        moved_bytes=4 * (m * k + k * n + m * n),
+        bandwidth_bytes_per_s=bandwidth,
+        efficiency=BANDWIDTH_FRACTION,
+        skinny_efficiency=constants["skinny_bandwidth_fraction"],
     )
-    memory_s = 4 * (m * k + k * n + m * n) / (fraction * bandwidth)
     return np.maximum(compute_s, memory_s) + constants["launch_s"]
 
 
@@ -90,7 +95,7 @@ GEMM_UNKNOWNS = {
     "gemm": Unknown(0.8, 0.2, 1.0),
     "skinny_bandwidth_fraction": Unknown(0.3, 0.05, 1.0),
     "launch_s": Unknown(4e-6, 2.5e-6, 6e-6),
-    "latency_elements": Unknown(5000.0, 100.0, 60000.0),
+    "latency_cycles": Unknown(40.0, 0.5, 500.0),
 }
 
 
@@ -156,7 +161,7 @@ def alternative_seconds(rows: KernelRows, constants: Constants) -> np.ndarray:
         bandwidth_bytes_per_s=bandwidth,
         **DNN_MENU,
         efficiency=matmul.efficiency.map(constants).to_numpy(),
-        latency_elements=constants["latency_elements"],
+        latency_s=constants["latency_cycles"] / matmul.clock.to_numpy(),
         ramp_steps=constants["ramp_steps"],
     )
     memory_s = matmul.moved_bytes.to_numpy() / (BANDWIDTH_FRACTION * bandwidth)
@@ -176,7 +181,7 @@ def fastest(rows: KernelRows, seconds: np.ndarray) -> np.ndarray:
 
 PRIOR_WEIGHT, CHOICE_WEIGHT = 0.15, 0.5
 LATENCY_UNKNOWNS = {
-    "latency_elements": Unknown(10000.0, 50.0, 60000.0),
+    "latency_cycles": Unknown(80.0, 0.5, 500.0),
     "ramp_steps": Unknown(30.0, 1.0, 400.0),
 }
 

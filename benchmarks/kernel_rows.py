@@ -21,21 +21,22 @@ FLOOR = 5e-6
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors."""
+    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock."""
 
     name: str
     architecture: str
     peak: float
     bandwidth: float
     units: int
+    clock: float
 
 
 BOARDS = {
-    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24),
-    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24),
-    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56),
-    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28),
-    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40),
+    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9),
+    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9),
+    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9),
+    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9),
+    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9),
 }
 ROLES = {
     "forward": Role.OUTPUT,
@@ -48,7 +49,7 @@ def with_board(table: pd.DataFrame) -> pd.DataFrame:
     """Add the board's identifier and numbers to each row."""
     identifiers = {board.name: identifier for identifier, board in BOARDS.items()}
     table = table.assign(board=table.device.map(identifiers))
-    for field in ("architecture", "peak", "bandwidth", "units"):
+    for field in ("architecture", "peak", "bandwidth", "units", "clock"):
         table[field] = [getattr(BOARDS[board], field) for board in table.board]
     return table
 
@@ -114,7 +115,7 @@ class KernelRows:
 
 
 MATMUL = ("m", "n", "k", "count")
-COLUMNS = ("alternative", "moved_bytes", "launches", "peak", "bandwidth", "units", "efficiency")
+COLUMNS = ("alternative", "moved_bytes", "launches", "peak", "bandwidth", "units", "clock", "efficiency")
 
 
 def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRows:
@@ -128,7 +129,7 @@ def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRo
                 stated[index] = len(operations)
             for kernel in alternative.kernels:
                 moved = kernel.read_bytes + kernel.written_bytes
-                numbers = (moved, kernel.launches, row.peak, row.bandwidth, row.units, kernel.efficiency)
+                numbers = (moved, kernel.launches, row.peak, row.bandwidth, row.units, row.clock, kernel.efficiency)
                 if isinstance(kernel, Matmul):
                     extents = tuple(getattr(kernel, name) for name in MATMUL)
                     matmul.append((*extents, len(operations), *numbers))
@@ -157,7 +158,7 @@ def caffe_convolutions(folder: Path, board: Board) -> pd.DataFrame:
         times = convolutions.pivot_table(index="layer", columns="phase", values="seconds", sort=False)
         for layer, params in convolutions.drop_duplicates("layer").set_index("layer").params.items():
             rows.append(_caffe_row(network, layer, params, shapes) | _caffe_times(times.loc[layer]))
-    numbers = {"peak": board.peak, "bandwidth": board.bandwidth, "units": board.units}
+    numbers = {"peak": board.peak, "bandwidth": board.bandwidth, "units": board.units, "clock": board.clock}
     return pd.DataFrame(rows).assign(**numbers)
 
 

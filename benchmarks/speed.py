@@ -69,14 +69,14 @@ def predictions_per_s(
 def chain_time_ms(layers: int) -> tuple[float, float]:
     """Build-and-first-predict time, and warm predict time, of a chain of dense layers. [ms]"""
     import perfmodel as pm
-    from perfmodel.layers import Dense, Relu
+    from perfmodel.layers import Dense, ReLU
 
     start = time.perf_counter()
     graph = pm.LayerGraph("chain", input_shape=(64,))
     node = graph.input
     for index in range(layers // 2):
         node = graph.add(f"dense{index}", Dense(units=64), inputs=node)
-        node = graph.add(f"relu{index}", Relu(), inputs=node)
+        node = graph.add(f"relu{index}", ReLU(), inputs=node)
     pm.predict(graph, batch_size=1, device="gtx_1080")
     first = time.perf_counter() - start
     times = []

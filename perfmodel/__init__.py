@@ -47,6 +47,10 @@ _MODULE_OF = {
     "predict": "perfmodel.prediction.predict",
     "validate": "perfmodel.validation.validate",
 }
+_LATER = (
+    "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx",
+    "from_torch", "load_calibration", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+)  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
@@ -77,7 +81,8 @@ def __getattr__(name: str) -> Any:
     elif name in _SUBMODULES:
         value = import_module(f"perfmodel.{name}")
     else:
-        message = f"module 'perfmodel' has no attribute {name!r}"
+        later = " yet: it comes with a later version" if name in _LATER else ""
+        message = f"module 'perfmodel' has no attribute {name!r}{later}"
         raise AttributeError(message)
     globals()[name] = value
     return value

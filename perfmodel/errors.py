@@ -104,10 +104,6 @@ class ArgumentError(PerfmodelError, ValueError):
         super().__init__(f"{argument}={given!r} is not allowed: {allowed}")
 
 
-class UnitError(PerfmodelError, ValueError):
-    """A quantity carries a unit that does not fit its field."""
-
-
 class CalibrationError(PerfmodelError, ValueError):
     """A fit or a calibration cannot be done with what it was given; says which rows and why."""
 

@@ -9,7 +9,7 @@ sympy itself is imported only when a symbol is met.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +52,16 @@ def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
 
     node = getattr(sympy, name)
     pick = max if name == "Max" else min
+    neutral = -sympy.oo if name == "Max" else sympy.oo
 
     def extreme(first: Any, second: Any) -> Any:
         first, second = sympy.sympify(first), sympy.sympify(second)
         if first.is_number and second.is_number:
             return pick(first, second)
-        if first == second:
+        if first == second or second == neutral:
             return first
+        if first == neutral:
+            return second
         return node(first, second, evaluate=False)
 
     return extreme
@@ -112,19 +115,20 @@ def ceil(value: Quantity) -> Quantity:
     return np.ceil(value)
 
 
-def sqrt(value: Quantity) -> Quantity:
-    """Return the square root, element by element.
-
-    Examples
-    --------
-    >>> float(sqrt(4.0))
-    2.0
-    """
-    return value**0.5
-
-
 def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantity:
     """Choose by a condition, element by element; a symbolic condition becomes a Piecewise.
+
+    Parameters
+    ----------
+    condition : bool, ndarray or sympy.Boolean
+        What decides. [-]
+    if_true, if_false : float, ndarray or sympy.Expr
+        What is chosen. [any one unit]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        In the unit of the two.
 
     Examples
     --------
@@ -196,3 +200,20 @@ def total(values: Quantity) -> Quantity:
     if values.ndim == 1:
         return sympy.Add(*[sympy.sympify(value) for value in values])
     return np.array([total(column) for column in values.T], dtype=object)
+
+
+def first_array_length(values: Iterable[Quantity]) -> int | None:
+    """Return the length of the first one-dimensional numeric array among quantities and mappings of quantities.
+
+    Examples
+    --------
+    >>> first_array_length([1.0, {"a": np.array([1.0, 2.0])}])
+    2
+    """
+    for value in values:
+        length = first_array_length(value.values()) if isinstance(value, Mapping) else None
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object:
+            length = len(value)
+        if length is not None:
+            return length
+    return None

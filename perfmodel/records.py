@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from perfmodel.errors import ArgumentError
+
 Quantity = Any
 """A float, an ndarray, or a sympy expression."""
 
@@ -260,6 +262,10 @@ class Recurrence:
     state_count: int
     bias_vectors: int = 1
     role: Role = Role.OUTPUT
+
+    def __post_init__(self) -> None:
+        if self.bias_vectors not in (1, 2):
+            raise ArgumentError("bias_vectors", self.bias_vectors, "1, or 2 where x and h have one each")
 
     @property
     def weight_elements(self) -> int:

@@ -120,6 +120,26 @@ def check_writable(path: Path | None, *, argument: str) -> None:
         raise ArgumentError(argument=argument, given=str(path), allowed="a file in a folder you may write")
 
 
+def check_plot(path: Path | None) -> None:
+    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done.
+
+    Parameters
+    ----------
+    path : Path or None
+        Where the figure shall be written; None for nowhere. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be written there.
+    """
+    from perfmodel.presentation.figures import check_format
+
+    check_writable(path, argument="--plot")
+    if path is not None:
+        check_format(path)
+
+
 def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, out: Path | None) -> None:
     """Print a command's answer, or write it to a file.
 

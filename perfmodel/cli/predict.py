@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
@@ -47,6 +47,9 @@ def predict_command(
     ] = "shi2016",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
     explain: Annotated[bool, typer.Option("--explain", help="Say in words why, and whence the constants.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the parts of the step (png, pdf, svg).")
+    ] = None,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
@@ -54,6 +57,7 @@ def predict_command(
     from perfmodel.prediction.predict import predict
 
     check_writable(out, argument="--out")
+    check_plot(plot)
     samples = number_as_typed(batch_size)
     place = {
         "device": device,
@@ -70,6 +74,8 @@ def predict_command(
         optimizer=optimizer,
         **place,
     )
+    if plot is not None:
+        prediction.plot(plot)
     executed = None
     if measured != NO_TABLE:
         from perfmodel.cli.executed import find_executed

@@ -5,20 +5,29 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfmodel.cli.output import JsonOption, emit
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
 
+if TYPE_CHECKING:
+    from perfmodel.hardware.catalogue import CatalogueEntry
+
 FAULTY = 2
 """Exit code where a checked file has faults."""
 
 specs_app = typer.Typer(help="List, show and check spec files.", no_args_is_help=False)
 
-KindArgument = Annotated[str, typer.Argument(metavar="KIND", help="device, link, storage, system, ...")]
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    kind: str
+    name: str
+    description: str
 
 
 def _load_link_family(path: Path) -> Any:
@@ -78,8 +87,16 @@ def list_command(
 
     noun = None if kind is None else NOUN_BY_FOLDER[_folder_of(kind)]
     entries = [entry for entry in catalogue().entries if noun in (None, entry.kind)]
-    table = Table(entries, row_type=CatalogueEntry)
-    emit(table.to_text, table.to_dicts, as_json=as_json, out=None)
+    lines = [_Listed(entry.kind, entry.name, _described(entry)) for entry in entries]
+    table = Table(lines, row_type=_Listed)
+    emit(table.to_text, Table(entries, row_type=CatalogueEntry).to_dicts, as_json=as_json, out=None)
+    if faulty := [entry.name for entry in entries if entry.is_faulty]:
+        sys.stderr.write(f"perfmodel: error: spec files with faults: {', '.join(faulty)}\n")
+        raise typer.Exit(FAULTY)
+
+
+def _described(entry: CatalogueEntry) -> str:
+    return entry.description if entry.origin == "shipped" else f"({entry.origin}) {entry.description}"
 
 
 def _find(folder: str, name: str) -> Path:
@@ -95,17 +112,42 @@ def _find(folder: str, name: str) -> Path:
     return spec_files.find(folder, name)
 
 
+def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
+    """Return kind folder and name; without a kind, the one that has the name."""
+    if name is not None:
+        return _folder_of(kind_or_name), name
+    from perfmodel.hardware import spec_files
+
+    if spec_files.is_path(kind_or_name):
+        folder = Path(kind_or_name).expanduser().resolve().parent.name
+        return (folder if folder in spec_files.NOUN_BY_FOLDER else "devices"), kind_or_name
+    listed = {folder: spec_files.names(folder) for folder in spec_files.NOUN_BY_FOLDER}
+    sought = {kind_or_name, re.sub(r"_x\d+$", "", kind_or_name)}
+    found = [
+        folder for folder, names in listed.items() if kind_or_name in names or (folder == "links" and sought & {*names})
+    ]
+    if len(found) > 1:
+        kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in found)
+        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"say the kind before it: {kinds}")
+    if not found:
+        every = {each for names in listed.values() for each in names}
+        raise UnknownNameError(kind="name of a spec", name=kind_or_name, known=every)
+    return found[0], kind_or_name
+
+
 @specs_app.command("show")
 def show_command(
-    kind: KindArgument,
-    name: Annotated[str, typer.Argument(help="Name or path.")],
+    kind_or_name: Annotated[
+        str, typer.Argument(metavar="[KIND] NAME", help="Name or path; the kind before it where several have it.")
+    ],
+    name: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print one spec file, its numbers and their sources."""
     from perfmodel.hardware import spec_files
 
-    folder = _folder_of(kind)
-    path = _find(folder, name)
+    folder, sought = _kind_and_name(kind_or_name, name)
+    path = _find(folder, sought)
     if faults := faults_of_file(path, folder=folder):
         raise SpecError(path, faults)
     emit(

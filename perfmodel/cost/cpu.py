@@ -7,7 +7,6 @@ does not, and it runs at the speed of memory, not of arithmetic. The two times t
 
 from __future__ import annotations
 
-from perfmodel.cost.threads import usable_threads
 from perfmodel.numeric import Quantity, ceil, maximum, minimum
 
 
@@ -146,6 +145,41 @@ def packing_time(
     return moved_bytes * ((1 - from_memory) / cache_bandwidth_bytes_per_s + from_memory / memory_bandwidth_bytes_per_s)
 
 
+def register_tiles(*, m: Quantity, n: Quantity, count: Quantity = 1, tile_m: Quantity, tile_n: Quantity) -> Quantity:
+    r"""Independent pieces that threads can share: the register tiles of all results.
+
+    .. math:: q = c \lceil m / r_m \rceil \lceil n / r_n \rceil
+
+    Parameters
+    ----------
+    m, n : float, ndarray or sympy.Expr
+        Rows and columns of one result. [1]
+    count : float, ndarray or sympy.Expr
+        Independent products, c. [1]
+    tile_m, tile_n : float, ndarray or sympy.Expr
+        Register tile, r_m and r_n. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Pieces. [1]
+
+    Notes
+    -----
+    Valid for: a library that splits the result, not the sum, among its threads.
+
+    Examples
+    --------
+    >>> float(register_tiles(m=64, n=10, tile_m=8, tile_n=4))
+    24.0
+
+    References
+    ----------
+    .. [1] K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, ACM TOMS 34(3), 2008.
+    """
+    return count * ceil(m / tile_m) * ceil(n / tile_n)
+
+
 def cpu_matmul_time(
     *,
     m: Quantity,
@@ -169,9 +203,7 @@ def cpu_matmul_time(
 
     .. math::
 
-        T = \frac{F}{P_1 \, e \, S'} + T_\mathrm{pack}(B, W; \; b_m = \varepsilon \min(S' b_1, b), \; b_c =
-        S' b_{c,1}), \qquad S' = \max(\min(S, q), 1), \quad q = c \lceil m / r_m \rceil \lceil n / r_n
-        \rceil
+        T = \frac{F}{P_1 \, e \, S} + T_\mathrm{pack}(B, W; \; b_m = \varepsilon \min(S b_1, b), \; b_c = S b_{c,1})
 
     Parameters
     ----------
@@ -184,7 +216,8 @@ def cpu_matmul_time(
     efficiency : float, ndarray or sympy.Expr
         Share of the peak the micro-kernel reaches on packed blocks, e. [1]
     speedup : float, ndarray or sympy.Expr
-        Speed-up of the threads, S (:func:`perfmodel.cost.threads.thread_speedup`). [1]
+        Speed-up of the threads that the product can occupy, S (:func:`perfmodel.cost.threads.thread_speedup` of no
+        more threads than :func:`register_tiles`). [1]
     core_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth of one thread, b_1. [B/s]
     total_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
@@ -227,15 +260,14 @@ def cpu_matmul_time(
     ----------
     .. [1] K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, ACM TOMS 34(3), 2008.
     """
-    used = usable_threads(threads=speedup, pieces=count * ceil(m / tile_m) * ceil(n / tile_n))
     flop_count = padded_product_flop_count(m=m, n=n, k=k, count=count, tile_m=tile_m, tile_n=tile_n)
     moved_bytes = packed_bytes(m=m, n=n, k=k, count=count, element_bytes=element_bytes, result_passes=result_passes)
-    footprint_bytes = element_bytes * (m * k + k * n + m * n) * minimum(count, used)
-    bandwidth = minimum(used * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
-    return flop_count / (peak_flop_per_s_per_core * efficiency * used) + packing_time(
+    footprint_bytes = element_bytes * (m * k + k * n + m * n) * minimum(count, maximum(speedup, 1.0))
+    bandwidth = minimum(speedup * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
+    return flop_count / (peak_flop_per_s_per_core * efficiency * speedup) + packing_time(
         moved_bytes=moved_bytes,
         footprint_bytes=footprint_bytes,
         cache_bytes=cache_bytes,
         memory_bandwidth_bytes_per_s=packing_efficiency * bandwidth,
-        cache_bandwidth_bytes_per_s=used * core_cache_bandwidth_bytes_per_s,
+        cache_bandwidth_bytes_per_s=speedup * core_cache_bandwidth_bytes_per_s,
     )

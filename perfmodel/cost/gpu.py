@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, exceeds, minimum, minimum_along_first_axis, where
+from perfmodel.numeric import Quantity, ceil, maximum, minimum, minimum_along_first_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,16 +40,16 @@ def tiled_matmul_time(
     split_k: Any,
     efficiency: Quantity = 1.0,
     element_bytes: int = 4,
-    latency_elements: Quantity = 0.0,
+    latency_s: Quantity = 0.0,
     ramp_steps: Quantity = 0.0,
 ) -> Quantity:
     r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
 
     .. math::
 
-        t = \min_{(a, b, e, s)} \left[ \frac{2 U}{\eta F} \left(\frac{k}{s} + k_0\right)
-            \left( \left\lceil \frac{c\, s \lceil m/a \rceil \lceil n/b \rceil}{U} \right\rceil
-            \frac{a b}{e} + L \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right]
+        t = \min_{(a, b, e, s)} \left[ \frac{1}{\eta} \left(\frac{k}{s} + k_0\right)
+            \left( \frac{2 U}{F} \left\lceil \frac{c\, s \lceil m/a \rceil \lceil n/b \rceil}{U} \right\rceil
+            \frac{a b}{e} + \tau \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right]
 
     The first ceiling pads the result to whole tiles, the second deals the tiles to U units: the busiest unit
     sets the pace (wave quantisation per unit). Tiles that share a unit share its lanes, so they take turns
@@ -80,8 +80,8 @@ def tiled_matmul_time(
         Fraction of peak inside the largest tile for this shape class, eta. [1]
     element_bytes : int
         Size of one element, z. [B]
-    latency_elements : float, ndarray or sympy.Expr
-        Result elements whose arithmetic takes one unit as long as the latency it cannot hide at each step, L.
+    latency_s : float, ndarray or sympy.Expr
+        Latency that a unit cannot hide at each step of the sum, tau. [s]
         [1]
     ramp_steps : float, ndarray or sympy.Expr
         Steps of the sum that filling and draining a tile costs, k_0. [1]
@@ -123,10 +123,10 @@ def tiled_matmul_time(
     # parts of the sum that pass through memory: none unless it is split
     traffic = np.where(s > 1, 2 * element_bytes * s, 0.0)
     results = count * m * n / bandwidth_bytes_per_s
-    pace = 2 * unit_count / (peak_flop_per_s * efficiency)
+    pace = 2 * unit_count / peak_flop_per_s
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
-    steps = (k / s + ramp_steps) * pace
-    return minimum_along_first_axis(steps * (tiles_per_unit * (a * b / e) + latency_elements) + traffic * results)
+    steps = (k / s + ramp_steps) / efficiency
+    return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
 
 
 def stream_time(
@@ -172,40 +172,70 @@ def stream_time(
     return moved_bytes / (efficiency * bandwidth_bytes_per_s)
 
 
-def matmul_memory_efficiency(
-    *, m: Quantity, n: Quantity, efficiency: Quantity, skinny_efficiency: Quantity
+def matmul_memory_time(
+    *,
+    m: Quantity,
+    n: Quantity,
+    k: Quantity,
+    count: Quantity = 1,
+    moved_bytes: Quantity,
+    bandwidth_bytes_per_s: Quantity,
+    efficiency: Quantity,
+    skinny_efficiency: Quantity,
+    element_bytes: int = 4,
 ) -> Quantity:
-    r"""Fraction of memory bandwidth a matrix product reaches: less when its result has few rows or columns.
+    r"""Time of a matrix product's memory traffic: never less than that of the same product with 32 rows or columns.
 
-    .. math:: \epsilon = \epsilon_\mathrm{skinny} \text{ if } \min(m, n) \le 32 \text{, else } \epsilon_0
+    .. math:: t = \max\left( \frac{n}{\epsilon_0 B}, \; \frac{z c (r k + k l + r l)}{\epsilon_s B} \right), \quad
+              r = \min(m, n, 32), \; l = \max(m, n)
+
+    A product with few rows is served by tiles that are mostly empty, with too few loads in flight: it takes as long
+    with 16 rows as with 64.
 
     Parameters
     ----------
-    m, n : float, ndarray or sympy.Expr
-        Rows and columns of the result. [1]
-    efficiency : float
-        Fraction for products with both extents above 32. [1]
-    skinny_efficiency : float
-        Fraction for products with an extent of at most 32. [1]
+    m, n, k : float, ndarray or sympy.Expr
+        Rows and columns of the result, and length of the sum. [1]
+    count : float, ndarray or sympy.Expr
+        Independent products in the launch, c. [1]
+    moved_bytes : float, ndarray or sympy.Expr
+        Traffic of the launch. [B]
+    bandwidth_bytes_per_s : float, ndarray or sympy.Expr
+        Peak memory bandwidth, B. [B/s]
+    efficiency, skinny_efficiency : float, ndarray or sympy.Expr
+        Fraction of it that products reach, and those with at most 32 rows or columns. [1]
+    element_bytes : int
+        Size of one element, z. [B]
 
     Returns
     -------
     float, ndarray or sympy.Expr
-        Fraction of bandwidth. [1]
+        Memory time. [s]
 
     Notes
     -----
-    Valid for: cuBLAS 7.5 and 8.0, which serve such products with tiles that are mostly empty and too few
-    loads in flight. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves errors of
-    15-50 %.
+    Valid for: cuBLAS 7.5 and 8.0. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves errors
+    of 15-50 %.
 
     Examples
     --------
-    >>> float(matmul_memory_efficiency(m=4096, n=16, efficiency=0.75, skinny_efficiency=0.31))
-    0.31
+    Sixteen and sixty-four columns cost about the same, as measured (0.75 and 0.66 to 0.84 ms on a Titan X):
+
+    >>> titan_x = {"bandwidth_bytes_per_s": 336.6e9, "efficiency": 0.8, "skinny_efficiency": 0.28}
+    >>> [float(round(1e3 * matmul_memory_time(m=4096, n=n, k=4096, moved_bytes=4 * (4096 * 4096 + 2 * 4096 * n),
+    ...     **titan_x), 2)) for n in (16, 64)]
+    [0.72, 0.72]
 
     References
     ----------
-    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (rows with N = 16 and 32).
+    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (rows with N = 16, 32 and 64).
     """
-    return where(exceeds(minimum(m, n), SKINNY_EXTENT), efficiency, skinny_efficiency)
+    streamed_s = stream_time(
+        moved_bytes=moved_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=efficiency
+    )
+    short, long = minimum(minimum(m, n), SKINNY_EXTENT), maximum(m, n)
+    skinny_bytes = element_bytes * count * (short * k + k * long + short * long)
+    skinny_s = stream_time(
+        moved_bytes=skinny_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=skinny_efficiency
+    )
+    return maximum(streamed_s, skinny_s)

@@ -7,7 +7,6 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -171,7 +170,7 @@ class ProcessorTable(SpecTable):
     lowering: LoweringTable
     constants: dict[Identifier, StrictConstant]
 
-    @cached_property
+    @property
     def in_base_units_by_name(self) -> dict[str, Any]:
         """The constants in base units, under their names in the file."""
         return {name: to_base_units(name, value) for name, value in self.constants.items()}  # type: ignore[arg-type]

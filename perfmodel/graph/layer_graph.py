@@ -35,7 +35,7 @@ from perfmodel.graph.summary import GraphSummary, LayerSummary
 from perfmodel.hardware.spec_files import write_text_atomically
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.base import shape_text
-from perfmodel.layers.checks import check_count, checked_batch_size, refuse
+from perfmodel.layers.checks import check_path, check_text, checked_batch_size, checked_shape, refuse
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
 
 
@@ -66,9 +66,12 @@ class LayerGraph:
     ) -> None:
         if (input_shape is None) == (inputs is None):
             refuse("input_shape", input_shape, "give either input_shape or inputs={name: shape}")
+        check_text("name", name)
+        if inputs is not None and (not isinstance(inputs, Mapping) or not inputs):
+            refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
         self.name = name
-        shapes = inputs if inputs is not None else {"input": input_shape or ()}
-        self._input_shapes = {key: _checked_shape(key, shape) for key, shape in shapes.items()}
+        shapes = inputs if inputs is not None else {"input": input_shape}
+        self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
         self._nodes: dict[str, Node] = {}
         self._digraph: nx.DiGraph[str] = nx.DiGraph()
         self._digraph.add_nodes_from(self._input_shapes)
@@ -96,18 +99,21 @@ class LayerGraph:
 
         Raises
         ------
+        ArgumentError
+            If an argument is of the wrong type.
         GraphError
             If the name is taken or an input does not exist.
         ShapeError
             If the inputs' shapes do not fit; names the layer and the shapes.
         """
-        if not isinstance(name, str) or not name:
-            refuse("name", name, "must be a text")
+        check_text("name", name)
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
         if name in self._digraph:
             problem = f"the name {name!r} is given twice in graph {self.name!r}"
             raise GraphError(problem)
+        if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
+            refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
         input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         for input_name in input_names:
             if input_name not in self._digraph:
@@ -313,6 +319,9 @@ class LayerGraph:
         )
         return GraphSummary(self.name, batch_size, rows)
 
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
     def _work_by_layer(self, phase: Phase, batch_size: int, element_bytes: int) -> dict[str, Work]:
         works: dict[str, Work] = {}
         for name, operation in self.operations(batch_size=batch_size, phase=phase):
@@ -332,6 +341,7 @@ class LayerGraph:
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a JSON file, whole or not at all."""
+        check_path("path", path)
         self._check_complete()
         write_text_atomically(path, self._document().to_text())
 
@@ -351,9 +361,12 @@ class LayerGraph:
 
         Raises
         ------
+        ArgumentError
+            If the argument is no path.
         SpecError, UnknownNameError, GraphError, ShapeError
             If the file is no graph: names file, layer, field, value, what is allowed and the nearest match.
         """
+        check_path("path", path)
         document = read_document(path)
         graph = cls(document.name, inputs=document.inputs)
         try:
@@ -366,12 +379,6 @@ class LayerGraph:
             problem = f"{path}: {error}"
             raise GraphError(problem) from error
         return graph
-
-
-def _checked_shape(name: str, shape: Sequence[int]) -> Shape:
-    for extent in shape:
-        check_count(f"shape of input {name!r}", extent)
-    return tuple(shape)
 
 
 def _element_bytes(dtype: str) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.errors import PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.link_catalogue import link_names, load_link
+from perfmodel.hardware.architectures import misspelt_architecture
+from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Device
@@ -69,7 +70,25 @@ def load_device(name_or_path: str | Path) -> Device:
     >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
     320000000000.0
     """
-    return spec_files.load_by_kind(spec_files.find("devices", name_or_path), device_kinds())
+    path = spec_files.find("devices", name_or_path)
+    device = spec_files.load_by_kind(path, device_kinds())
+    if faults := [*misspelt_architecture(path, device), *_host_link_faults(device)]:
+        raise SpecError(path, faults)
+    return device
+
+
+def _host_link_faults(device: Device) -> list[str]:
+    """Return what is wrong with the link by which a device says it is attached, which is another file's matter."""
+    host_link = getattr(device, "host_link", None)
+    if host_link is None:
+        return []
+    try:
+        load_link(host_link.link_name)
+    except UnknownNameError as error:
+        known = spec_files.lookup("links", f"{host_link.type}_{host_link.generation}")
+        field, value = ("generation", host_link.generation) if known is None else ("width", host_link.width)
+        return [f"host_link.{field}: value {value}: {error}"]
+    return []
 
 
 def load_storage(name_or_path: str | Path) -> Storage:
@@ -180,12 +199,18 @@ class CatalogueEntry:
     name : str
         As the loading function accepts it. [-]
     description : str
-        One line for people. [-]
+        One line for people; of a faulty file, its faults. [-]
+    origin : str
+        Whose file it is: ``shipped``, ``yours``, or ``yours, shadows shipped``. [-]
+    is_faulty : bool
+        Whether its file cannot be loaded. [-]
     """
 
     kind: str
     name: str
     description: str
+    origin: str = "shipped"
+    is_faulty: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,12 +272,26 @@ _LOADER_BY_FOLDER: Final[dict[str, Callable[[str], Any]]] = {
 """Kinds whose objects describe themselves; of the others the catalogue prints the file's ``name``."""
 
 
-def _described_by_file(fslower: str, name: str) -> str:
-    return str(spec_files.read_toml(spec_files.find(fslower, name)).get("name", ""))
+def _described_by_file(kind_folder: str, name: str) -> str:
+    return str(spec_files.read_toml(spec_files.find(kind_folder, name)).get("name", ""))
+
+
+def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
+    """Return what one file gives: one thing, or a link at each of its widths; a faulty file gives its faults."""
+    kind, origin = spec_files.NOUN_BY_FOLDER[kind_folder], spec_files.origin_of(kind_folder, stem)
+    loader = _LOADER_BY_FOLDER.get(kind_folder)
+    try:
+        names = names_of_family(stem) if kind_folder == "links" else [stem]
+        described = [
+            (name, loader(name).describe() if loader else _described_by_file(kind_folder, name)) for name in names
+        ]
+    except PerfmodelError as error:
+        return [CatalogueEntry(kind=kind, name=stem, description=f"FAULTY: {error}", origin=origin, is_faulty=True)]
+    return [CatalogueEntry(kind=kind, name=name, description=text, origin=origin) for name, text in described]
 
 
 def catalogue() -> Catalogue:
-    """List everything that can be loaded by name.
+    """List everything that can be loaded by name, and the files that have faults.
 
     Returns
     -------
@@ -262,17 +301,14 @@ def catalogue() -> Catalogue:
     Raises
     ------
     SpecError
-        If a file is wrong; the error names it.
+        If a folder of ``PERFMODEL_SPECS`` is wrong. A faulty file is an entry that says its faults.
 
     Examples
     --------
     >>> "gtx_1080" in catalogue().names("device")
     True
     """
-    entries = []
-    for fslower, kind in spec_files.NOUN_BY_FOLDER.items():
-        loader = _LOADER_BY_FOLDER.get(fslower)
-        for name in link_names() if fslower == "links" else spec_files.names(fslower):
-            description = loader(name).describe() if loader else _described_by_file(fslower, name)
-            entries.append(CatalogueEntry(kind=kind, name=name, description=description))
-    return Catalogue(tuple(entries))
+    folders = spec_files.NOUN_BY_FOLDER
+    return Catalogue(
+        tuple(entry for folder in folders for stem in spec_files.names(folder) for entry in _entries_of(folder, stem))
+    )

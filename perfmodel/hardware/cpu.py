@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, PositiveNumber, SpecTable
+from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -17,7 +17,9 @@ MEMORY_CHANNEL_BYTES: Final = 8
 Isa = Literal["sse", "avx", "avx2", "avx512"]
 """SIMD instruction sets, oldest first."""
 
-TurboClocks = Annotated[tuple[PositiveNumber, ...], Field(min_length=1)]
+TurboClocks = Annotated[
+    tuple[Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "GHz"))], ...], Field(min_length=1)
+]
 """Clock by active cores: the first entry is for one active core. [GHz]."""
 
 
@@ -43,10 +45,10 @@ class SimdRates(SpecTable):
         Both multiply and add ports busy; a fused multiply-add counts as two. [FLOP/cycle]
     """
 
-    sse: PositiveNumber
-    avx: PositiveNumber | None = None
-    avx2: PositiveNumber | None = None
-    avx512: PositiveNumber | None = None
+    sse: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_024, "FLOP/cycle"))]
+    avx: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_024, "FLOP/cycle"))] | None = None
+    avx2: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_024, "FLOP/cycle"))] | None = None
+    avx512: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_024, "FLOP/cycle"))] | None = None
 
 
 class FlopPerCycle(SpecTable):
@@ -85,7 +87,7 @@ class WideSimdClock(SpecTable):
     """
 
     isas: Annotated[tuple[Isa, ...], Field(min_length=1)]
-    base_ghz: PositiveNumber
+    base_ghz: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "GHz"))]
     turbo_ghz_by_active_cores: TurboClocks
 
     @field_validator("turbo_ghz_by_active_cores")
@@ -106,9 +108,9 @@ class CpuCache(SpecTable):
         Last-level cache that all cores share. [MiB]
     """
 
-    l1_kib: PositiveNumber
-    l2_kib: PositiveNumber
-    l3_mib: PositiveNumber
+    l1_kib: Annotated[PositiveNumber, AfterValidator(InRange(1, 4_096, "KiB"))]
+    l2_kib: Annotated[PositiveNumber, AfterValidator(InRange(16, 65_536, "KiB"))]
+    l3_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 4_096, "MiB"))]
 
 
 class CpuMemory(SpecTable):
@@ -129,10 +131,10 @@ class CpuMemory(SpecTable):
     """
 
     channel_count: Count
-    transfer_rate_mt_per_s: PositiveNumber
-    bandwidth_gb_per_s: PositiveNumber
+    transfer_rate_mt_per_s: Annotated[PositiveNumber, AfterValidator(InRange(100, 50_000, "MT/s"))]
+    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 5_000, "GB/s"))]
     efficiency: Fraction
-    bandwidth_per_core_gb_per_s: PositiveNumber
+    bandwidth_per_core_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "GB/s"))]
 
     @field_validator("bandwidth_gb_per_s")
     @classmethod
@@ -180,7 +182,7 @@ class Cpu(Device):
     scope: Literal["one socket"]
     core_count: Count
     threads_per_core: Count
-    clock_base_ghz: PositiveNumber
+    clock_base_ghz: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "GHz"))]
     turbo_ghz_by_active_cores: TurboClocks
     wide_simd_clock: WideSimdClock | None = None
     flop_per_cycle_per_core: FlopPerCycle
@@ -283,23 +285,6 @@ class Cpu(Device):
         clocks = wide.turbo_ghz_by_active_cores if wide and slowed else self.turbo_ghz_by_active_cores
         return clocks[active_cores - 1] * GIGA
 
-    def base_clock_hz(self, *, isa: str | None = None) -> float:
-        """Return the clock that the vendor guarantees.
-
-        Parameters
-        ----------
-        isa : str or None
-            Instruction set of the work; None means none that lowers the clock. [-]
-
-        Returns
-        -------
-        float
-            Clock. [Hz]
-        """
-        wide = self.wide_simd_clock
-        slowed = wide is not None and isa in wide.isas
-        return (wide.base_ghz if wide and slowed else self.clock_base_ghz) * GIGA
-
     def peak_flop_per_s(self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None) -> float:
         """Return the peak rate of the active cores at their turbo clock.
 
@@ -336,11 +321,6 @@ class Cpu(Device):
     def memory_bandwidth_per_core_bytes_per_s(self) -> float:
         """Bandwidth that one thread can stream. [B/s]."""
         return self.memory.in_base_units("bandwidth_per_core_gb_per_s")
-
-    @property
-    def l1_bytes(self) -> float:
-        """First-level data cache of one core. [B]."""
-        return self.cache.in_base_units("l1_kib")
 
     @property
     def l2_bytes(self) -> float:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from datetime import date
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from perfmodel.hardware.source import Identifier, PositiveNumber, SpecFile
+from pydantic import AfterValidator
+
+from perfmodel.hardware.source import Identifier, InRange, PositiveNumber, SpecFile
 
 LISTED_TOLERANCE: Final = 0.01
 """Data sheets round; a listed number may differ by this share from the one computed from its parts."""
@@ -61,8 +63,8 @@ class Device(SpecFile):
     kind: str
     scope: Literal["one die", "one socket"]
     architecture: Identifier
-    tdp_w: PositiveNumber
-    idle_w: PositiveNumber | None = None
+    tdp_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))]
+    idle_w: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 5_000, "W"))] | None = None
     launch_date: date
 
     @abstractmethod

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, PositiveNumber, SpecTable
+from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, fault_at
 from perfmodel.units import MEGA, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
+
+STORAGE_TYPES: Final = ("fp16", "bf16", "fp8")
+"""Data types narrower than fp32, from which values can be widened for arithmetic at no cost."""
 
 
 class GpuPeak(SpecTable):
@@ -25,12 +28,12 @@ class GpuPeak(SpecTable):
         Tensor cores where the device has them, else vector units; None where it lacks the type. [TFLOP/s]
     """
 
-    fp32: PositiveNumber
-    fp64: PositiveNumber | None = None
-    tf32: PositiveNumber | None = None
-    fp16: PositiveNumber | None = None
-    bf16: PositiveNumber | None = None
-    fp8: PositiveNumber | None = None
+    fp32: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 1_000, "TFLOP/s"))]
+    fp64: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 1_000, "TFLOP/s"))] | None = None
+    tf32: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    fp16: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    bf16: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    fp8: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
 
 
 class GpuMemory(SpecTable):
@@ -50,11 +53,11 @@ class GpuMemory(SpecTable):
         Bandwidth of the L2 cache. [GB/s]
     """
 
-    capacity_gib: PositiveNumber
-    usable_gib: PositiveNumber | None = None
-    bandwidth_gb_per_s: PositiveNumber
-    l2_mib: PositiveNumber
-    l2_bandwidth_gb_per_s: PositiveNumber | None = None
+    capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))]
+    usable_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))] | None = None
+    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 50_000, "GB/s"))]
+    l2_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 1_024, "MiB"))]
+    l2_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "GB/s"))] | None = None
 
     @field_validator("usable_gib")
     @classmethod
@@ -101,7 +104,7 @@ class KernelLaunch(SpecTable):
         Time one launch takes when launches follow back to back. [us]
     """
 
-    latency_us: PositiveNumber
+    latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "us"))]
 
 
 class Gpu(Device):
@@ -140,15 +143,15 @@ class Gpu(Device):
     compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")]
     unit_count: Count
     lanes_per_unit: Count
-    clock_base_mhz: PositiveNumber | None = None
-    clock_boost_mhz: PositiveNumber
+    clock_base_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
+    clock_boost_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))]
     peak_basis: Literal["boost"]
     issue_limit: Fraction = 1.0
     peak_tflop_per_s: GpuPeak
     memory: GpuMemory
     host_link: HostLink
     launch: KernelLaunch
-    context_mib: PositiveNumber
+    context_mib: Annotated[PositiveNumber, AfterValidator(InRange(1, 10_000, "MiB"))]
 
     @field_validator("clock_boost_mhz")
     @classmethod
@@ -165,7 +168,10 @@ class Gpu(Device):
         if {"unit_count", "lanes_per_unit", "clock_boost_mhz"} <= info.data.keys():
             lanes = info.data["unit_count"] * info.data["lanes_per_unit"]
             computed = FLOP_PER_MULTIPLY_ADD * lanes * info.data["clock_boost_mhz"] * MEGA / TERA
-            check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
+            try:
+                check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
+            except ValueError as error:
+                raise fault_at(("fp32",), peak.fp32, str(error)) from error
         return peak
 
     @property
@@ -197,19 +203,23 @@ class Gpu(Device):
         return float(getattr(self.peak_tflop_per_s, dtype)) * TERA
 
     def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the peak rate that the schedulers can issue.
+        """Return the rate at which the schedulers can issue arithmetic on tensors of a data type.
 
         Parameters
         ----------
         dtype : str
-            Data type, one of ``dtypes``. [-]
+            Data type of the tensors, one of ``dtypes``. [-]
 
         Returns
         -------
         float
-            Peak times the issue limit. [FLOP/s]
+            Peak times the issue limit. A narrow type whose own arithmetic is slower than fp32 (fp16 on most of Pascal)
+            is only stored in and computed in fp32, as cuDNN does. [FLOP/s]
         """
-        return self.peak_flop_per_s(dtype) * self.issue_limit
+        peak = self.peak_flop_per_s(dtype)
+        if dtype in STORAGE_TYPES:
+            peak = max(peak, self.peak_flop_per_s("fp32"))
+        return peak * self.issue_limit
 
     @property
     def clock_hz(self) -> float:
@@ -241,13 +251,6 @@ class Gpu(Device):
     def l2_bytes(self) -> float:
         """Capacity of the L2 cache. [B]."""
         return self.memory.in_base_units("l2_mib")
-
-    @property
-    def l2_bandwidth_bytes_per_s(self) -> float | None:
-        """Bandwidth of the L2 cache, None where it is not known. [B/s]."""
-        if self.memory.l2_bandwidth_gb_per_s is None:
-            return None
-        return self.memory.in_base_units("l2_bandwidth_gb_per_s")
 
     @property
     def launch_latency_s(self) -> float:

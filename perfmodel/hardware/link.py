@@ -9,15 +9,15 @@ reach).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import AfterValidator, ValidationInfo, field_validator
 
-from perfmodel.errors import ArgumentError
 from perfmodel.hardware.source import (
     Count,
     Fraction,
     Identifier,
+    InRange,
     NonNegativeNumber,
     PositiveNumber,
     SpecFile,
@@ -62,7 +62,7 @@ class Packet(SpecTable):
     """
 
     max_payload_bytes: Count
-    overhead_bytes: NonNegativeNumber
+    overhead_bytes: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10_000, "B"))]
 
 
 class LinkFamily(SpecFile):
@@ -94,14 +94,14 @@ class LinkFamily(SpecFile):
 
     protocol: Identifier
     generation: Count | None = None
-    lane_rate_gbit_per_s: PositiveNumber
+    lane_rate_gbit_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "Gbit/s"))]
     lane_widths: tuple[Count, ...] = ()
     duplex: Literal["full", "half"]
     code: LineCode
     packet: Packet
     typical_efficiency: Fraction
     pageable_efficiency: Fraction | None = None
-    latency_us: PositiveNumber
+    latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 100_000, "us"))]
 
     @field_validator("lane_widths")
     @classmethod
@@ -168,34 +168,6 @@ class Link:
         code = self.family.code
         return self.raw_bandwidth_bytes_per_s * code.payload_bits / code.coded_bits
 
-    def packet_efficiency(self, payload_bytes: float | None = None) -> float:
-        """Return the share of a packet that is payload.
-
-        Parameters
-        ----------
-        payload_bytes : float or None
-            Payload of each packet; None means the family's largest. [B]
-
-        Returns
-        -------
-        float
-            Payload over payload and overhead. [1]
-
-        Raises
-        ------
-        ArgumentError
-            If the payload is not positive.
-        """
-        payload_bytes = self.family.packet.max_payload_bytes if payload_bytes is None else payload_bytes
-        if not payload_bytes > 0:
-            raise ArgumentError(argument="payload_bytes", given=payload_bytes, allowed="must be positive")
-        return _payload_share(self.family.packet, payload_bytes)
-
-    @property
-    def payload_bandwidth_bytes_per_s(self) -> float:
-        """The best any copy can do: full packets back to back. [B/s]."""
-        return self.bandwidth_bytes_per_s * self.packet_efficiency()
-
     @property
     def effective_bandwidth_bytes_per_s(self) -> float:
         """What large copies reach (from pinned memory, on PCIe). [B/s]."""
@@ -212,11 +184,6 @@ class Link:
     def latency_s(self) -> float:
         """Time of an empty message from end to end. [s]."""
         return self.family.in_base_units("latency_us")
-
-    @property
-    def is_full_duplex(self) -> bool:
-        """Whether both directions run at once."""
-        return self.family.duplex == "full"
 
     def describe(self) -> str:
         """Return the link in one line."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 
 if TYPE_CHECKING:
@@ -77,19 +78,42 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
     return spec_files.load(named, LinkFamily), named.stem, lane_count
 
 
-def _names_by_family() -> list[list[str]]:
-    """Return the link names that each family serves, by rising width."""
+def names_of_family(name: str) -> list[str]:
+    """Return the link names that a family's file serves, by rising width.
+
+    Parameters
+    ----------
+    name : str
+        Stem of the file, e.g. ``pcie_3``. [-]
+
+    Returns
+    -------
+    list of str
+        Names, as ``load_link`` accepts them. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault of the file.
+
+    Examples
+    --------
+    >>> names_of_family("ethernet_10_gbit")
+    ['ethernet_10_gbit']
+    """
     from perfmodel.hardware.link import LinkFamily
 
-    found = []
-    for name in spec_files.names("links"):
-        widths = spec_files.load(spec_files.find("links", name), LinkFamily).lane_widths
-        found.append([f"{name}_x{width}" for width in widths] or [name])
-    return found
+    widths = spec_files.load(spec_files.find("links", name), LinkFamily).lane_widths
+    return [f"{name}_x{width}" for width in widths] or [name]
 
 
 def _widest_link_names() -> list[str]:
-    return [names[-1] for names in _names_by_family()]
+    """Return one name for each family that can be loaded, to be suggested."""
+    widest = []
+    for name in spec_files.names("links"):
+        with contextlib.suppress(SpecError):
+            widest.append(names_of_family(name)[-1])
+    return widest
 
 
 def link_names() -> tuple[str, ...]:
@@ -100,4 +124,4 @@ def link_names() -> tuple[str, ...]:
     tuple of str
         Names, as ``load_link`` accepts them. [-]
     """
-    return tuple(name for names in _names_by_family() for name in names)
+    return tuple(name for family in spec_files.names("links") for name in names_of_family(family))

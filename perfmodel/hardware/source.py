@@ -7,6 +7,7 @@ estimate is welcome if it says so: ``title = "estimate"`` and a note that tells 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Self
 
@@ -32,6 +33,36 @@ NonNegativeNumber = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=Fals
 
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 """A number in (0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """Refuses a number that is implausible in its field's unit, which mostly means that it is in another unit.
+
+    Parameters
+    ----------
+    low, high : float
+        Smallest and largest value that a real thing could have. [``unit``]
+    unit : str
+        Unit of the field. [-]
+
+    Examples
+    --------
+    >>> InRange(1, 50_000, "GB/s")(320.0)
+    320.0
+    """
+
+    low: float
+    high: float
+    unit: str
+
+    def __call__(self, given: float) -> float:
+        """Return the number; raise ValueError if it is out of range."""
+        if not self.low <= given <= self.high:
+            message = f"must be from {self.low:,g} to {self.high:,g} {self.unit}; is it in another unit?"
+            raise ValueError(message)
+        return given
+
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
@@ -162,6 +193,26 @@ class SpecFile(SpecTable):
 
 
 _KEY_FAULTS = ("missing", "extra_forbidden")
+
+
+def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:
+    """Build the error that a validator of a whole table raises to name one field below it.
+
+    Parameters
+    ----------
+    location : tuple of int or str
+        Keys from the table to the field. [-]
+    given : object
+        The field's value. [-]
+    message : str
+        What is allowed. [-]
+
+    Returns
+    -------
+    ValidationError
+        To be raised in a validator of the table. [-]
+    """
+    return ValidationError.from_exception_data("fault", [_detail("value_error", message, location, given)])
 
 
 def _detail(kind: str, message: str, location: tuple[int | str, ...], given: Any) -> Any:

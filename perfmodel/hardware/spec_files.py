@@ -8,6 +8,7 @@ file of the same name wins. This module imports no pydantic: only ``load`` needs
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -31,10 +32,8 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "systems": "system",
     "libraries": "library",
     "frameworks": "framework",
-    "prices": "price",
-    "calibrations": "calibration",
 }
-"""What one file of each kind folder describes."""
+"""What one file of each kind folder describes; kinds that later versions will read are not among them yet."""
 
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
@@ -63,7 +62,7 @@ def spec_folders() -> tuple[Path, ...]:
     Raises
     ------
     SpecError
-        If a folder named by ``PERFMODEL_SPECS`` does not exist, or holds none of the kind folders.
+        If a folder named by ``PERFMODEL_SPECS`` does not exist, holds none of the kind folders, or a misspelt one.
     """
     entries = [entry for entry in os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep) if entry]
     own = tuple(Path(entry).expanduser() for entry in entries)
@@ -71,9 +70,21 @@ def spec_folders() -> tuple[Path, ...]:
     for folder in own:
         if not folder.is_dir():
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must be an existing folder"])
+        if misnamed := _misnamed_folders(folder):
+            raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: {fault}" for fault in misnamed])
         if not any((folder / kind).is_dir() for kind in NOUN_BY_FOLDER):
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must hold one of {kinds}"])
     return (*own, shipped_folder())
+
+
+def _misnamed_folders(folder: Path) -> list[str]:
+    """Return a line for each folder of TOML files whose name is nearly that of a kind folder."""
+    faults = []
+    for inner in sorted(folder.iterdir()):
+        nearest = None if inner.name in NOUN_BY_FOLDER else nearest_match(inner.name, NOUN_BY_FOLDER)
+        if nearest is not None and inner.is_dir() and any(inner.glob("*.toml")):
+            faults.append(f"its folder {inner.name}/ is no kind of specs (nearest: {nearest}/)")
+    return faults
 
 
 def names(kind_folder: str) -> tuple[str, ...]:
@@ -101,8 +112,23 @@ def names(kind_folder: str) -> tuple[str, ...]:
     """
     if kind_folder not in NOUN_BY_FOLDER:
         raise UnknownNameError(kind="kind folder", name=kind_folder, known=NOUN_BY_FOLDER)
-    files = (path for folder in spec_folders() for path in (folder / kind_folder).glob("*.toml"))
-    return tuple(sorted({path.stem for path in files}))
+    return tuple(sorted({path.stem for path in files(kind_folder)}))
+
+
+def files(kind_folder: str) -> tuple[Path, ...]:
+    """Return the spec files of a kind in every spec folder, shadowed ones too.
+
+    Parameters
+    ----------
+    kind_folder : str
+        A kind folder, e.g. ``devices``. [-]
+
+    Returns
+    -------
+    tuple of Path
+        Folder by folder, the user's own first. [-]
+    """
+    return tuple(path for folder in spec_folders() for path in sorted((folder / kind_folder).glob("*.toml")))
 
 
 def is_path(name_or_path: object) -> bool:
@@ -150,14 +176,14 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
     SpecError
         If the path does not lead to a ``.toml`` file.
     ArgumentError
-        If the argument is neither text nor a path.
+        If the argument is neither text nor a path, or is the name of something of another kind.
     """
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
         if not path.is_file():
-            beside = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+            beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
             nearest = nearest_match(path.name, beside)
             raise SpecError(path, ["no such file" + (f" (nearest in its folder: {nearest})" if nearest else "")])
         return path
@@ -166,8 +192,25 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         raise ArgumentError(noun, name_or_path, "a name, or a path to a .toml file")
     named = lookup(kind_folder, name_or_path)
     if named is None:
+        if other := _kind_that_has(name_or_path):
+            raise ArgumentError(noun, name_or_path, f"the name of a {noun}; this one is a {other}")
         raise UnknownNameError(noun, name_or_path, names(kind_folder))
     return named
+
+
+def _is_spec_file(path: Path) -> bool:
+    """Tell a spec file from any other TOML by the key that all of them have."""
+    try:
+        return "schema_version" in read_toml(path)
+    except SpecError:
+        return False
+
+
+def _kind_that_has(name: str) -> str | None:
+    """Return the kind that a name belongs to; a link's name may end in its lanes."""
+    family = re.sub(r"_x\d+$", "", name)
+    found = (NOUN_BY_FOLDER[folder] for folder in NOUN_BY_FOLDER if lookup(folder, name))
+    return next(found, "link" if lookup("links", family) else None)
 
 
 def lookup(kind_folder: str, name: str) -> Path | None:
@@ -187,6 +230,32 @@ def lookup(kind_folder: str, name: str) -> Path | None:
     """
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
     return next((path for path in candidates if path.is_file()), None)
+
+
+def origin_of(kind_folder: str, name: str) -> str:
+    """Say whose file a name denotes.
+
+    Parameters
+    ----------
+    kind_folder : str
+        A kind folder, e.g. ``devices``. [-]
+    name : str
+        A name that ``names`` lists. [-]
+
+    Returns
+    -------
+    str
+        ``shipped``, ``yours``, or ``yours, shadows shipped``. [-]
+
+    Examples
+    --------
+    >>> origin_of("devices", "gtx_1080")
+    'shipped'
+    """
+    shipped = shipped_folder() / kind_folder / f"{name}.toml"
+    if lookup(kind_folder, name) == shipped:
+        return "shipped"
+    return "yours, shadows shipped" if shipped.is_file() else "yours"
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

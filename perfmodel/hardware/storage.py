@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import AfterValidator, ValidationInfo, field_validator
 
-from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecFile
+from perfmodel.hardware.source import InRange, NonNegativeNumber, PositiveNumber, SpecFile
 from perfmodel.units import KIB
 
 
@@ -38,13 +38,13 @@ class Storage(SpecFile):
 
     kind: Literal["ssd", "hdd"]
     interface: str
-    interface_gb_per_s: PositiveNumber
-    sequential_read_gb_per_s: PositiveNumber
-    sequential_write_gb_per_s: PositiveNumber
-    random_read_kiops: PositiveNumber
-    random_read_block_kib: PositiveNumber
-    latency_ms: NonNegativeNumber
-    active_w: PositiveNumber | None = None
+    interface_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.05, 200, "GB/s"))]
+    sequential_read_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
+    sequential_write_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
+    random_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 20_000, "kIOPS"))]
+    random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
+    latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
+    active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
     launch_date: date | None = None
 
     @field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")

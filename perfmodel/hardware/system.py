@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.source import Count, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import Count, InRange, PositiveNumber, SpecFile, SpecTable, Text
 from perfmodel.units import GIB, GIGA
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
@@ -51,10 +51,10 @@ class SystemMemory(SpecTable):
         What one socket's threads stream from another socket's memory; needed with several sockets. [GB/s]
     """
 
-    capacity_gib: PositiveNumber
+    capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 65_536, "GiB"))]
     policy: Literal["first_touch", "interleave"]
     remote_fraction: SpareFraction
-    remote_bandwidth_gb_per_s: PositiveNumber | None = None
+    remote_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))] | None = None
 
 
 class SocketLink(SpecTable):
@@ -72,7 +72,7 @@ class SocketLink(SpecTable):
 
     name: Text
     link_count: Count
-    bandwidth_gb_per_s: PositiveNumber
+    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))]
 
 
 class SystemFile(SpecFile):

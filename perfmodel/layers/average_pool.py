@@ -29,8 +29,8 @@ class AveragePool2d(Layer):
 
     Notes
     -----
-    n inputs, o outputs, windows of t taps. Forward t - 1 adds and a division per output. Backward a division
-    and t adds per output; reads dy, writes dx.
+    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
+    them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
     """
 
     kind: ClassVar[str] = "avg_pool_2d"
@@ -58,11 +58,12 @@ class AveragePool2d(Layer):
         channels, *map_size = input_shapes[0]
         return (channels, *self.window(tuple(map_size)).output_size(tuple(map_size)))
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, int]:
-        """Return elements of input and output, and taps of a window."""
-        taps = math.prod(self.window(input_shapes[0][1:]).kernel_size)
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of input and output, and taps of all windows that lie on the map."""
+        channels, *map_size = input_shapes[0]
+        taps = channels * self.window(tuple(map_size)).taps_inside(tuple(map_size))
         outputs = math.prod(self.output_shape(input_shapes))
-        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, taps
+        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, batch_size * taps
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y."""
@@ -73,7 +74,7 @@ class AveragePool2d(Layer):
                 read_elements=inputs,
                 written_elements=outputs,
                 tensor_elements=inputs,
-                flop_count=taps * outputs,
+                flop_count=taps,
             ),
         )
 
@@ -86,7 +87,7 @@ class AveragePool2d(Layer):
                 read_elements=outputs,
                 written_elements=inputs,
                 tensor_elements=inputs,
-                flop_count=(taps + 1) * outputs,
+                flop_count=taps + outputs,
                 role=Role.INPUT_GRADIENT,
             ),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,12 +15,31 @@ from perfmodel.numeric import is_symbolic
 
 
 def refuse(argument: str, given: object, allowed: str) -> NoReturn:
-    """Raise ArgumentError: the argument, the value given, and what is allowed instead."""
+    """Raise ArgumentError: the argument, the value given, and what is allowed instead.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value given. [-]
+    allowed : str
+        What is allowed. [-]
+    """
     raise ArgumentError(argument, given, allowed)
 
 
 def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
     """Raise ArgumentError unless a value is a whole number of at least ``minimum``.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value given. [-]
+    minimum : int
+        Least value that is allowed. [1]
 
     Examples
     --------
@@ -27,6 +47,28 @@ def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
     """
     if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
         refuse(argument, given, f"must be a whole number >= {minimum}")
+
+
+def check_text(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value is a text that is not empty.
+
+    Examples
+    --------
+    >>> check_text("name", "resnet50")
+    """
+    if not isinstance(given, str) or not given:
+        refuse(argument, given, "must be a text that is not empty")
+
+
+def check_path(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value names a file.
+
+    Examples
+    --------
+    >>> check_path("path", "network.json")
+    """
+    if not isinstance(given, str | Path) or not Path(given).name:
+        refuse(argument, given, "must be the path of a file")
 
 
 def check_flag(argument: str, given: object) -> None:
@@ -51,8 +93,37 @@ def check_fraction(argument: str, given: object) -> None:
         refuse(argument, given, "must be a number in [0, 1)")
 
 
+def check_at_most(argument: str, given: int, *, maximum: int) -> None:
+    """Raise ArgumentError if a count is above ``maximum``.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : int
+        The value given. [1]
+    maximum : int
+        Largest value that is allowed. [1]
+
+    Examples
+    --------
+    >>> check_at_most("bias_vectors", 2, maximum=2)
+    """
+    if given > maximum:
+        refuse(argument, given, f"must be a whole number from 1 to {maximum}")
+
+
 def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
     """Raise ArgumentError unless a value is one of a few words; names the nearest.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value given. [-]
+    choices : tuple of str
+        What is allowed. [-]
 
     Examples
     --------
@@ -63,6 +134,22 @@ def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
         nearest = nearest_match(str(given), known)
         hint = f"; did you mean {nearest!r}?" if nearest else ""
         refuse(argument, given, f"must be one of {', '.join(map(repr, known))}{hint}")
+
+
+def checked_shape(name: str, shape: object) -> tuple[int, ...]:
+    """Return the sample shape of a graph input; raise ArgumentError unless its extents are whole numbers >= 1.
+
+    Examples
+    --------
+    >>> checked_shape("input", [3, 224, 224])
+    (3, 224, 224)
+    """
+    check_text("name of an input", name)
+    if not isinstance(shape, Sequence) or isinstance(shape, str):
+        refuse(f"shape of input {name!r}", shape, "must be a sequence of whole numbers >= 1, e.g. (3, 224, 224)")
+    for extent in shape:
+        check_count(f"shape of input {name!r}", extent)
+    return tuple(shape)
 
 
 def checked_batch_size(batch_size: Any) -> Any:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import SEQUENCE, Layer, Shape, check_rank
-from perfmodel.layers.checks import check_count, check_flag
+from perfmodel.layers.checks import check_at_most, check_count, check_flag
 from perfmodel.records import Operation, Recurrence, Role
 
 GATES = 4
 """Input, forget and output gate, and candidate [1]."""
 STATES = 2
 """Hidden state h and cell state c [1]."""
+MOST_BIAS_VECTORS = 2
+"""One for x and one for h; no library keeps more [1]."""
 POINTWISE_FLOP = 18
 """Per unit and step: 3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1) [FLOP]."""
 
@@ -56,6 +58,7 @@ class LSTM(Layer):
         check_count("hidden_size", self.hidden_size)
         check_count("layer_count", self.layer_count)
         check_count("bias_vectors", self.bias_vectors)
+        check_at_most("bias_vectors", self.bias_vectors, maximum=MOST_BIAS_VECTORS)
         check_flag("return_sequences", self.return_sequences)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

@@ -32,7 +32,8 @@ class MaxPool2d(Layer):
 
     Notes
     -----
-    n inputs, o outputs, windows of t taps. Forward t - 1 comparisons per output; writes the maximum and the
+    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
+    them, are not compared. Forward t - o comparisons; writes the maximum and the
     index (4 B) of where it was. Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n
     elements are written.
     """
@@ -62,11 +63,12 @@ class MaxPool2d(Layer):
         channels, *map_size = input_shapes[0]
         return (channels, *self.window(tuple(map_size)).output_size(tuple(map_size)))
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, int]:
-        """Return elements of input and output, and taps of a window."""
-        taps = math.prod(self.window(input_shapes[0][1:]).kernel_size)
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of input and output, and taps of all windows that lie on the map."""
+        channels, *map_size = input_shapes[0]
+        taps = channels * self.window(tuple(map_size)).taps_inside(tuple(map_size))
         outputs = math.prod(self.output_shape(input_shapes))
-        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, taps
+        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, batch_size * taps
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the indices of the maxima [B]."""
@@ -82,7 +84,7 @@ class MaxPool2d(Layer):
                 read_elements=inputs,
                 written_elements=outputs,
                 tensor_elements=inputs,
-                flop_count=(taps - 1) * outputs,
+                flop_count=taps - outputs,
                 written_index_bytes=INDEX_BYTES * outputs,
             ),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -128,6 +129,23 @@ class Window:
         along = zip(map_size, padded, zeros, extent, self.stride, strict=True)
         return cast("Pair", tuple(self._windows(*dimension) for dimension in along))
 
+    def taps_inside(self, map_size: Shape) -> int:
+        """Return the taps of all windows that lie on the map, neither on padding nor beyond its end [1].
+
+        Examples
+        --------
+        >>> Window.of(kernel_size=3, stride=2, padding="valid", ceil_mode=True).taps_inside((56, 56))  # (27 * 3 + 2)^2
+        6889
+        """
+        along = zip(map_size, self.output_size(map_size), self.zeros(map_size), range(2), strict=True)
+        return math.prod(self._taps_along(axis, size, windows, before) for size, windows, (before, _), axis in along)
+
+    def _taps_along(self, axis: int, size: int, windows: int, before: int) -> int:
+        """Sum over the windows along one dimension of their taps on the map."""
+        taps, stride, dilation = self.kernel_size[axis], self.stride[axis], self.dilation[axis]
+        starts = (window * stride - before for window in range(windows))
+        return sum(0 <= start + tap * dilation < size for start in starts for tap in range(taps))
+
     @property
     def _extent(self) -> Pair:
         """Distance a window spans, its gaps included [1]."""
@@ -153,6 +171,22 @@ def pooling_window(
 ) -> Window:
     """Return the window of a pooling layer: the whole map without a kernel, its extent without a stride.
 
+    Parameters
+    ----------
+    map_size : tuple of int
+        Height and width of the input. [1]
+    kernel_size, stride : int, tuple of int or None
+        Extent and step of the window. [1]
+    padding : str, int or tuple
+        As of a convolution. [1]
+    ceil_mode : bool
+        Whether a last window that is cut off counts. [-]
+
+    Returns
+    -------
+    Window
+        The window. [-]
+
     Examples
     --------
     >>> pooling_window((7, 7), kernel_size=None, stride=None, padding=0, ceil_mode=False).output_size((7, 7))
@@ -170,6 +204,15 @@ def pooling_window(
 
 def check_pooling(*, kernel_size: Size | None, stride: Size | None, padding: Padding, ceil_mode: bool) -> None:
     """Raise ArgumentError for pooling options that make no sense.
+
+    Parameters
+    ----------
+    kernel_size, stride : int, tuple of int or None
+        Extent and step of the window. [1]
+    padding : str, int or tuple
+        As of a convolution. [1]
+    ceil_mode : bool
+        Whether a last window that is cut off counts. [-]
 
     Examples
     --------

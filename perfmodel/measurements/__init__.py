@@ -7,6 +7,7 @@ Map of the folder, lowest module first:
 - ``rows``: reads and checks a CSV of times.
 - ``description``: the schema of the TOML beside the CSV (imports pydantic; loaded only when needed).
 - ``reading``: ``load`` and ``names``.
+- ``checking``: ``check_names``, that devices, frameworks and networks of a table are known.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
 

@@ -63,9 +63,8 @@ def load(key_or_path: str | Path) -> MeasurementTable:
     rows = read_rows(path, table=path.stem)
     description_path = path.with_suffix(".toml")
     if not description_path.is_file():
-        return MeasurementTable(
-            key=path.stem, title=path.name, rows=rows, runs=tuple(_plain_run(row) for row in _one_each(rows))
-        )
+        runs = tuple(_plain_run(row) for row in _one_each(rows))
+        return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=runs, path=path)
     return _described(rows, _read_description(description_path), description_path)
 
 
@@ -116,6 +115,7 @@ def _described(rows: tuple[MeasuredRow, ...], description: TableDescription, pat
         source={name: str(value) for name, value in description.source.items()},
         software=description.software,
         hardware=tuple(Hardware(**entry.model_dump()) for entry in description.hardware),
+        path=path.with_suffix(".csv"),
         errata=tuple(Erratum(**entry.model_dump()) for entry in description.erratum),
     )
 

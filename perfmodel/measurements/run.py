@@ -131,11 +131,6 @@ class Run:
         return sum(item.bytes_per_sample for item in self.feed)
 
     @property
-    def exposed_feed_bytes_per_sample(self) -> int:
-        """Bytes of the feed that no background thread copies ahead of time, for each sample [B]."""
-        return sum(item.bytes_per_sample for item in self.feed if not item.prefetched)
-
-    @property
     def feed_bytes(self) -> int:
         """Bytes taken from host memory in each step, prefetched or not [B]."""
         return self.batch_size * self.feed_bytes_per_sample

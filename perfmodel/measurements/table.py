@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from perfmodel.errors import ArgumentError, UnknownNameError
@@ -135,6 +136,8 @@ class MeasurementTable:
         What the source says of the devices. [-]
     errata : tuple of Erratum
         What the source's own text gets wrong. [-]
+    path : Path or None
+        The CSV it was read from. [-]
     """
 
     key: str
@@ -145,6 +148,7 @@ class MeasurementTable:
     software: Mapping[str, str] = field(default_factory=dict, hash=False)
     hardware: tuple[Hardware, ...] = ()
     errata: tuple[Erratum, ...] = ()
+    path: Path | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -50,12 +50,18 @@ def refuse_reserved(given: dict[str, Any]) -> None:
 
     Raises
     ------
+    ArgumentError
+        If a count is a truth value or a fraction.
     NotYetAvailableError
         Naming the argument, its value and what is served.
     """
     for name, value in given.items():
         default, served = RESERVED[name]
-        if value is not default and value != default:
+        is_count = isinstance(default, int) and not isinstance(default, bool)
+        if is_count and isinstance(value, bool | float | np.floating):
+            raise ArgumentError(name, value, f"a whole number; this version serves {served}")
+        alike = isinstance(value, int | np.integer) if is_count else type(value) is type(default)
+        if not alike or value != default:
             raise NotYetAvailableError(name, value, served)
 
 
@@ -125,6 +131,36 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise UnknownNameError(name, str(value), known)
     return str(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a value that must be true or false.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given. [-]
+
+    Returns
+    -------
+    bool
+        The value. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it is something else, such as a text or a number.
+
+    Examples
+    --------
+    >>> flag("pinned", True)
+    True
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentError(name, value, "true or false")
+    return bool(value)
 
 
 PREDICTED_PHASES = (Phase.STEP, Phase.FORWARD_BACKWARD, Phase.FORWARD)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.cpu import cpu_matmul_time
+from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
-from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup
-from perfmodel.numeric import exceeds, where
+from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
+from perfmodel.numeric import exceeds, first_array_length, where
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ class CpuNumbers:
         Packing rate of one core from the last-level cache. [B/s]
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
-    matmul_speedup, pass_speedup : float
-        Speed-up of the threads on products and on passes. [1]
+    matmul_law, pass_law : mapping of str to float
+        Serial fraction, contention, SMT gain and over-subscription penalty of products and of passes. [1]
+    physical_cores : float
+        Cores of all sockets. [1]
     smallest_parallel_product : float
         m n k below which a product runs on one thread. [1]
     smallest_parallel_bytes : float
@@ -59,6 +61,8 @@ class CpuNumbers:
         Size of one element. [B]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    asynchronous : bool
+        Calls run in line with the work, so nothing hides them. [-]
     """
 
     threads: Quantity
@@ -73,8 +77,9 @@ class CpuNumbers:
     tile_rows: Quantity
     tile_columns: Quantity
     result_passes: Quantity
-    matmul_speedup: Quantity
-    pass_speedup: Quantity
+    matmul_law: Mapping[str, Quantity]
+    pass_law: Mapping[str, Quantity]
+    physical_cores: Quantity
     smallest_parallel_product: Quantity
     smallest_parallel_bytes: Quantity
     fork_join_s: Quantity
@@ -86,6 +91,11 @@ class CpuNumbers:
     launch_s: Quantity = 0.0
     asynchronous: bool = False
 
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return first_array_length(getattr(self, field.name) for field in fields(self))
+
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]
 
@@ -95,9 +105,13 @@ class CpuNumbers:
         m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
         # Independent products share the threads whatever the size of one.
         work = m * n * k * count
-        speedup = serial_below(
-            threads=self.matmul_speedup, work=work, smallest_parallel_work=self.smallest_parallel_product
+        tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
+        threads = serial_below(
+            threads=usable_threads(threads=self.threads, pieces=tiles),
+            work=work,
+            smallest_parallel_work=self.smallest_parallel_product,
         )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
         compute_s = cpu_matmul_time(
             m=m,
             n=n,
@@ -116,14 +130,15 @@ class CpuNumbers:
             result_passes=self.result_passes,
             element_bytes=self.element_bytes,
         )
-        return compute_s + self._region_s(speedup), 0.0
+        return compute_s + self._region_s(threads), 0.0
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
-        speedup = serial_below(
-            threads=self.pass_speedup, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
+        threads = serial_below(
+            threads=self.threads, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
         )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.pass_law)
         compute_s = cpu_scalar_time(
             flop_count=columns["flop_count"],
             cycles_per_flop=_by_name(self.cycles_per_flop, efficiency, moved_bytes),
@@ -138,12 +153,12 @@ class CpuNumbers:
             core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
         )
-        region_s = self._region_s(speedup)
+        region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
 
-    def _region_s(self, speedup: Quantity) -> Quantity:
-        """Fork and join of one parallel region; nothing where the kernel runs on one thread."""
-        return where(exceeds(speedup, 1.0), self.fork_join_s, 0.0)
+    def _region_s(self, parallelism: Quantity) -> Quantity:
+        """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
+        return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
 
 
 def _by_name(values: Mapping[str, Quantity], names: tuple[str, ...], like: Any) -> Any:
@@ -168,18 +183,8 @@ def _total_bandwidth(cpu: Cpu, system: System | None, *, active_sockets: int) ->
     )
 
 
-def _speedup(constants: Mapping[str, Any], *, threads: int, cores: int, prefix: str = "") -> float:
-    """Return the speed-up of the threads by a library's or a framework's constants. [1]"""
-    return float(
-        thread_speedup(
-            threads=threads,
-            physical_cores=cores,
-            serial_fraction=constants[f"{prefix}serial_fraction"],
-            contention=constants[f"{prefix}contention"],
-            smt_gain=constants[f"{prefix}smt_gain"],
-            oversubscription_penalty=constants[f"{prefix}oversubscription_penalty"],
-        )
-    )
+LAW = ("serial_fraction", "contention", "smt_gain", "oversubscription_penalty")
+"""Constants of the law of threads, in a library as they are and in a framework with the prefix ``pass_``."""
 
 
 def cpu_numbers(
@@ -245,8 +250,9 @@ def cpu_numbers(
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_speedup=_speedup(blas, threads=threads, cores=cores),
-        pass_speedup=_speedup(own, prefix="pass_", threads=threads, cores=cores),
+        matmul_law={name: blas[name] for name in LAW},
+        pass_law={name: own[f"pass_{name}"] for name in LAW},
+        physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
         fork_join_s=float(fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"])),

@@ -33,6 +33,7 @@ from perfmodel.presentation.quantities import (
 )
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
 
 __all__ = ["as_dict", "explain", "report", "report_html"]
@@ -185,7 +186,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
     memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
     memory["total_bytes"] = float(p.memory.total_bytes)
     memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
-    memory["fits"] = bool(p.memory.fits)
+    memory["fits"] = p.memory.fits
     return {
         "subject": p.subject,
         "target": p.target,
@@ -201,5 +202,13 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "totals": {name: float(getattr(p, name)) for name in TOTALS},
         "memory": memory,
         "remarks": list(p.remarks),
-        "provenance": [{"file": file, "sources": sources} for file, sources in p.provenance],
+        "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
+
+
+def _source_dicts(spec: SpecFile) -> list[dict[str, Any]]:
+    """Return the sources of a spec file as plain values."""
+    return [
+        {"title": source.title, "url": source.url, "note": source.note, "fields": list(source.fields)}
+        for source in spec.source
+    ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_efficiency, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.framework.passes import pass_class
+from perfmodel.numeric import first_array_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,10 +33,14 @@ class MatmulLibrary:
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
         Tile menu. [1]
-    latency_elements, ramp_steps : float
-        Latency a unit cannot hide, and fill and drain of a tile. [1]
-    bandwidth_fraction, skinny_bandwidth_fraction : float
-        Fraction of memory bandwidth, and of products with few rows or columns. [1]
+    latency_s : float
+        Latency a unit cannot hide at each step of the sum. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    skinny_bandwidth_fraction : float or None
+        The same for products with few rows or columns, where the library is slower there. [1]
     """
 
     efficiency: Mapping[str, Quantity]
@@ -43,10 +48,10 @@ class MatmulLibrary:
     tile_columns: Any
     tile_efficiency: Any
     split_k: Any
-    latency_elements: Quantity
+    latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
-    skinny_bandwidth_fraction: Quantity
+    skinny_bandwidth_fraction: Quantity | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,9 @@ class GpuNumbers:
     Parameters
     ----------
     peak_flop_per_s : float, ndarray or sympy.Expr
-        Rate the schedulers can issue. [FLOP/s]
+        Rate the schedulers can issue in products of the data type. [FLOP/s]
+    lane_peak_flop_per_s : float, ndarray or sympy.Expr
+        Rate of the plain lanes, which element-wise kernels use whatever the data type. [FLOP/s]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Peak memory bandwidth. [B/s]
     unit_count : float
@@ -74,6 +81,7 @@ class GpuNumbers:
     """
 
     peak_flop_per_s: Quantity
+    lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
@@ -83,6 +91,13 @@ class GpuNumbers:
     dispatch_s: Quantity
     step_overhead_s: Quantity
     asynchronous: bool = True
+
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        single = (self.peak_flop_per_s, self.bandwidth_bytes_per_s, self.unit_count, self.launch_s, self.dispatch_s)
+        efficiencies = (library.efficiency for library in self.matmul_libraries)
+        return first_array_length((*single, self.step_overhead_s, self.stream_efficiency, *efficiencies))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
@@ -94,7 +109,7 @@ class GpuNumbers:
                 continue
             rows = np.flatnonzero(np.take(own, code_of_row))
             of_name = [library.efficiency.get(name, 1.0) for name in names]
-            of_row = np.array(of_name)[code_of_row[rows]]
+            of_row = _stacked(of_name)[code_of_row[rows]]
             picked = {name: column[rows] for name, column in columns.items()}
             timed.append((rows, *self._times_by_library(library, picked, _as_column(of_row, picked["m"]))))
         shape = np.shape(columns["m"])
@@ -124,20 +139,27 @@ class GpuNumbers:
             split_k=library.split_k,
             efficiency=efficiency,
             element_bytes=self.element_bytes,
-            latency_elements=library.latency_elements,
+            latency_s=library.latency_s,
             ramp_steps=library.ramp_steps,
         )
-        memory_s = stream_time(
-            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=matmul_memory_efficiency(
-                m=m,
-                n=n,
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        if library.skinny_bandwidth_fraction is None:
+            return compute_s, stream_time(
+                moved_bytes=moved_bytes,
+                bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
                 efficiency=library.bandwidth_fraction,
-                skinny_efficiency=library.skinny_bandwidth_fraction,
-            ),
+            )
+        return compute_s, matmul_memory_time(
+            m=m,
+            n=n,
+            k=columns["k"],
+            count=columns["count"],
+            moved_bytes=moved_bytes,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=library.bandwidth_fraction,
+            skinny_efficiency=library.skinny_bandwidth_fraction,
+            element_bytes=self.element_bytes,
         )
-        return compute_s, memory_s
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
@@ -148,17 +170,24 @@ class GpuNumbers:
         memory_s = stream_time(
             moved_bytes=moved_bytes,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=_as_column(np.array(of_name)[code_of_row], moved_bytes),
+            efficiency=_as_column(_stacked(of_name)[code_of_row], moved_bytes),
         )
-        return columns["flop_count"] / self.peak_flop_per_s, memory_s
+        return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
 
 
-@cache
+@lru_cache(maxsize=256)
 def _codes(efficiency: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Return the distinct names and the index of each row's name among them."""
     names = tuple(dict.fromkeys(efficiency))
     index = {name: code for code, name in enumerate(names)}
     return names, np.array([index[name] for name in efficiency], dtype=np.intp)
+
+
+def _stacked(values: list[Quantity]) -> Any:
+    """Stack one value per name, each a number, a symbol or an array over configurations."""
+    if any(isinstance(value, np.ndarray) for value in values):
+        return np.stack(np.broadcast_arrays(*values))
+    return np.array(values)
 
 
 def _as_column(of_row: Any, like: Any) -> Any:
@@ -167,7 +196,7 @@ def _as_column(of_row: Any, like: Any) -> Any:
 
 
 def _matmul_library(
-    constants: Mapping[str, Any], names: tuple[str, ...], *, skinny_bandwidth_fraction: float
+    constants: Mapping[str, Any], names: tuple[str, ...], *, clock_hz: float, skinny_bandwidth_fraction: float | None
 ) -> MatmulLibrary:
     translation = constants["translation_efficiency"]
     return MatmulLibrary(
@@ -176,7 +205,7 @@ def _matmul_library(
         tile_columns=np.array(constants["tile_columns"]),
         tile_efficiency=np.array(constants["tile_efficiency"]),
         split_k=np.array(constants["split_k"]),
-        latency_elements=constants["latency_elements"],
+        latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=constants["ramp_steps"],
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
@@ -199,7 +228,7 @@ NOT_SHAPE_CLASSES = frozenset(
         "tile_columns",
         "tile_efficiency",
         "split_k",
-        "latency_elements",
+        "latency_cycles",
         "ramp_steps",
         "matmul_bandwidth_fraction",
         "translation_efficiency",
@@ -240,16 +269,16 @@ def gpu_numbers(
     dnn = libraries["gpu_dnn"].constants_for(device.architecture)
     own = profile.gpu.in_base_units_by_name
     skinny: Any = blas["skinny_bandwidth_fraction"]
-    streaming: Any = dnn["matmul_bandwidth_fraction"]
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
         peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
+        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
         matmul_libraries=(
-            _matmul_library(blas, BLAS_SHAPE_CLASSES, skinny_bandwidth_fraction=skinny),
+            _matmul_library(blas, BLAS_SHAPE_CLASSES, clock_hz=device.clock_hz, skinny_bandwidth_fraction=skinny),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(dnn, convolution_classes, skinny_bandwidth_fraction=streaming),
+            _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
         ),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},

@@ -100,8 +100,10 @@ class MemoryFootprint:
         )
 
     @property
-    def fits(self) -> bool | Quantity:
-        """Whether the device holds it."""
+    def fits(self) -> bool | Quantity | None:
+        """Whether the device holds it; None where nobody says how much memory there is."""
+        if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
+            return None
         fits = self.total_bytes <= self.capacity_bytes
         return bool(fits) if np.ndim(fits) == 0 else fits
 
@@ -154,7 +156,8 @@ def memory_plan(
     kept, extra = _activation_elements(graph, policy)
     widest_pair = max((first + second for first, second in pairwise([graph.input_elements, *kept])), default=0.0)
     if not trains:
-        activation_elements: float = widest_pair
+        # The network's input is counted as such.
+        activation_elements: float = max((first + second for first, second in pairwise([0.0, *kept])), default=0.0)
     elif policy.activation_gradients == "kept":
         activation_elements = 2 * sum(kept) + extra
     else:

@@ -37,6 +37,9 @@ class Plan:
     memory: MemoryPlan
 
 
+MOST_PLANS = 64
+"""Plans kept for one graph; the oldest goes first. [1]"""
+
 _PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
 
 
@@ -117,5 +120,7 @@ def plan_for(
         memory = memory_plan(
             graph, table, phase=phase, optimizer=optimizer, element_bytes=element_bytes, policy=profile.memory
         )
+        while len(plans) >= MOST_PLANS:
+            del plans[next(iter(plans))]
         plans[key] = ((lowering, profile.memory), Plan(table, memory))
     return plans[key][1]

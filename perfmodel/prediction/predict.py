@@ -15,6 +15,7 @@ from perfmodel.prediction.arguments import (
     DTYPES,
     PREDICTED_PHASES,
     RESERVED,
+    flag,
     one_of,
     refuse_reserved,
     resolved_batch_size,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FeedTable
     from perfmodel.hardware.device import Device
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.system import System
 
 
@@ -116,8 +118,16 @@ def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
     )
 
 
-def _items(feed: tuple[FeedItem, ...], *, prefetched: bool) -> tuple[FeedItem, ...]:
-    return tuple(item for item in feed if item.prefetched == prefetched)
+def _feed_times(
+    subject: Subject, target: Target, profile: FrameworkProfile, *, batch_size: int, pinned: bool
+) -> tuple[float, float]:
+    """Return the time of what is copied before the step, and of what is copied while the last one computes. [s]"""
+    feed = habitual_feed(subject.graph, profile.feed) if subject.feed is None else subject.feed
+    before, meanwhile = (tuple(item for item in feed if item.prefetched == prefetched) for prefetched in (False, True))
+    return (
+        target.feed_time(profile, before, batch_size=batch_size, pinned=pinned),
+        target.feed_time(profile, meanwhile, batch_size=batch_size, pinned=pinned),
+    )
 
 
 def _footprint(plan: Plan, groups: GroupTimes, target: Target, *, batch_size: int) -> MemoryFootprint:
@@ -137,7 +147,7 @@ def predict_subject(
     profile: FrameworkProfile,
     batch_size: int,
     dtype: str,
-    library: str | Path | None,
+    library: str | Path | LibraryProfile | None,
     pinned: bool = True,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
@@ -154,7 +164,7 @@ def predict_subject(
         Samples per step. [samples]
     dtype : str
         Data type. [-]
-    library : str, Path or None
+    library : str, Path, LibraryProfile or None
         A library in place of the one of its kind that the framework names. [-]
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
@@ -176,23 +186,16 @@ def predict_subject(
         library_algorithms=target.algorithms(libraries),
     )
     numbers = target.numbers(profile, libraries, dtype=dtype)
-    lowering = getattr(profile, target.processor).lowering
-    groups = group_times(
-        plan.table,
-        numbers,
-        batch_size=batch_size,
-        workspace_limit_bytes=lowering.workspace_limit_bytes,
-    )
-    feed = habitual_feed(subject.graph, profile.feed) if subject.feed is None else subject.feed
+    limit_bytes = getattr(profile, target.processor).lowering.workspace_limit_bytes
+    groups = group_times(plan.table, numbers, batch_size=batch_size, workspace_limit_bytes=limit_bytes)
+    feed_s, prefetched_feed_s = _feed_times(subject, target, profile, batch_size=batch_size, pinned=pinned)
     parts = step_time(
         plan.table,
         numbers,
         batch_size=batch_size,
-        workspace_limit_bytes=lowering.workspace_limit_bytes,
-        feed_s=target.feed_time(profile, _items(feed, prefetched=False), batch_size=batch_size, pinned=pinned),
-        prefetched_feed_s=target.feed_time(
-            profile, _items(feed, prefetched=True), batch_size=batch_size, pinned=pinned
-        ),
+        workspace_limit_bytes=limit_bytes,
+        feed_s=feed_s,
+        prefetched_feed_s=prefetched_feed_s,
         groups=groups,
     )
     return Prediction(
@@ -205,14 +208,26 @@ def predict_subject(
         threads=target.threads,
         parts=parts,
         memory=_footprint(plan, groups, target, batch_size=batch_size),
-        remarks=target.remarks(profile, libraries),
+        remarks=target.remarks(libraries, dtype=dtype),
         sources=(profile, *libraries.values(), *target.specs),
         table=plan.table,
         groups=groups,
         launch_gap_s=numbers.launch_s,
+        step_overhead_s=numbers.step_overhead_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
+
+
+def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: Any) -> None:
+    """Raise if an argument says otherwise than the Run; left at its default it says nothing."""
+    for argument, given, default, ran in (
+        ("framework", framework, "generic", run.framework),
+        ("optimizer", optimizer, "sgd", run.optimizer),
+        ("phase", phase, "step", run.phase),
+    ):
+        if given not in (default, ran):
+            raise ArgumentError(argument, given, f"{ran!r}, which the Run executed (or leave it out)")
 
 
 def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: str) -> Subject:
@@ -255,7 +270,7 @@ def predict(
     push_period: int = 1,
     pull_period: int = 1,
     straggler: Mapping[str, float] | None = None,
-    library: str | Path | None = None,
+    library: str | Path | LibraryProfile | None = None,
     dataset: Any = None,
     input_from: str | Path | None = None,
     prefetch: int = 1,
@@ -301,7 +316,7 @@ def predict(
         Options of parallel execution; reserved. [1]
     straggler : mapping
         Distribution of worker times; reserved. [-]
-    library : str or Path
+    library : str, Path or LibraryProfile
         A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
     dataset, input_from : object
         Where mini-batches come from; reserved, they are in host memory. [-]
@@ -340,10 +355,9 @@ def predict(
     target = resolve_target(device=device, system=system, threads=threads)
     dtype = one_of("dtype", dtype, DTYPES)
     if isinstance(graph, Run):
-        run_batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
-        subject = subject_of_run(graph)
-        framework = graph.framework if framework == "generic" else framework
-        batch_size = run_batch_size
+        _refuse_contradiction(graph, framework=framework, optimizer=optimizer, phase=phase)
+        subject, framework = subject_of_run(graph), graph.framework
+        batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
     else:
         subject = _as_subject(graph, optimizer=optimizer, phase=phase)
     return predict_subject(
@@ -353,5 +367,5 @@ def predict(
         batch_size=resolved_batch_size(batch_size, global_batch_size),
         dtype=dtype,
         library=library,
-        pinned=pinned,
+        pinned=flag("pinned", pinned),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.memory import MemoryFootprint
@@ -67,7 +70,7 @@ class LayerRow:
     bound_by: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prediction:
     """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
 
@@ -101,6 +104,8 @@ class Prediction:
         What each unique operation costs. [s]
     launch_gap_s : float
         Time of one launch besides its kernel. [s]
+    step_overhead_s : float
+        Host time per step, whatever it computes. [s]
     peak_flop_per_s : float
         Peak rate of the target in the data type. [FLOP/s]
     memory_bandwidth_bytes_per_s : float or None
@@ -117,12 +122,13 @@ class Prediction:
     parts: StepTime
     memory: MemoryFootprint
     remarks: tuple[str, ...]
-    sources: tuple[SpecFile, ...] = field(repr=False)
-    table: KernelTable = field(repr=False)
-    groups: GroupTimes = field(repr=False)
-    launch_gap_s: float = field(repr=False)
-    peak_flop_per_s: float = field(repr=False)
-    memory_bandwidth_bytes_per_s: float | None = field(default=None, repr=False)
+    sources: tuple[SpecFile, ...]
+    table: KernelTable
+    groups: GroupTimes
+    launch_gap_s: float
+    step_overhead_s: float
+    peak_flop_per_s: float
+    memory_bandwidth_bytes_per_s: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Give each part and total of the step by its name, e.g. ``compute_s``."""
@@ -169,23 +175,14 @@ class Prediction:
         largest = max(breakdown, key=lambda name: breakdown[name])
         if largest == "overhead_s":
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
-            return "launch" if float(self.parts.launch_s) >= exposed_dispatch_s else "host_dispatch"
+            # While the device waits for the host, shorter launch gaps would change nothing.
+            host_bound = exposed_dispatch_s > self.step_overhead_s or exposed_dispatch_s > float(self.parts.launch_s)
+            return "host_dispatch" if host_bound else "launch"
         if largest == "update_s":
             updates = self.table.multiplicity * self.table.is_update
             compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)
             return "compute" if compute_bound else "memory_bandwidth"
         return BOTTLENECK_OF_PART[largest]
-
-    @cached_property
-    def provenance(self) -> tuple[tuple[str, str], ...]:
-        """Each file whose numbers were used, with the titles and notes of its sources."""
-        return tuple(
-            (
-                spec.name,
-                "; ".join(f"{source.title}: {source.note or source.url or ''}" for source in spec.source),
-            )
-            for spec in self.sources
-        )
 
     @cached_property
     def layers(self) -> Table[LayerRow]:
@@ -241,6 +238,33 @@ class Prediction:
         from perfmodel.prediction.explanation import as_dict
 
         return as_dict(self)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the parts of the step as bars.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            One bar for each part that takes time, longest first.
+        """
+        from perfmodel.prediction.report import part_figure
+        from perfmodel.presentation.figures import save
+
+        figure = part_figure(self)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def __repr__(self) -> str:
+        from perfmodel.prediction.report import title
+        from perfmodel.presentation.quantities import seconds_text
+
+        return f"<Prediction {title(self)}: {seconds_text(float(self.parts.step_s))}, bottleneck {self.bottleneck}>"
 
     def __str__(self) -> str:
         from perfmodel.prediction.explanation import report

@@ -12,6 +12,8 @@ from perfmodel.presentation.quantities import bytes_text, seconds_text
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from perfmodel.prediction.prediction import Prediction
 
 WIDTH: Final = 100
@@ -117,6 +119,25 @@ def part_table(p: Prediction) -> Table[PartRow]:
     return Table([*rows, PartRow("step", p.step_s, 1.0)], headings=headings)
 
 
+def part_figure(p: Prediction) -> Figure:
+    """Return the parts of the step that take time as bars, longest first.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The plot. [-]
+    """
+    from perfmodel.presentation.figures import breakdown_bar
+
+    parts = {PART_NAMES[part]: seconds for part, seconds in p.breakdown.items()}
+    return breakdown_bar(parts, title=f"{title(p)}\n{configuration(p)}: {seconds_text(p.step_s)}")
+
+
 def layer_totals(p: Prediction) -> Table[LayerTotal]:
     """Return the time of each layer over all phases, longest first.
 
@@ -209,7 +230,9 @@ def configuration(p: Prediction) -> str:
         One line. [-]
     """
     threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
-    return f"batch size {p.batch_size}, {PHASE_NAMES.get(p.phase, p.phase)}, {p.dtype}{threads}"
+    # a step whose optimizer is "none" has nothing to update
+    phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
+    return f"batch size {p.batch_size}, {PHASE_NAMES.get(phase, phase)}, {p.dtype}{threads}"
 
 
 def fit_sentence(p: Prediction) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from perfmodel.cost.roofline import roofline_time
-from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum, total, where
+from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum_along_first_axis, total, where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,10 @@ class ProcessorNumbers(Protocol):
     @property
     def asynchronous(self) -> bool:
         """Whether dispatch runs ahead of the kernels (a GPU's queue) or in line with them (a CPU)."""
+
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
@@ -126,10 +130,18 @@ class GroupTimes:
     launches: Quantity
 
 
+def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
+    """Return a plain batch size as often as the numbers have configurations, so that columns broadcast against them."""
+    if isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
+        return batch_size
+    count = numbers.configuration_count
+    return batch_size if count is None else np.full(count, float(batch_size))
+
+
 def _times_of_rows(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity
-) -> tuple[Quantity, Quantity, Quantity]:
-    """Return compute-bound seconds, memory-bound seconds and launches of every kernel row."""
+) -> tuple[Quantity, Quantity, Quantity, Quantity]:
+    """Return compute-bound seconds, memory-bound seconds, launches and the sum of both seconds of every kernel row."""
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
     times = [
         numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
@@ -143,20 +155,32 @@ def _times_of_rows(
     )
     compute_bound = where(exceeds(memory, compute), 0, 1)
     busy = roofline_time(compute_s=compute, memory_s=memory) * launches
-    return busy * compute_bound, busy * (1 - compute_bound), launches
+    return busy * compute_bound, busy * (1 - compute_bound), launches, busy
 
 
-def _open_choice(table: KernelTable, parts: tuple[Quantity, Quantity, Quantity], competing: Quantity) -> GroupTimes:
-    """Choose for symbols: every choice stays open as a Piecewise, as it depends on values not yet known."""
-    first = table.choices[0]
-    best, *chosen = (np.asarray(values)[first].astype(object) for values in (competing, *parts))
-    for place in table.choices[1:]:
-        others = np.flatnonzero(place != first)
-        faster = exceeds(best[others], competing[place[others]])
-        for values, of_group in zip(parts, chosen, strict=True):
-            of_group[others] = where(faster, values[place[others]], of_group[others])
-        best[others] = minimum(best[others], competing[place[others]])
-    return GroupTimes(first, *chosen)
+def _open_choice(
+    table: KernelTable,
+    rows: tuple[Quantity, Quantity, Quantity],
+    *,
+    duration: Quantity,
+    workspace: Quantity,
+    numbers: ProcessorNumbers,
+    workspace_limit_bytes: float,
+) -> GroupTimes:
+    """Choose for symbols: which alternative is fastest depends on values not yet known, so a Min keeps them all.
+
+    Launches, and the shares of compute and memory, are those of each group's first alternative; the sum is exact.
+    """
+    compute, memory, launches = (values[table.choices[0]].astype(object) for values in rows)
+    competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
+    several = np.flatnonzero((table.choices != table.choices[0]).any(axis=0))
+    best = minimum_along_first_axis(competing[table.choices[:, several]].astype(object))
+    least = minimum_along_first_axis(workspace[table.choices[:, several]])
+    best = where(exceeds(least, workspace_limit_bytes), duration[table.choices[0, several]], best)
+    best = best - launches[several] * numbers.launch_s
+    share = compute[several] / (compute[several] + memory[several])
+    compute[several], memory[several] = best * share, best * (1 - share)
+    return GroupTimes(table.choices[0], compute, memory, launches)
 
 
 def group_times(
@@ -180,18 +204,25 @@ def group_times(
     GroupTimes
         Times by group; for a symbol the choice is left unevaluated inside the expressions.
     """
+    batch_size = _one_per_configuration(batch_size, numbers)
     rows = _times_of_rows(table, numbers, batch_size=batch_size)
-    compute, memory, launches = (
+    compute, memory, launches, busy = (
         np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows
     )
     first = table.choices[0]
     if len(table.choices) == 1:
         return GroupTimes(first, compute[first], memory[first], launches[first])
-    duration = compute + memory + launches * numbers.launch_s
+    duration = busy + launches * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):
-        competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
-        return _open_choice(table, (compute, memory, launches), competing)
+        return _open_choice(
+            table,
+            (compute, memory, launches),
+            duration=duration,
+            workspace=workspace,
+            numbers=numbers,
+            workspace_limit_bytes=workspace_limit_bytes,
+        )
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
     chosen = np.take_along_axis(

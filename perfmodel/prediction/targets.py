@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ class Target(ABC):
     context_bytes: float
     bandwidth_bytes_per_s: float
 
-    def libraries(self, profile: FrameworkProfile, override: str | Path | None) -> Libraries:
+    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
         """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
 
         Raises
@@ -53,11 +54,11 @@ class Target(ABC):
         chosen = {role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles}
         if override is None:
             return chosen
-        library = load_library(override)
+        library = override if isinstance(override, LibraryProfile) else load_library(override)
         role = f"{library.processor}_{library.kind}"
         if role not in self.roles:
             allowed = f"a library for a {self.processor.upper()} ({' or '.join(self.roles)}), not {role}"
-            raise ArgumentError("library", str(override), allowed)
+            raise ArgumentError("library", library.name, allowed)
         return chosen | {role: library}
 
     def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
@@ -79,14 +80,20 @@ class Target(ABC):
     ) -> float:
         """Return the time to bring these arrays of a mini-batch to the device. [s]"""
 
-    def remarks(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[str, ...]:
+    def remarks(self, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
         """Return what the user should know about this combination."""
-        del profile
-        return tuple(
-            f"{library.name} has no native kernels for {self.architecture}: it runs translated ones"
-            for library in libraries.values()
-            if not library.is_native(self.architecture)
-        )
+        notes = []
+        for library in libraries.values():
+            if self.architecture not in library.architecture:
+                notes.append(
+                    f"{library.name} has no values of its own for {self.architecture}: this extrapolates from other "
+                    "architectures"
+                )
+            if not library.is_native(self.architecture):
+                notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
+        if dtype != "fp32" and self.processor == "gpu":
+            notes.append(f"the libraries' constants were fitted in fp32: {dtype} extrapolates")
+        return tuple(notes)
 
 
 def _staging_time(profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], batch_size: float) -> float:
@@ -173,10 +180,12 @@ class CpuTarget(Target):
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the SIMD peak of all cores at their all-core turbo clock. [FLOP/s]"""
+        """Return the SIMD peak of the cores that the threads occupy. [FLOP/s]"""
         sockets = 1 if self.system is None else self.system.socket_count
-        per_core = self.cpu.flop_per_cycle(dtype) * self.cpu.clock_hz(active_cores=self.cpu.core_count)
-        return sockets * self.cpu.core_count * per_core
+        busy_sockets = min(self.thread_count, sockets)
+        cores_of_socket = min(self.thread_count / busy_sockets, self.cpu.core_count)
+        of_socket = self.cpu.peak_flop_per_s(dtype, active_cores=math.ceil(cores_of_socket))
+        return busy_sockets * of_socket * cores_of_socket / math.ceil(cores_of_socket)
 
     def feed_time(
         self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool

@@ -43,6 +43,7 @@ def parity_plot(
     *,
     groups: Sequence[str],
     title: str,
+    hollow: Sequence[bool] | None = None,
 ) -> Figure:
     """Plot predicted against measured step times, both logarithmic, with lines of equality and of 25 % error.
 
@@ -54,6 +55,8 @@ def parity_plot(
         Group of each point, e.g. its framework; groups get a colour, a shape and a line in the legend. [-]
     title : str
         Heading. [-]
+    hollow : sequence of bool or None
+        Points to draw hollow, because they are shown but not scored; None for none of them. [-]
 
     Returns
     -------
@@ -68,7 +71,11 @@ def parity_plot(
     from matplotlib.figure import Figure
 
     times = {"predicted": [float(time) for time in predicted], "measured": [float(time) for time in measured]}
+    hollow = [False] * len(groups) if hollow is None else hollow
     _check_points(times, groups)
+    if len(hollow) != len(groups):
+        allowed = f"as many entries as groups ({len(groups)})"
+        raise ArgumentError(argument="hollow", given=f"{len(hollow)} entries", allowed=allowed)
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     axes = figure.add_subplot()
     every_time = [*times["predicted"], *times["measured"]]
@@ -78,21 +85,38 @@ def parity_plot(
         line = [factor * lowest, factor * highest]
         axes.plot(limits, line, color="0.5", linewidth=0.9, linestyle="--", zorder=1, label=name)
     for index, group in enumerate(dict.fromkeys(groups)):
-        chosen = [place for place, other in enumerate(groups) if other == group]
-        axes.scatter(
-            [times["measured"][place] for place in chosen],
-            [times["predicted"][place] for place in chosen],
-            s=34,
-            color=GROUP_COLOURS[index % len(GROUP_COLOURS)],
-            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
-            edgecolors="white",
-            linewidths=0.5,
-            alpha=0.9,
-            zorder=2,
-            label=f"{group} ({len(chosen)})",
-        )
+        of_group = [place for place, other in enumerate(groups) if other == group]
+        filled = [place for place in of_group if not hollow[place]]
+        _scatter(axes, times, filled, index=index, label=f"{group} ({len(filled)})")
+        if aside := [place for place in of_group if hollow[place]]:
+            _scatter(axes, times, aside, index=index, label=f"{group}, not scored ({len(aside)})", hollow=True)
     _dress_parity(axes, limits, title)
     return figure
+
+
+def _scatter(
+    axes: Axes,
+    times: Mapping[str, Sequence[float]],
+    places: Sequence[int],
+    *,
+    index: int,
+    label: str,
+    hollow: bool = False,
+) -> None:
+    """Draw some of the points in the colour and shape of the group number ``index``."""
+    colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+    axes.scatter(
+        [times["measured"][place] for place in places],
+        [times["predicted"][place] for place in places],
+        s=34,
+        facecolors="none" if hollow else colour,
+        edgecolors=colour if hollow else "white",
+        marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
+        linewidths=1.0 if hollow else 0.5,
+        alpha=0.9,
+        zorder=2,
+        label=label,
+    )
 
 
 def _check_points(times: Mapping[str, Sequence[float]], groups: Sequence[str]) -> None:

@@ -260,6 +260,28 @@ def factor_of_least_mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     return float(factors[order][np.searchsorted(weights, weights[-1] / 2)])
 
 
+def factor_of_least_log_error(predicted: ArrayLike, *, measured: ArrayLike) -> float:
+    """Factor on all predictions that makes the mean of |ln(predicted / measured)| smallest.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float, shape (n,)
+        Positive quantities in the same unit. [s]
+
+    Returns
+    -------
+    float
+        The median of measured / predicted. [1]
+
+    Examples
+    --------
+    >>> factor_of_least_log_error([1.0, 1.0, 1.0], measured=[2.0, 3.0, 8.0])
+    3.0
+    """
+    predictions, measurements = _checked(predicted, measured)
+    return float(np.median(measurements / predictions))
+
+
 def bootstrap_interval(
     statistic: Callable[..., float],
     predicted: ArrayLike,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
+from perfmodel import measurements
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.source import SpecFile
-from perfmodel.hardware.system import SystemFile
+from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.measurements.table import MeasurementTable
 
-_WORDS_OF_OTHERS = frozenset({"github", "https", "arxiv"})
+IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
+"""Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
@@ -23,11 +25,12 @@ def marks_of(table: MeasurementTable) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Lower-case texts; at least the table's key.
+        Lower-case texts: what the table lists, and the key of a shipped table. A user's own table is guarded by the
+        marks that its file lists.
     """
-    marks = table.source.get("marks", "")
-    listed = tuple(mark.strip().lower() for mark in marks.split(";") if mark.strip())
-    return (table.key.lower(), *(mark for mark in listed if mark not in _WORDS_OF_OTHERS))
+    listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
+    own_key = (table.key.lower(),) if table.key in measurements.names() else ()
+    return (*own_key, *listed)
 
 
 def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator[str]:
@@ -47,13 +50,36 @@ def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator
     """
     marks = marks_of(table)
     for spec in specs:
-        if isinstance(spec, SystemFile):
-            continue  # says which machine it was, not how fast anything ran
         for source in spec.source:
             text = f"{source.title} {source.url or ''} {source.note or ''}".lower()
-            found = [mark for mark in marks if mark in text]
-            if found:
-                yield f"{spec.name}: {', '.join(source.fields)} cite {found[0]!r}"
+            found = [mark for mark in marks if re.search(rf"(?<!\w){re.escape(mark)}(?!\w)", text)]
+            fields = [field for field in source.fields if field not in IDENTITY_FIELDS]
+            if found and fields:
+                yield f"{spec.name}: {', '.join(fields)} cite {found[0]!r}"
+
+
+def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
+    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score.
+
+    Parameters
+    ----------
+    specs : iterable of SpecFile
+        Files whose numbers a prediction used. [-]
+
+    Returns
+    -------
+    tuple of str
+        ``file: field``, sorted. [-]
+    """
+    return tuple(
+        sorted(
+            f"{spec.name}: {field}"
+            for spec in specs
+            for source in spec.source
+            if source.title == ESTIMATE
+            for field in source.fields
+        )
+    )
 
 
 def require_independence(table: MeasurementTable, specs: Iterable[SpecFile]) -> None:

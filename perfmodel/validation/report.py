@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,12 @@ class ScoreRow:
         Which cells, and whose predictions. [-]
     cells : int
         Cells scored; a baseline may have nothing to say about some. [1]
-    mape, median_ape, p90_ape, typical_factor : float
+    mape, median_ape, p90_ape, typical_factor_percent : float
         Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
     geometric_mean_ratio : float
         Bias: predicted over measured. [1]
-    within_10, within_25 : float
-        Share of cells within so many percent. [%]
+    percent_within_10, percent_within_25 : float
+        Percentage of the cells that are predicted within 10 and 25 percent. [%]
     fitted : int
         Numbers fitted on the table for one fold. [1]
     """
@@ -47,10 +48,10 @@ class ScoreRow:
     mape: float
     median_ape: float
     p90_ape: float
-    typical_factor: float
+    typical_factor_percent: float
     geometric_mean_ratio: float
-    within_10: float
-    within_25: float
+    percent_within_10: float
+    percent_within_25: float
     fitted: int
 
 
@@ -79,10 +80,10 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
         mape=metrics.mape(*arguments, measured=measured_s),
         median_ape=metrics.median_ape(*arguments, measured=measured_s),
         p90_ape=metrics.p90_ape(*arguments, measured=measured_s),
-        typical_factor=metrics.typical_factor_percent(*arguments, measured=measured_s),
+        typical_factor_percent=metrics.typical_factor_percent(*arguments, measured=measured_s),
         geometric_mean_ratio=metrics.geometric_mean_ratio(*arguments, measured=measured_s),
-        within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
-        within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
+        percent_within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
+        percent_within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
         fitted=fitted,
     )
 
@@ -107,6 +108,8 @@ class Report:
         Naive rules by subset, on the same cells. [-]
     parameter_count : int
         Numbers of the model fitted on the table. [1]
+    estimates : tuple of str
+        Fields of the files used that are estimates, not data. [-]
     """
 
     table: str
@@ -117,6 +120,7 @@ class Report:
     subset_of_cell: tuple[str, ...]
     baselines: dict[str, tuple[Baseline, ...]]
     parameter_count: int
+    estimates: tuple[str, ...] = ()
 
     @cached_property
     def _predicted(self) -> Any:
@@ -168,7 +172,14 @@ class Report:
         -------
         float
             Share. [1]
+
+        Raises
+        ------
+        ArgumentError
+            If the bound is not a number of at least 0.
         """
+        if isinstance(percent, bool) or not isinstance(percent, Real) or not percent >= 0:
+            raise ArgumentError("percent", percent, "a number of percent >= 0")
         return metrics.share_within(self._predicted, measured=self._measured, percent=percent)
 
     @property
@@ -203,9 +214,14 @@ class Report:
 
         Raises
         ------
+        UnknownNameError
+            If a cell has no such field; names the nearest.
         ArgumentError
             If no cell is left.
         """
+        for name in values:
+            if name not in self.rows.columns:
+                raise UnknownNameError(kind="field of a cell", name=name, known=self.rows.columns)
         wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
         keep = np.array(
             [all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells]
@@ -302,6 +318,7 @@ class Report:
             "table": self.table,
             "protocol": self.protocol,
             "parameter_count": self.parameter_count,
+            "estimated_fields": list(self.estimates),
             "mape_percent": self.mape,
             "mape_bootstrap_percent": [low, high],
             "rank_order_share": share,
@@ -321,15 +338,19 @@ class Report:
         Returns
         -------
         matplotlib.figure.Figure
-            Log-log plot with the identity and the 25 % lines, one colour per framework.
+            Log-log plot with the identity and the 25 % lines, one colour per framework; cells that are set aside
+            are hollow.
         """
         from perfmodel.presentation.figures import parity_plot, save
 
+        cells = (*self.cells, *self.set_aside)
+        scores = ", ".join(f"{subset} {self.only(subset).mape:.1f} %" for subset in self.subsets)
         figure = parity_plot(
-            self._predicted,
-            self._measured,
-            groups=[cell.framework for cell in self.cells],
-            title=f"{self.table}, {self.protocol}: MAPE {self.mape:.1f} %",
+            [cell.predicted_s for cell in cells],
+            [cell.measured_s for cell in cells],
+            groups=[cell.framework for cell in cells],
+            title=f"{self.table}, {self.protocol}: MAPE {scores}",
+            hollow=[cell.status != "measured" for cell in cells],
         )
         if path is not None:
             save(figure, path)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
+    from perfmodel.validation.cells import PredictedCell
     from perfmodel.validation.report import Report
+
+HEADINGS: Final = {
+    "cells_of": "cells of",
+    "mape": "MAPE [%]",
+    "median": "median [%]",
+    "p90": "p90 [%]",
+    "typical": "exp|ln|-1 [%]",
+    "bias": "bias",
+    "within_10": "in 10 % [%]",
+    "within_25": "in 25 % [%]",
+}
+LEGEND: Final = (
+    "exp|ln|-1: 100 (exp(mean |ln(predicted / measured)|) - 1), the typical factor as a percentage; "
+    "bias: geometric mean of predicted / measured;\nin 10 %, in 25 %: percentage of the cells predicted that closely"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +38,7 @@ class _ScoreLine:
     mape: str
     median: str
     p90: str
-    factor: str
+    typical: str
     bias: str
     within_10: str
     within_25: str
@@ -39,12 +56,12 @@ class _CellLine:
     bound_by: str
 
 
-def cell_lines(cells: tuple, *, title: str) -> Table[_CellLine]:  # type: ignore[type-arg]
+def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[_CellLine]:
     """Return measured cells beside their predictions, ready to print.
 
     Parameters
     ----------
-    cells : tuple of PredictedCell
+    cells : iterable of PredictedCell
         Cells. [-]
     title : str
         Headline. [-]
@@ -91,21 +108,29 @@ def report_text(report: Report) -> str:
             f"{row.mape:.1f}",
             f"{row.median_ape:.1f}",
             f"{row.p90_ape:.1f}",
-            f"{row.typical_factor:.1f}",
+            f"{row.typical_factor_percent:.1f}",
             f"{row.geometric_mean_ratio:.2f}",
-            f"{row.within_10:.0f}",
-            f"{row.within_25:.0f}",
+            f"{row.percent_within_10:.0f}",
+            f"{row.percent_within_25:.0f}",
         )
         for row in report.scoreboard
     )
-    parts = [str(Table(lines, title=f"{report.table}, protocol {report.protocol}: errors in percent"))]
+    board = Table(lines, title=f"{report.table}, protocol {report.protocol}", headings=HEADINGS)
+    parts = [f"{board.to_text()}\n{LEGEND}"]
     for subset in report.subsets:
         part = report._limited_to(np.array(report.subset_of_cell) == subset)
         share, pairs = part.rank_order
         low, high = part.bootstrap
         order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""
         parts.append(f"{subset}: {order}MAPE {part.mape:.1f} %, 90 % interval over rows {low:.1f} to {high:.1f} %")
+    if report.estimates:
+        parts.append(
+            f"fitted on this table: {report.parameter_count} constants; taken from it: none (refused otherwise); "
+            f"of the fields in the files used, {len(report.estimates)} are estimates, not data (--json lists them)"
+        )
     if report.set_aside:
-        parts.append(str(cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)")))
-    parts.append(str(cell_lines(tuple(report.worst()), title="worst cells")))
+        parts.append(
+            cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)").to_text()
+        )
+    parts.append(str(cell_lines(report.worst(), title="worst cells")))
     return "\n\n".join(parts)

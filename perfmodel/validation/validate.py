@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel import measurements
+from perfmodel import measurements, zoo
 from perfmodel.errors import NotYetAvailableError, TableError, UnknownNameError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_device, load_system
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.measurements.checking import check_names
 from perfmodel.measurements.table import SUBSETS, MeasuredRow, MeasurementTable
-from perfmodel.validation import baselines
+from perfmodel.validation import baselines, cpu_baselines
 from perfmodel.validation.cells import PredictedCell, Progress, predict_cells
-from perfmodel.validation.provenance import require_independence
+from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
 
 if TYPE_CHECKING:
@@ -62,20 +66,28 @@ def _paleo(cells: list[PredictedCell]) -> Baseline:
     )
 
 
+def _rooflines(cells: list[PredictedCell]) -> tuple[Baseline, ...]:
+    """Return the roofline with one efficiency, fitted for each of the two errors that are reported."""
+    return tuple(
+        baselines.roofline_one_efficiency(
+            [cell.measured_s for cell in cells],
+            flop_count=[cell.flop_count for cell in cells],
+            moved_bytes=[cell.moved_bytes for cell in cells],
+            peak_flop_per_s=[cell.peak_flop_per_s for cell in cells],
+            bandwidth_bytes_per_s=[cell.bandwidth_bytes_per_s for cell in cells],
+            fitted_for=error,
+        )
+        for error in ("mape", "log")
+    )
+
+
 def _gpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple[Baseline, ...]:
     del table
     measured = [cell.measured_s for cell in cells]
     peak = [cell.peak_flop_per_s for cell in cells]
     bandwidth = [cell.bandwidth_bytes_per_s for cell in cells]
-    flop_count = [cell.flop_count for cell in cells]
     return (
-        baselines.roofline_one_efficiency(
-            measured,
-            flop_count=flop_count,
-            moved_bytes=[cell.moved_bytes for cell in cells],
-            peak_flop_per_s=peak,
-            bandwidth_bytes_per_s=bandwidth,
-        ),
+        *_rooflines(cells),
         _paleo(cells),
         baselines.device_scaling(
             measured,
@@ -91,9 +103,7 @@ def _cpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple
     del table
     measured = [cell.measured_s for cell in cells]
     threads = [cell.threads or 1 for cell in cells]
-    flop_count = [cell.flop_count for cell in cells]
-    peak = [cell.peak_flop_per_s for cell in cells]
-    other_cpu, same_count = baselines.same_as_other_cpu(
+    other_cpu, same_count = cpu_baselines.same_as_other_cpu(
         measured,
         items=[(cell.framework, cell.network) for cell in cells],
         devices=[cell.device for cell in cells],
@@ -106,24 +116,18 @@ def _cpu_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple
         trained_on=other_cpu.trained_on,
     )
     return (
-        baselines.roofline_one_efficiency(
-            measured,
-            flop_count=flop_count,
-            moved_bytes=[cell.moved_bytes for cell in cells],
-            peak_flop_per_s=peak,
-            bandwidth_bytes_per_s=[cell.bandwidth_bytes_per_s for cell in cells],
-        ),
+        *_rooflines(cells),
         _paleo(cells),
         carried,
         other_cpu,
-        baselines.amdahl_log(measured, rows=[cell.row_key for cell in cells], threads=threads),
+        cpu_baselines.amdahl_log(measured, rows=[cell.row_key for cell in cells], threads=threads),
     )
 
 
 def _oversubscribed_baselines(cells: list[PredictedCell], table: MeasurementTable) -> tuple[Baseline, ...]:
     """Naive rules for more threads than cores; they see the measured cells at or below the cores."""
     known = [row for row in table.subset("cpu") if row.step_s is not None]
-    rule = baselines.same_as_all_cores(
+    rule = cpu_baselines.same_as_all_cores(
         [cell.measured_s for cell in cells] + [row.step_s or 0.0 for row in known],
         items=[(cell.framework, cell.network) for cell in cells] + [(row.framework, row.network) for row in known],
         devices=[cell.device for cell in cells] + [row.device for row in known],
@@ -142,6 +146,24 @@ def _oversubscribed_baselines(cells: list[PredictedCell], table: MeasurementTabl
 
 BASELINES = {"gpu": _gpu_baselines, "cpu": _cpu_baselines, "cpu_oversubscribed": _oversubscribed_baselines}
 """Naive rules by subset."""
+
+
+def _check_rows(table: MeasurementTable) -> None:
+    """Raise one error that names every row with an unknown device, framework or network, or too many threads."""
+    threads: dict[str, int | None] = {}
+    for name in {row.device for row in table.rows}:
+        if name in spec_files.names("systems"):
+            threads[name] = load_system(name).thread_count
+        elif name in spec_files.names("devices"):
+            device = load_device(name)
+            threads[name] = device.thread_count if isinstance(device, Cpu) else None
+    known = dict.fromkeys((*spec_files.names("devices"), *spec_files.names("systems")))
+    check_names(
+        table,
+        thread_counts=known | threads,
+        frameworks=spec_files.names("frameworks"),
+        builders=zoo.names(),
+    )
 
 
 def _check_protocol(protocol: str) -> None:
@@ -196,6 +218,7 @@ def validate(
     if not rows:
         message = f"{loaded.key}: no measured cell is left to score (only={only!r})"
         raise TableError(message)
+    _check_rows(loaded)
     predicted, sources = predict_cells(loaded, rows, progress=progress)
     require_independence(loaded, sources)
     subset_by_row = _subset_by_row(loaded)
@@ -216,4 +239,5 @@ def validate(
             for subset in subsets
         },
         parameter_count=0,
+        estimates=estimated_fields(sources),
     )

@@ -35,9 +35,9 @@ def test_never_faster_than_the_peak_allows(m, n, k, units, efficiency):
 def test_more_work_never_takes_less_time(m, n, k, more, which):
     shape = {"m": m, "n": n, "k": k, "count": 1}
     larger = shape | {which: shape[which] + more}
-    assert seconds(**larger, ramp_steps=30.0, latency_elements=5000.0) >= seconds(
-        **shape, ramp_steps=30.0, latency_elements=5000.0
-    ) * (1 - 1e-12)
+    assert seconds(**larger, ramp_steps=30.0, latency_s=5e-8) >= seconds(**shape, ramp_steps=30.0, latency_s=5e-8) * (
+        1 - 1e-12
+    )
 
 
 @given(EXTENT, EXTENT, EXTENT, st.floats(1.0, 10.0))

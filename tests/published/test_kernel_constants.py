@@ -9,7 +9,7 @@ The Maxwell product with 128 columns is the one with the first operand transpose
 import numpy as np
 import pytest
 
-from perfmodel.cost.gpu import matmul_memory_efficiency, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
 from perfmodel.framework.convolution import ALGORITHMS, convolution_alternatives, shape_class
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
@@ -17,6 +17,7 @@ from perfmodel.records import Convolution, Role
 
 TOLERANCE = 0.2
 M40 = {"peak_flop_per_s": 6.844e12, "unit_count": 24, "bandwidth_bytes_per_s": 288.4e9}
+CLOCKS = {6.844e12: 1.114e9, 9.34e12: 1.303e9, 10.974e12: 1.531e9}
 P100 = {"peak_flop_per_s": 9.34e12, "unit_count": 56, "bandwidth_bytes_per_s": 732e9}
 TITAN_X = {"peak_flop_per_s": 10.974e12, "unit_count": 28, "bandwidth_bytes_per_s": 480.4e9}
 FLOOR_S = 5e-6
@@ -34,17 +35,21 @@ def kernel_seconds(kernel, constants, device):
     menu = {name: constants[name] for name in ("tile_rows", "tile_columns", "tile_efficiency", "split_k")}
     compute_s = tiled_matmul_time(
         m=kernel.m, n=kernel.n, k=kernel.k, count=kernel.count, efficiency=constants[kernel.efficiency],
-        latency_elements=constants["latency_elements"], ramp_steps=constants["ramp_steps"], **menu, **device,
+        latency_s=constants["latency_cycles"] / CLOCKS[device["peak_flop_per_s"]],
+        ramp_steps=constants["ramp_steps"], **menu, **device,
     )  # fmt: skip
     fraction = constants["matmul_bandwidth_fraction"]
-    if "skinny_bandwidth_fraction" in constants:
-        fraction = matmul_memory_efficiency(
-            m=kernel.m,
-            n=kernel.n,
-            efficiency=fraction,
-            skinny_efficiency=constants["skinny_bandwidth_fraction"],
-        )
-    return kernel.launches * (float(np.maximum(compute_s, moved / (fraction * bandwidth))) + FLOOR_S)
+    memory_s = matmul_memory_time(
+        m=kernel.m,
+        n=kernel.n,
+        k=kernel.k,
+        moved_bytes=moved,
+        bandwidth_bytes_per_s=bandwidth,
+        efficiency=fraction,
+        # a convolution's product reads images, not columns: it has no skinny form
+        skinny_efficiency=constants.get("skinny_bandwidth_fraction", float("inf")),
+    )
+    return kernel.launches * (float(np.maximum(compute_s, memory_s)) + FLOOR_S)
 
 
 @pytest.mark.parametrize(

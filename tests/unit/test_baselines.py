@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError
-from perfmodel.validation import baselines, metrics
+from perfmodel.validation import baselines, cpu_baselines, metrics
 
 # At boost clock; the K80 die at its issue limit (128 of 192 lanes): 4.368 TFLOP/s x 0.667. [FLOP/s], [B/s]
 PEAK = {"gtx_980": 4.981e12, "gtx_1080": 8.873e12, "tesla_k80_gk210": 4.368e12 * 0.667}
@@ -52,7 +52,7 @@ def test_scaling_between_gpus_on_the_63_gpu_cells(k80_peak, expected):
 
 def test_same_time_as_the_other_cpu_on_the_167_cpu_cells():
     cells = columns("cpu")
-    baseline, same_count = baselines.same_as_other_cpu(
+    baseline, same_count = cpu_baselines.same_as_other_cpu(
         cells["measured_s"], items=cells["items"], devices=cells["devices"], threads=cells["threads"]
     )
     assert same_count.sum() == 124  # both CPUs at 1, 2, 4 threads: 21 + 21 + 20 pairs of items
@@ -67,7 +67,7 @@ def test_same_as_all_cores_on_the_38_oversubscribed_cells():
     table = measurements.load("shi2016")
     rows = (*table.subset("cpu"), *table.subset("cpu_oversubscribed"))
     measured_s = [row.step_s for row in rows]
-    baseline = baselines.same_as_all_cores(
+    baseline = cpu_baselines.same_as_all_cores(
         measured_s,
         items=[row.run_key for row in rows],
         devices=[row.device for row in rows],
@@ -80,7 +80,7 @@ def test_same_as_all_cores_on_the_38_oversubscribed_cells():
 
 def test_amdahl_and_log_on_the_167_cpu_cells():
     cells = columns("cpu")
-    baseline = baselines.amdahl_log(cells["measured_s"], rows=cells["rows"], threads=cells["threads"])
+    baseline = cpu_baselines.amdahl_log(cells["measured_s"], rows=cells["rows"], threads=cells["threads"])
     assert baseline.covered.all()
     # 13.5 to 14.5 by how the under-determined rows are fitted (three thread counts, one of them held out)
     assert 13.5 < score(baseline, cells["measured_s"]) < 14.5
@@ -89,9 +89,9 @@ def test_amdahl_and_log_on_the_167_cpu_cells():
 def test_amdahl_and_log_never_sees_the_cell_it_predicts():
     times = np.array([1.0, 0.6, 0.4, 0.3])
     arguments = {"rows": ["a"] * 4, "threads": [1, 2, 4, 8]}
-    before = baselines.amdahl_log(times, **arguments).predicted_s
+    before = cpu_baselines.amdahl_log(times, **arguments).predicted_s
     times[3] = 30.0
-    after = baselines.amdahl_log(times, **arguments).predicted_s
+    after = cpu_baselines.amdahl_log(times, **arguments).predicted_s
     assert after[3] == before[3]
     assert not np.allclose(after[:3], before[:3])
 
@@ -143,8 +143,8 @@ def test_an_efficiency_fitted_with_folds_never_sees_its_own_fold():
 
 def test_wrong_lengths_and_unknown_cores_are_refused():
     with pytest.raises(ArgumentError, match="items"):
-        baselines.same_as_other_cpu([1.0, 2.0], items=["a"], devices=["x", "y"], threads=[1, 1])
+        cpu_baselines.same_as_other_cpu([1.0, 2.0], items=["a"], devices=["x", "y"], threads=[1, 1])
     with pytest.raises(ArgumentError, match="threads"):
-        baselines.amdahl_log([1.0, 2.0], rows=["a", "a"], threads=[1, 0])
+        cpu_baselines.amdahl_log([1.0, 2.0], rows=["a", "a"], threads=[1, 0])
     with pytest.raises(ArgumentError, match="physical_cores"):
-        baselines.same_as_all_cores([1.0], items=["a"], devices=["x"], threads=[1], physical_cores={})
+        cpu_baselines.same_as_all_cores([1.0], items=["a"], devices=["x"], threads=[1], physical_cores={})

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import perfmodel
 from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_writable, key_values, number_as_typed
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
@@ -354,3 +355,66 @@ class TestValidate:
     )
     def test_wrong_input(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
         assert said in refused(capsys, "validate", *words)
+
+
+class TestReviewed:
+    def test_all_rows_are_printed(self) -> None:
+        text = printed("validate", "shi2016", "--rows")
+        assert "more rows" not in text
+        assert len(text.partition("every cell\n")[2].splitlines()) == 2 + 270
+
+    def test_nan_is_no_bound(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "finite percentage" in refused(capsys, "validate", "shi2016", "--max-mape", "nan")
+
+    def test_the_kind_may_be_left_out(self) -> None:
+        assert printed("specs", "show", "gtx_1080") == printed("specs", "show", "device", "gtx_1080")
+        assert printed("specs", "show", "pcie_3_x16") == printed("specs", "show", "link", "pcie_3")
+
+    def test_an_ambiguous_or_unknown_name(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "systems").mkdir()
+        (tmp_path / "systems" / "gtx_1080.toml").write_text("", encoding="utf-8")
+        monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+        assert "say the kind before it: device or system" in refused(capsys, "specs", "show", "gtx_1080")
+        assert "Did you mean 'gtx_1080'" in refused(capsys, "specs", "show", "gtx1080")
+        assert "price" not in refused(capsys, "specs", "list", "prize").partition("Known")[2]
+
+    def test_a_broken_file_is_listed_with_its_fault(self, tmp_path: Path) -> None:
+        (tmp_path / "devices").mkdir()
+        (tmp_path / "devices" / "broken.toml").write_text("kind = ", encoding="utf-8")
+        own = (shipped_folder() / "devices" / "gtx_1080.toml").read_text(encoding="utf-8")
+        (tmp_path / "devices" / "gtx_1080.toml").write_text(own, encoding="utf-8")
+        ended = process("specs", "list", environment={"PERFMODEL_SPECS": str(tmp_path)})
+        assert ended.returncode == 2
+        assert "FAULTY" in ended.stdout
+        assert "(yours, shadows shipped) GPU, pascal" in ended.stdout
+        assert "server_2x_xeon_e5_2630_v3" in ended.stdout
+        assert ended.stderr == "perfmodel: error: spec files with faults: broken\n"
+
+    def test_no_optimizer_means_no_update(self) -> None:
+        text = printed(*RESNET_ON_1080, "--optimizer", "none", "--measured", "none")
+        assert "forward and backward" in text
+        assert "and update" not in text
+
+    def test_the_parts_are_drawn(self, tmp_path: Path) -> None:
+        printed(*RESNET_ON_1080, "--plot", str(tmp_path / "parts.svg"))
+        assert (tmp_path / "parts.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+    def test_sources_are_lists_of_their_fields(self) -> None:
+        content = json.loads(printed(*RESNET_ON_1080, "--measured", "none", "--json"))
+        for file in content["provenance"]:
+            assert all(set(source) == {"title", "url", "note", "fields"} for source in file["sources"])
+
+    @pytest.mark.parametrize(
+        ("argument", "value"), [("workers", True), ("stages", 1.0), ("pinned", "no"), ("workers", np.array([1, 2]))]
+    )
+    def test_arguments_of_the_wrong_type(self, argument: str, value: object) -> None:
+        graph = perfmodel.zoo.alexnet()
+        with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument}="):
+            perfmodel.predict(graph, batch_size=1, device="gtx_1080", **{argument: value})
+
+    def test_a_prediction_is_one_short_line(self) -> None:
+        prediction = perfmodel.predict(perfmodel.zoo.alexnet(), batch_size=1, device="gtx_1080")
+        assert repr(prediction).startswith("<Prediction alexnet on NVIDIA GeForce GTX 1080 with")
+        assert len(repr(prediction)) < 160

@@ -40,8 +40,10 @@ def test_square_product_is_bound_by_arithmetic():
 
 
 def test_one_small_product_cannot_use_more_threads_than_it_has_tiles():
-    small = MATMUL | {"m": 8, "n": 4, "k": 512}
-    assert float(cpu.cpu_matmul_time(**small | {"speedup": 16.0})) == float(cpu.cpu_matmul_time(**small))
+    # 8 x 4 is one register tile of 8 x 4; 16 x 12 are six
+    assert float(cpu.register_tiles(m=8, n=4, tile_m=8, tile_n=4)) == 1
+    assert float(cpu.register_tiles(m=16, n=12, tile_m=8, tile_n=4)) == 6
+    assert float(threads.usable_threads(threads=16, pieces=6)) == 6
 
 
 def test_independent_products_share_the_threads():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost.gpu import matmul_memory_efficiency, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.cost.roofline import ridge_point, roofline_time
 
 ONE_TILE = {"tile_rows": [128], "tile_columns": [128], "tile_efficiency": [1.0], "split_k": [1]}
@@ -49,9 +49,10 @@ def test_splitting_the_sum_pays_its_traffic():
 
 
 def test_ramp_and_latency_add_to_each_step():
-    # 1024 + 256 steps; 1024^2 / 128^2 = 64 tiles on one unit, and the latency of one more
+    # 1024 + 256 steps of 64 tiles on one unit; a latency of one tile's time makes it 65
     plain = matmul(unit_count=1)
-    assert matmul(unit_count=1, ramp_steps=256, latency_elements=128 * 128) == pytest.approx(plain * 1.25 * 65 / 64)
+    tile_s = 2 * 128 * 128 / 19.5e12
+    assert matmul(unit_count=1, ramp_steps=256, latency_s=tile_s) == pytest.approx(plain * 1.25 * 65 / 64)
 
 
 def test_rows_may_choose_from_different_menus():
@@ -87,15 +88,24 @@ def test_stream_time():
     assert stream_time(**plain | {"moved_bytes": 0.0}) == 0.0
 
 
-def test_skinny_ends_at_32():
-    m = np.array([32, 33, 4096, 4096])
-    n = np.array([4096, 4096, 8, 64])
-    assert matmul_memory_efficiency(m=m, n=n, efficiency=0.8, skinny_efficiency=0.3).tolist() == [
-        0.3,
-        0.8,
-        0.3,
-        0.8,
-    ]
+def memory_time(n, **changes):
+    numbers = {"bandwidth_bytes_per_s": 1e9, "efficiency": 0.8, "skinny_efficiency": 0.25, "m": 4096, "k": 1000}
+    numbers |= changes
+    moved_bytes = 4 * (numbers["m"] * numbers["k"] + numbers["k"] * n + numbers["m"] * n)
+    return float(matmul_memory_time(n=n, moved_bytes=moved_bytes, **numbers))
+
+
+def test_a_skinny_product_takes_its_own_bytes_at_the_skinny_rate():
+    # 4 * (4096 * 1000 + 1000 * 16 + 4096 * 16) B at a quarter of 1e9 B/s
+    assert memory_time(16) == pytest.approx(4 * (4096 * 1000 + 1000 * 16 + 4096 * 16) / 0.25e9)
+
+
+def test_more_columns_never_take_less_memory_time():
+    times = [memory_time(n) for n in (1, 16, 31, 32, 33, 34, 48, 64, 65, 128, 1024, 4096, 100_000)]
+    assert times == sorted(times)
+    # from 32 columns on the 32-column time is a floor, until plain streaming takes longer
+    assert memory_time(33) == memory_time(32)
+    assert memory_time(100_000) == pytest.approx(4 * (4096 * 1000 + 1000 * 1e5 + 4096 * 1e5) / 0.8e9)
 
 
 def test_roofline_and_ridge():

@@ -57,6 +57,7 @@ def stated(**changes: Any) -> StatedPrediction:
         "table": None,
         "groups": None,
         "launch_gap_s": 0.0,
+        "step_overhead_s": 0.0,
         "peak_flop_per_s": 8e12,
         "memory_bandwidth_bytes_per_s": 320e9,
     }
@@ -179,4 +180,4 @@ class TestDict:
         memory = MemoryFootprint(1e9, 1e9, 0.0, 7e9, 0.0, 0.0, 0.0, float("inf"))
         content = as_dict(stated(memory=memory))
         assert content["memory"]["capacity_bytes"] is None
-        assert content["memory"]["fits"] is True
+        assert content["memory"]["fits"] is None

@@ -435,3 +435,29 @@ def test_branches_nest_to_any_depth():
     assert graph.parameter_count == 2**8 * 20
     assert graph.multiply_add_count() == 2**8 * 16
     assert len(graph.layers) == 2**9 - 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: LayerGraph("a", input_shape=3),
+        lambda: LayerGraph("a", inputs={}),
+        lambda: LayerGraph("a", inputs={"x": None}),
+        lambda: LayerGraph(5, input_shape=(3,)),
+        lambda: LayerGraph("a", input_shape=(3,)).add("relu", ReLU(), inputs=None),
+        lambda: LayerGraph("a", input_shape=(3,)).add("relu", ReLU(), inputs=[1]),
+        lambda: LayerGraph.load(None),
+        lambda: LayerGraph.load(3),
+        lambda: classifier().save(None),
+        lambda: classifier().save(""),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_named(wrong):
+    with pytest.raises(ArgumentError, match="is not allowed: must be") as refused:
+        wrong()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_notebook_shows_the_summary():
+    graph = classifier()
+    assert graph._repr_html_() == graph.summary()._repr_html_()

@@ -32,13 +32,12 @@ def test_gtx_1080_in_base_units():
     assert gpu.memory_capacity_bytes == 8 * 2**30
     assert gpu.usable_memory_bytes == pytest.approx(8113 * 2**20, rel=1e-3)
     assert gpu.l2_bytes == 2 * 2**20
-    assert gpu.l2_bandwidth_bytes_per_s is None
     assert gpu.context_bytes == 200 * 2**20
     assert gpu.clock_hz == 1733e6
     assert gpu.launch_latency_s == pytest.approx(2.5e-6)
     assert gpu.sustained_peak_flop_per_s() == gpu.peak_flop_per_s()  # no issue limit
     assert gpu.host_link.link_name == "pcie_3_x16"
-    # ridge point of REFERENCE C.1: 27.70 FLOP/B with 320.32 GB/s, 27.73 with the 320 that the box prints
+    # ridge point (Williams, Waterman, Patterson 2009): 8872.96 GFLOP/s over the data sheet's 320 GB/s
     assert gpu.peak_flop_per_s() / gpu.memory_bandwidth_bytes_per_s == pytest.approx(27.73, abs=0.01)
 
 
@@ -80,11 +79,10 @@ def test_i7_3820_rates_and_clocks():
     assert cpu.peak_flop_per_s(active_cores=4) == pytest.approx(4 * 16 * 3.7e9)  # 236.8 GFLOP/s
     assert cpu.peak_flop_per_s(active_cores=1, isa="sse") == pytest.approx(8 * 3.8e9)
     assert cpu.peak_flop_per_s("fp64") == pytest.approx(4 * 8 * 3.7e9)
-    assert cpu.core_count * cpu.flop_per_cycle() * cpu.base_clock_hz() == pytest.approx(230.4e9)
     assert cpu.memory_bandwidth_bytes_per_s == 4 * 1600e6 * 8
     assert cpu.sustained_memory_bandwidth_bytes_per_s == pytest.approx(0.8 * 51.2e9)
     assert cpu.memory_bandwidth_per_core_bytes_per_s == 12.5e9
-    assert (cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes) == (32 * 2**10, 256 * 2**10, 10 * 2**20)
+    assert (cpu.l2_bytes, cpu.l3_bytes) == (256 * 2**10, 10 * 2**20)
     assert cpu.thread_count == 8
 
 
@@ -92,8 +90,6 @@ def test_wide_simd_lowers_the_clock_of_the_xeon():
     cpu = load_device("xeon_e5_2630_v3")
     assert cpu.clock_hz(active_cores=8, isa="sse") == 2.6e9
     assert cpu.clock_hz(active_cores=8, isa="avx2") == 2.4e9
-    assert cpu.base_clock_hz(isa="avx2") == 2.1e9
-    assert 8 * cpu.flop_per_cycle(isa="avx2") * cpu.base_clock_hz(isa="avx2") == pytest.approx(537.6e9)
     assert cpu.peak_flop_per_s() == pytest.approx(8 * 32 * 2.4e9)
 
 
@@ -131,15 +127,11 @@ def test_pcie_bandwidth_is_transfers_times_lanes_times_code(name, lanes, gigatra
     raw = gigatransfers_per_s * 1e9 * lanes / 8  # one bit per transfer and lane
     assert link.raw_bandwidth_bytes_per_s == pytest.approx(raw)
     assert link.bandwidth_bytes_per_s == pytest.approx(raw * code)
-    assert link.is_full_duplex
 
 
 def test_pcie_3_x16_from_wire_to_copy():
     link = load_link("pcie_3_x16")
     assert link.bandwidth_bytes_per_s == pytest.approx(15.7538e9, rel=1e-5)
-    assert link.packet_efficiency(128) == pytest.approx(128 / 152)  # 0.842
-    assert link.packet_efficiency() == pytest.approx(256 / 280)  # 0.914
-    assert link.payload_bandwidth_bytes_per_s == pytest.approx(14.4e9, rel=1e-3)
     assert 12e9 < link.effective_bandwidth_bytes_per_s < 12.8e9  # what pinned copies measure
     assert link.pageable_bandwidth_bytes_per_s == pytest.approx(link.effective_bandwidth_bytes_per_s / 2)
     assert 5e-6 <= link.latency_s <= 10e-6
@@ -148,7 +140,7 @@ def test_pcie_3_x16_from_wire_to_copy():
 def test_fabrics():
     assert load_link("infiniband_fdr_x4").bandwidth_bytes_per_s == pytest.approx(6.818e9, rel=1e-3)
     assert load_link("infiniband_fdr").name == "infiniband_fdr_x4"  # its only width
-    assert load_link("ethernet_10_gbit").payload_bandwidth_bytes_per_s == pytest.approx(1.177e9, rel=1e-3)
+    assert load_link("ethernet_10_gbit").bandwidth_bytes_per_s == pytest.approx(1.25e9)
     nvlink = load_link("nvlink_2_x6")
     assert nvlink.bandwidth_bytes_per_s == 150e9
     assert nvlink.pageable_bandwidth_bytes_per_s == nvlink.effective_bandwidth_bytes_per_s
@@ -172,11 +164,6 @@ def test_a_link_without_its_width():
     assert load_link("pcie_3", lane_count=8) == load_link("pcie_3_x8")
     with pytest.raises(ArgumentError, match="pcie_3_x8 has 8"):
         load_link("pcie_3_x8", lane_count=4)
-
-
-def test_packets_need_a_payload():
-    with pytest.raises(ArgumentError, match="payload_bytes=0"):
-        load_link("pcie_3_x16").packet_efficiency(0)
 
 
 # --- storage and systems ----------------------------------------------------------------------------------

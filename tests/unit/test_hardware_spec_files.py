@@ -209,7 +209,8 @@ def test_not_text(tmp_path):
 
 
 def test_missing_file_names_its_nearest_neighbour(tmp_path):
-    (tmp_path / "my_gpu.toml").write_text("", encoding="utf-8")
+    (tmp_path / "my_gpu.toml").write_text("schema_version = 1\n", encoding="utf-8")
+    (tmp_path / "my_gpux.toml").write_text("[project]\n", encoding="utf-8")  # no spec file
     with pytest.raises(SpecError, match=r"my_gpus\.toml: .*no such file \(nearest.*: my_gpu\.toml\)"):
         load_device(tmp_path / "my_gpus.toml")
     with pytest.raises(SpecError, match=r"no such file$"):
@@ -312,3 +313,52 @@ def test_a_path_that_cannot_be_written(tmp_path):
         spec_files.write_text_atomically(tmp_path / "nowhere" / "x.toml", "")
     with pytest.raises(ArgumentError, match="can be written"):
         spec_files.write_text_atomically(tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (BANDWIDTH, "bandwidth_gb_per_s = 320000\n", r"bandwidth_gb_per_s: value 320000.*from 1 to 50,000 GB/s"),
+        ("capacity_gib = 8\n", "capacity_gib = 8589934592\n", r"capacity_gib: value 8589934592.*to 4,096 GiB"),
+        ("base_mhz = 1607", "base_mhz = 1.607", r"clock_base_mhz: value 1.607: must be from 50 to 10,000 MHz"),
+        ("fp32 = 8.873", "fp32 = 8.228", r"peak_tflop_per_s.fp32: value 8.228: must be within"),
+        ("width = 16", "width = 5", r"mine.toml: 1 fault: host_link.width: value 5: unknown link 'pcie_3_x5'"),
+        (
+            'architecture = "pascal"',
+            'architecture = "pascall"',
+            r"'pascall': is not known \(nearest: pascal\); if it is new",
+        ),
+    ],
+)
+def test_implausible_values_are_refused(load_edited, old, new, message):
+    with pytest.raises(SpecError, match=message):
+        load_edited("devices", "gtx_1080", (old, new))
+
+
+@pytest.mark.parametrize("architecture", ["rubin", "pascal2", "my_own_chip"])
+def test_a_new_architecture_is_possible(load_edited, architecture):
+    device = load_edited("devices", "gtx_1080", ('architecture = "pascal"', f'architecture = "{architecture}"'))
+    assert device.architecture == architecture
+
+
+def test_a_similar_architecture_is_possible_if_a_library_of_ones_own_lists_it(load_edited, tmp_path, monkeypatch):
+    own = tmp_path / "own" / "libraries"
+    own.mkdir(parents=True)
+    (own / "mine.toml").write_text("[architecture.pascall]\n", encoding="utf-8")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path / "own"))
+    device = load_edited("devices", "gtx_1080", ('architecture = "pascal"', 'architecture = "pascall"'))
+    assert device.architecture == "pascall"
+
+
+def test_a_misnamed_folder_of_ones_own_is_named(tmp_path, monkeypatch):
+    for folder in ("links", "device"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "device" / "mine.toml").write_text("", encoding="utf-8")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    with pytest.raises(SpecError, match=r"its folder device/ is no kind of specs \(nearest: devices/\)"):
+        spec_files.spec_folders()
+
+
+def test_the_name_of_another_kind_is_told_so():
+    with pytest.raises(ArgumentError, match=r"device='pcie_3_x16' is not allowed: .*this one is a link"):
+        load_device("pcie_3_x16")

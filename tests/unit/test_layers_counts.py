@@ -68,7 +68,7 @@ def test_convolution_2d():
 
 
 def test_grouped_convolution_does_a_share_of_the_work():
-    # REFERENCE C.3, example A: 16 x 64 -> 192, 27 x 27, 5 x 5: 7.16636 GFLOP; 2 groups halve it
+    # second convolution of arXiv:1404.5997, batch 16: 64 -> 192, 27 x 27, 5 x 5: 7.16636 GFLOP; 2 groups halve it
     one = Convolution2d(out_channels=192, kernel_size=5, padding=2)
     two = Convolution2d(out_channels=192, kernel_size=5, padding=2, groups=2)
     works = [each.work(((64, 27, 27),), batch_size=16, phase="forward").flop_count for each in (one, two)]
@@ -93,7 +93,7 @@ def test_activations(layer, forward_flop, backward_flop):
 
 
 def test_relu_of_the_reference():
-    # REFERENCE C.5: 32 x 64 x 112 x 112 elements, 205.52 MB
+    # behind the first convolution of ResNet-50 (arXiv:1512.03385, table 1): 32 x 64 x 112 x 112 elements, 205.52 MB
     moved = ReLU().work(((64, 112, 112),), batch_size=32, phase="forward").moved_bytes
     assert moved == 2 * 4 * 25_690_112 == 205_520_896
 
@@ -194,8 +194,11 @@ def test_batch_norm_without_affine_has_nothing_to_learn():
 
 def test_local_response_norm():
     layer, shape, n = LocalResponseNorm(size=5), (8, 2, 2), N * 32
-    assert forward(layer, shape) == Work(9 * n, 4 * n, 4 * 2 * n)
-    assert backward(layer, shape) == Work(11 * n, 4 * 4 * n, 4 * n)
+    summed = N * 4 * (3 + 4 + 5 + 5 + 5 + 5 + 4 + 3)  # neighbours of the 8 channels, clipped at both ends
+    assert forward(layer, shape) == Work(4 * n + summed, 4 * n, 4 * 2 * n)
+    assert backward(layer, shape) == Work(6 * n + summed, 4 * 4 * n, 4 * n)
+    wide = LocalResponseNorm(size=99)  # every channel sees all 3
+    assert forward(wide, (3, 1, 1)).flop_count == N * 3 * (4 + 3)
     assert layer.saved_bytes((shape,), batch_size=N, element_bytes=4) == 4 * n
 
 
@@ -205,6 +208,16 @@ def test_max_pool_2d():
     assert forward(layer, shape) == Work(3 * o, 4 * n, 4 * o + 4 * o)  # 3 comparisons of 4; index 4 B
     assert backward(layer, shape) == Work(o, 4 * o + 4 * o, 4 * n)
     assert layer.saved_bytes((shape,), batch_size=N, element_bytes=2) == 4 * o
+
+
+def test_pooling_counts_no_taps_beyond_the_map():
+    # 28 windows of 3 along 56, the last of 2: 27 x 3 + 2 = 83 taps
+    overhanging = MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
+    assert forward(overhanging, (1, 56, 56)).flop_count == N * (83**2 - 28**2)
+    # 3 windows of 3 along 5 with a zero at either end: 2 + 3 + 2 = 7 taps, in both dimensions
+    padded = AveragePool2d(kernel_size=3, stride=2, padding=1)
+    assert forward(padded, (2, 5, 5)).flop_count == N * 2 * 7**2
+    assert backward(padded, (2, 5, 5)).flop_count == N * 2 * (7**2 + 3**2)
 
 
 def test_avg_pool_2d():
@@ -274,7 +287,7 @@ def test_lstm_stack():
     assert layer.output_shape((shape,)) == (3,)
     assert layer.parameter_count((shape,)) == 4 * 3 * (5 + 3) + 4 * 3 * (3 + 3) + 2 * (2 * 12)
     sequence = N * 4 * 3
-    # per step and sample 8 h (x + h) as REFERENCE C.4, then 18 + 4 (second bias) per unit
+    # per step and sample 8 h (x + h) (Hochreiter, Schmidhuber 1997: four gates), then 18 + 4 (second bias) per unit
     expected = 2 * sequence * 4 * (5 + 3) + 2 * sequence * 4 * (3 + 3) + 2 * 22 * sequence
     assert forward(layer, shape).flop_count == expected
     # gates, c and h of both layers
@@ -282,6 +295,6 @@ def test_lstm_stack():
 
 
 def test_lstm_of_the_reference():
-    # REFERENCE C.4: h = x = 256, b = 128: 134.22 MFLOP per step, 4.295 GFLOP over 32 steps
+    # four gates of h x (x + h) multiply-adds, h = x = 256, b = 128: 134.22 MFLOP per step, 4.295 GFLOP over 32 steps
     (operation,) = LSTM(hidden_size=256).operations(((32, 256),), batch_size=128, phase="forward")
     assert 2 * 128 * 32 * operation.weight_elements == 32 * 134_217_728

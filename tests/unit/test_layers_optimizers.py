@@ -32,7 +32,7 @@ def test_updates(name, flop, reads, writes, state):
 
 
 def test_momentum_moves_five_values_per_parameter():
-    # REFERENCE C.5: SGD + momentum on 61.1 M parameters: 5 x 244.4 MB = 1.222 GB
+    # Krizhevsky, Sutskever, Hinton 2012, section 5: SGD + momentum on 61.1 M parameters: 5 x 244.4 MB = 1.222 GB
     (operation,) = Momentum().operations({"alexnet": 61_100_840}, batch_size=1)
     assert operation.work(element_bytes=4).moved_bytes == 5 * 4 * 61_100_840
 

@@ -172,3 +172,8 @@ def test_narrow_integers_do_not_overflow():
     work = Dense(units=26752).work(((26752,),), batch_size=narrow, phase="forward")
     assert work.flop_count[0] == 2 * 64 * 26752**2 > 2**32
     assert type(checked_batch_size(np.int32(64))) is int
+
+
+def test_an_lstm_has_one_or_two_bias_vectors():
+    with pytest.raises(ArgumentError, match="bias_vectors=3 is not allowed: must be a whole number from 1 to 2"):
+        LSTM(hidden_size=4, bias_vectors=3)

@@ -6,6 +6,7 @@ import pytest
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
+from perfmodel.measurements.checking import check_names
 
 HEADER = "network,batch_size,framework,device,threads,step_s\n"
 ROW = "alexnet,16,torch_423cfba,gtx_980,,0.036\n"
@@ -185,3 +186,19 @@ def test_runs_are_hashable_and_hold_no_shared_state():
     table = measurements.load("shi2016")
     assert len(set(table.runs)) == len(table.runs)
     assert table.runs == measurements.load("shi2016").runs
+
+
+def test_unknown_names_and_threads_are_told_for_all_rows_at_once(tmp_path):
+    rows = "alexnet,16,torch,gtx_1081,,0.1\nalexnet,32,torch,gtx_1081,,0.2\nalexnot,16,torhc,i7,64,0.3\n"
+    table = measurements.load(write(tmp_path, HEADER + rows))
+    with pytest.raises(TableError) as error:
+        check_names(table, thread_counts={"gtx_1080": None, "i7": 8}, frameworks=["torch"], builders=["alexnet"])
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path / 'mine.csv'}: 4 faults: rows 2, 3, column device: 'gtx_1081' is not known")
+    for fault in (
+        "nearest is gtx_1080",
+        "row 4, column framework: 'torhc' is not known, nearest is torch",
+        "row 4, column network: 'alexnot' is not known, nearest is alexnet",
+        "row 4, column threads: 64 is not allowed: at most the 8 hardware threads of i7",
+    ):
+        assert fault in text

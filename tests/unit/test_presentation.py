@@ -228,3 +228,12 @@ class TestFigures:
         with pytest.raises(ArgumentError, match="path="):
             figures.save(figures.breakdown_bar({"compute": 0.12}), tmp_path / name)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_points_that_are_not_scored_are_hollow() -> None:
+    figure = figures.parity_plot([1.0, 2.0], [1.0, 2.1], groups=["a", "a"], title="t", hollow=[False, True])
+    filled, hollow = figure.axes[0].collections
+    assert (len(filled.get_facecolor()), len(hollow.get_facecolor())) == (1, 0)
+    assert "a, not scored (1)" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    with pytest.raises(ArgumentError, match="hollow='1 entries'"):
+        figures.parity_plot([1.0, 2.0], [1.0, 2.1], groups=["a", "a"], title="t", hollow=[True])

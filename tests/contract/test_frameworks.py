@@ -1,0 +1,63 @@
+"""Every framework profile loads and predicts every published network on every processor that is shipped."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.prediction.predict import subject_of_run
+
+FILES = sorted((shipped_folder() / "frameworks").glob("*.toml"))
+GRAPHS = {name: pm.zoo.build(name) for name in pm.zoo.names()}
+
+
+def test_the_files_of_the_issue_are_there():
+    names = {path.stem for path in FILES}
+    assert names >= {"caffe_1_0_rc3", "cntk_1_5_rc", "tensorflow_0_9", "torch_423cfba", "generic"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_loads_and_names_libraries_that_exist(path):
+    profile = pm.load_framework(Path(path))
+    named = {profile.library.gpu_blas, profile.library.gpu_dnn, profile.library.cpu_blas}
+    named |= {name for roles in profile.library.by_architecture.values() for name in roles.values()}
+    assert named <= set(spec_files.names("libraries"))
+    assert profile.source
+    assert all(source.fields for source in profile.source)
+    assert pm.load_framework(path.stem) == profile
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_its_pass_rules_are_for_passes_that_exist(path):
+    # a rule for a misspelt pass would never be looked up: free work
+    profile = pm.load_framework(path)
+    seen = set()
+    runs = [subject_of_run(run).graph for run in pm.measurements.load("shi2016").runs]
+    for graph in (*GRAPHS.values(), *runs):
+        for phase in ("forward", "backward"):
+            for _, operation in graph.operations(batch_size=2, phase=phase):
+                if operation.kind == "memory_pass":
+                    seen.add(operation.name if operation.role == "output" else f"{operation.name}_backward")
+    seen |= {"sgd", "momentum", "nesterov", "adam", "gradient_norm", "gradient_scale"}
+    seen |= {f"{layer}{suffix}" for layer in pm.layers.LAYERS for suffix in ("", "_backward")}
+    seen |= {"avg_pool", "avg_pool_backward"}
+    for processor in (profile.gpu, profile.cpu):
+        assert set(processor.lowering.passes) <= seen
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("network", sorted(GRAPHS))
+def test_it_predicts_every_network_everywhere(path, network):
+    devices = {name: pm.load_device(name) for name in spec_files.names("devices")}
+    places = [{"device": name} for name in devices] + [{"system": name} for name in spec_files.names("systems")]
+    assert sum(each.kind == "gpu" for each in devices.values()) >= 3
+    assert {"system": "desktop_i7_3820"} in places
+    for where in places:
+        p = pm.predict(GRAPHS[network], batch_size=16, framework=path.stem, **where)
+        assert math.isfinite(p.step_s), where
+        assert p.step_s > 0
+        assert all(row.seconds > 0 for row in p.layers if row.launches), where
+        assert 0 < p.memory.total_bytes < math.inf

@@ -1,0 +1,30 @@
+"""What is shipped names the public literature, no file or tool of the place where it was written."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OF_THE_WORKPLACE = re.compile(r"/work/|\.\./shared|\bREFERENCE\b|\bPHYSICS\b|farm-")
+SHIPPED = sorted(
+    path
+    for top in ("perfmodel", "hardware_specs", "docs", "benchmarks", "examples", "README.md", "CONTRIBUTING.md",
+                "CHANGELOG.md", "pyproject.toml")
+    for path in ([ROOT / top] if (ROOT / top).is_file() else (ROOT / top).rglob("*"))
+    if path.suffix in (".py", ".toml", ".md", ".csv", ".txt") and "__pycache__" not in path.parts
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_local_path_or_tool_is_named(path):
+    hits = [
+        f"line {number}: {line.strip()[:100]}"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if OF_THE_WORKPLACE.search(line)
+    ]
+    assert not hits
+
+
+def test_there_is_something_to_read():
+    assert len(SHIPPED) > 150

@@ -1,0 +1,198 @@
+"""Kernels of single operations, counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.framework.lowering import lower
+from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.kernels import Matmul, Stream
+from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Recurrence, Role
+
+RULES = LoweringRules(convolution_algorithms=("implicit_gemm",), bias="fused")
+
+
+def kernels_of(operation, rules=RULES, processor="gpu"):
+    (alternative,) = lower(operation, rules=rules, element_bytes=4, processor=processor)
+    return alternative.kernels
+
+
+DENSE = Contraction(m=64, n=10, k=300, bias_elements=10)
+
+
+def test_a_dense_layer_with_a_fused_bias_is_one_product():
+    (product,) = kernels_of(DENSE)
+    # reads x 64 x 300 and W 300 x 10, writes y 64 x 10, each of 4 B
+    assert (product.m, product.n, product.k, product.count, product.launches) == (64, 10, 300, 1, 1)
+    assert (product.read_bytes, product.written_bytes) == (4 * (19_200 + 3_000), 4 * 640)
+    assert product.flop_count == 384_000
+
+
+def test_a_separate_bias_is_a_pass_over_the_output():
+    product, bias = kernels_of(DENSE, replace(RULES, bias="separate"))
+    assert isinstance(product, Matmul)
+    assert bias == Stream(read_bytes=2_560, written_bytes=2_560, flop_count=640, efficiency="bias")
+
+
+def test_without_a_bias_nothing_is_added():
+    assert len(kernels_of(replace(DENSE, bias_elements=0), replace(RULES, bias="separate"))) == 1
+
+
+@pytest.mark.parametrize(("role", "extra_bytes"), [(Role.WEIGHT_GRADIENT, 4 * 300 * 10), (Role.INPUT_GRADIENT, 0)])
+def test_accumulation_reads_the_gradient_of_the_weights_only(role, extra_bytes):
+    operation = Contraction(m=300, n=10, k=64, role=role)
+    (plain,) = kernels_of(operation)
+    (adding,) = kernels_of(operation, replace(RULES, gradient_accumulation=True))
+    assert adding.read_bytes - plain.read_bytes == extra_bytes
+    assert adding.written_bytes == plain.written_bytes
+
+
+def test_independent_products_are_one_launch_or_a_loop_of_the_same_work():
+    operation = Contraction(m=8, n=16, k=32, count=5)
+    (batched,) = kernels_of(operation)
+    (looped,) = kernels_of(operation, replace(RULES, batched_contraction="loop"))
+    assert (batched.count, batched.launches) == (5, 1)
+    assert (looped.count, looped.launches) == (1, 5)
+    # 5 products of 8 x 32 by 32 x 16
+    assert batched.flop_count == looped.flop_count * looped.launches == 5 * 8_192
+    assert batched.read_bytes == looped.read_bytes * 5 == 4 * 5 * (256 + 512)
+    assert batched.written_bytes == looped.written_bytes * 5 == 4 * 5 * 128
+
+
+CONVOLUTION = Convolution(
+    batch_size=2, in_channels=3, out_channels=8, input_size=(10, 10), output_size=(10, 10), kernel_size=(3, 3),
+    stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), bias_elements=8,
+)  # fmt: skip
+
+
+def test_transposes_carry_image_result_and_filters_once_each():
+    _, *passes = kernels_of(CONVOLUTION, replace(RULES, convolution_transposes=True))
+    # image 2 x 3 x 100, result 2 x 8 x 100, filters 8 x 3 x 9
+    assert [each.read_bytes for each in passes] == [4 * 600, 4 * 1_600, 4 * 216]
+    assert [each.written_bytes for each in passes] == [4 * 600, 4 * 1_600, 4 * 216]
+    assert {each.efficiency for each in passes} == {"transpose"}
+
+
+def test_a_convolution_has_its_bias_pass_and_rereads_what_it_accumulates():
+    product, bias = kernels_of(CONVOLUTION, replace(RULES, bias="separate"))
+    assert isinstance(product, Matmul)
+    assert (bias.read_bytes, bias.written_bytes, bias.flop_count) == (6_400, 6_400, 1_600)
+    gradient = replace(CONVOLUTION, role=Role.WEIGHT_GRADIENT, bias_elements=0)
+    (plain,) = kernels_of(gradient)
+    (adding,) = kernels_of(gradient, replace(RULES, gradient_accumulation=True))
+    assert adding.read_bytes - plain.read_bytes == 4 * 216
+
+
+PASS = MemoryPass(name="thing", read_elements=100, written_elements=50, tensor_elements=100, flop_count=700, parts=4)
+
+
+def test_a_pass_without_a_rule_moves_what_it_must():
+    assert kernels_of(PASS) == (Stream(read_bytes=400, written_bytes=200, flop_count=700, efficiency="thing"),)
+
+
+def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
+    (kernel,) = kernels_of(PASS, replace(RULES, passes={"thing": PassRule(reads=3, writes=2, launches=4)}))
+    assert kernel.launches == 4
+    # all launches together: 3 reads and 2 writes of 100 elements
+    assert (kernel.read_bytes * 4, kernel.written_bytes * 4, kernel.flop_count * 4) == (1_200, 800, 700)
+
+
+def test_a_rule_of_the_forward_pass_leaves_the_backward_pass_alone():
+    backward = replace(PASS, role=Role.INPUT_GRADIENT)
+    rules = replace(RULES, passes={"thing": PassRule(reads=9, writes=9), "other": PassRule(reads=8, writes=8)})
+    assert kernels_of(backward, rules) == kernels_of(backward)
+    assert kernels_of(backward)[0].efficiency == "thing_backward"
+    doubled = replace(RULES, passes={"thing_backward": PassRule(reads=2, writes=0)})
+    assert kernels_of(backward, doubled)[0].read_bytes == 800
+
+
+def test_a_pass_a_framework_does_without_is_never_launched():
+    (kernel,) = kernels_of(PASS, replace(RULES, passes={"thing": PassRule(reads=0, writes=0, launches=0)}))
+    assert kernel.launches == 0
+    assert (kernel.read_bytes, kernel.written_bytes) == (0, 0)
+
+
+def test_parts_are_looped_only_by_a_framework_that_loops():
+    (kernel,) = kernels_of(PASS, replace(RULES, batched_contraction="loop"))
+    assert (kernel.launches, kernel.read_bytes * 4, kernel.written_bytes * 4) == (4, 400, 200)
+
+
+def test_a_gather_copies_rows_and_its_gradient_clears_the_table():
+    rows = Gather(rows=12, width=5, table_rows=1_000)
+    (look_up,) = kernels_of(rows)
+    # 60 elements copied, 12 indices of 4 B
+    assert (look_up.read_bytes, look_up.written_bytes, look_up.flop_count) == (240 + 48, 240, 0)
+    assert look_up.efficiency == "gather"
+    (scatter,) = kernels_of(replace(rows, role=Role.WEIGHT_GRADIENT))
+    # gradient and table rows read, 60 sums written; 5,000 elements cleared
+    assert (scatter.read_bytes, scatter.written_bytes, scatter.flop_count) == (480 + 48, 240 + 20_000, 60)
+    assert scatter.efficiency == "scatter_add"
+
+
+T, X, H, B = 7, 48, 32, 16
+LSTM = Recurrence(
+    batch_size=B, steps=T, input_size=X, hidden_size=H, gate_count=4, pointwise_flop_count=18, state_count=2
+)
+
+
+def recurrent(gates, inputs, gradient="per_step", forward=17, backward=25):
+    return replace(
+        RULES,
+        recurrent=RecurrentRules(
+            gate_products=gates,
+            input_product=inputs,
+            weight_gradient=gradient,
+            forward_pointwise_kernels=forward,
+            backward_pointwise_kernels=backward,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gates", "inputs", "pointwise", "products", "streams"),
+    [
+        ("per_gate", "per_step", 17, 8 * T, 17 * T),  # unfused: x W and h U of four gates at each step
+        ("grouped", "per_step", 17, 2 * T, 17 * T),  # all gates in one product
+        ("grouped", "per_step", 1, 2 * T, T),  # fused element-wise kernel
+        ("grouped", "concatenated", 5, T, 5 * T),  # [x, h] in one product
+        ("grouped", "hoisted", 1, T + 1, T),  # x W of all steps in one product beforehand
+        ("per_gate", "hoisted", 1, 4 * T + 4, T),
+    ],
+)
+def test_launches_of_a_forward_recurrence(gates, inputs, pointwise, products, streams):
+    kernels = kernels_of(LSTM, recurrent(gates, inputs, forward=pointwise))
+    assert sum(each.launches for each in kernels if isinstance(each, Matmul)) == products
+    assert sum(each.launches for each in kernels if isinstance(each, Stream)) == streams
+
+
+@pytest.mark.parametrize("gates", ["grouped", "per_gate"])
+@pytest.mark.parametrize("inputs", ["per_step", "concatenated", "hoisted"])
+@pytest.mark.parametrize("gradient", ["per_step", "hoisted"])
+def test_every_way_to_run_a_recurrence_does_the_same_arithmetic(gates, inputs, gradient):
+    rules = recurrent(gates, inputs, gradient)
+    # 2 FLOP x 16 samples x 7 steps x 4 gates x 32 units x (48 + 32) features
+    expected = 2 * 16 * 7 * 4 * 32 * 80
+    for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT):
+        kernels = kernels_of(replace(LSTM, role=role), rules)
+        assert sum(each.flop_count * each.launches for each in kernels if isinstance(each, Matmul)) == expected
+
+
+def test_pointwise_arithmetic_is_that_of_the_cell():
+    *_, forward = kernels_of(LSTM, recurrent("grouped", "per_step"))
+    # 18 FLOP for each of 16 x 32 units and 7 steps; twice that backward
+    assert forward.flop_count * forward.launches == pytest.approx(18 * 16 * 32 * 7)
+    *_, backward = kernels_of(replace(LSTM, role=Role.INPUT_GRADIENT), recurrent("grouped", "per_step"))
+    assert backward.flop_count * backward.launches == pytest.approx(2 * 18 * 16 * 32 * 7)
+    assert backward.launches == 25 * 7
+
+
+def test_weight_gradients_of_a_recurrence_per_step_or_over_all_steps():
+    gradient = replace(LSTM, role=Role.WEIGHT_GRADIENT)
+    of_x, of_h, bias = kernels_of(gradient, recurrent("grouped", "per_step"))
+    assert [(each.m, each.n, each.k, each.launches) for each in (of_x, of_h)] == [(48, 128, 16, 7), (32, 128, 16, 7)]
+    # x 16 x 48 and gates 16 x 128 are read, and the 48 x 128 buffer that is added into
+    assert of_x.read_bytes == 4 * (768 + 2_048 + 6_144)
+    assert (bias.launches, bias.read_bytes, bias.written_bytes) == (7, 4 * 2_048, 4 * 128)
+    of_x, of_h, bias = kernels_of(gradient, recurrent("grouped", "hoisted", "hoisted"))
+    assert (of_x.k, of_x.launches, bias.launches) == (16 * 7, 1, 1)
+    assert of_x.read_bytes == 4 * 7 * (768 + 2_048)

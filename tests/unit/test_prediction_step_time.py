@@ -1,0 +1,229 @@
+"""The composition of a step from kernels whose times are set by hand, and one path for numbers, arrays, symbols."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import sympy
+
+from perfmodel import zoo
+from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
+from perfmodel.framework.profile import load_framework
+from perfmodel.framework.rules import LoweringRules
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
+from perfmodel.prediction.plan import plan_for
+from perfmodel.prediction.step_time import PARTS, group_times, step_time
+from perfmodel.prediction.targets import resolve_target
+from perfmodel.records import Contraction, MemoryPass, Phase, Role
+
+UNLIMITED = float("inf")
+N = sympy.Symbol("N", positive=True, integer=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    """A processor of 1 FLOP/s and 1 B/s."""
+
+    launch_s: float = 0.0
+    dispatch_s: float = 0.0
+    step_overhead_s: float = 0.0
+    asynchronous: bool = True
+    configuration_count: None = None
+
+    def matmul_times(self, columns, efficiency):
+        flop_count = 2 * columns["m"] * columns["n"] * columns["k"] * columns["count"]
+        return flop_count, columns["read_bytes"] + columns["written_bytes"]
+
+    def stream_times(self, columns, efficiency):
+        return columns["flop_count"], columns["read_bytes"] + columns["written_bytes"]
+
+
+def toy_step(numbers, **feed):
+    """One product of 10 x 10 x 10 N, two passes of 80 N B, one update of 24 B: 2000 N + 160 N + 24 s, 4 launches."""
+    relu = {"name": "relu", "written_elements": 0, "flop_count": 1}
+
+    def operations(n):
+        yield "fc", Contraction(m=10 * n, n=10, k=10)
+        yield "relu", MemoryPass(read_elements=20 * n, tensor_elements=20 * n, **relu)
+        yield "relu_2", MemoryPass(read_elements=20 * n, tensor_elements=20 * n, **relu)
+        yield "fc", MemoryPass(name="sgd", read_elements=4, written_elements=2, tensor_elements=2, role=Role.UPDATE)
+
+    table = build_kernel_table(
+        [[LayerOperation(layer, Phase.FORWARD, each) for layer, each in operations(n)] for n in (1, 2, 3)],
+        rules=LoweringRules(convolution_algorithms=()),
+        element_bytes=4,
+        processor="gpu",
+    )
+    return step_time(table, numbers, batch_size=3, workspace_limit_bytes=UNLIMITED, **feed)
+
+
+def test_kernels_go_wholly_to_their_active_branch():
+    parts = toy_step(Toy())
+    # the product: 6000 FLOP against 4 (300 + 100 + 300) = 2800 B; relu twice: 240 B against 1 FLOP; sgd 16 + 8 B
+    assert (parts.compute_s, parts.memory_bound_s, parts.update_s) == (6_000, 480, 24)
+    assert (parts.overhead_s, parts.exposed_transfer_s) == (0, 0)
+    assert parts.step_s == 6_504
+
+
+def test_launch_gaps_hide_behind_nothing():
+    parts = toy_step(Toy(launch_s=5.0))
+    assert (parts.launch_s, parts.overhead_s, parts.step_s) == (20, 20, 6_524)
+
+
+def test_a_queue_hides_dispatch_up_to_the_time_of_the_kernels():
+    assert toy_step(Toy(dispatch_s=1_000.0)).step_s == 6_504  # 4000 s of dispatch behind 6504 s
+    exposed = toy_step(Toy(dispatch_s=2_000.0, launch_s=5.0, step_overhead_s=7.0))
+    # 8000 s of dispatch, kernels and gaps take 6524 s of it, the script's 7 s come on top
+    assert exposed.step_s == 8_007
+    assert exposed.overhead_s == 20 + (8_000 - 6_524) + 7
+    assert exposed.dispatch_s == 8_007
+
+
+def test_a_processor_that_dispatches_in_line_hides_nothing():
+    parts = toy_step(Toy(dispatch_s=1_000.0, step_overhead_s=7.0, asynchronous=False))
+    assert (parts.overhead_s, parts.step_s) == (4_007, 6_504 + 4_007)
+
+
+def test_a_prefetched_feed_costs_what_the_step_does_not_cover():
+    hidden = toy_step(Toy(), feed_s=10.0, prefetched_feed_s=6_000.0)
+    assert (hidden.exposed_transfer_s, hidden.transfer_s, hidden.step_s) == (10, 6_010, 6_514)
+    late = toy_step(Toy(), feed_s=10.0, prefetched_feed_s=7_000.0)
+    assert (late.exposed_transfer_s, late.step_s) == (10 + 496, 7_010)
+
+
+def small_net():
+    graph = LayerGraph("small", input_shape=(3, 32, 32))
+    x = graph.add("conv_5x5", Convolution2d(out_channels=32, kernel_size=5, padding=2), inputs=graph.input)
+    x = graph.add("relu", ReLU(), inputs=x)
+    x = graph.add("conv_3x3", Convolution2d(out_channels=64, kernel_size=3, padding=1), inputs=x)
+    x = graph.add("flat", Flatten(), inputs=x)
+    x = graph.add("fc", Dense(units=10), inputs=x)
+    graph.add("loss", CrossEntropy(), inputs=x)
+    return graph
+
+
+def prepared(graph, framework, clipping="none", **where):
+    """Return table, numbers and workspace limit of a training step."""
+    target = resolve_target(
+        **{"device": None, "system": None, "threads": None} | where,
+    )
+    profile = load_framework(framework)
+    libraries = target.libraries(profile, None)
+    plan = plan_for(
+        graph,
+        phase=Phase.STEP,
+        optimizer=load_optimizer("sgd", clipping=clipping),
+        input_gradient=False,
+        dtype="fp32",
+        profile=profile,
+        processor=target.processor,
+        library_algorithms=target.algorithms(libraries),
+    )
+    limit = getattr(profile, target.processor).lowering.workspace_limit_bytes
+    return plan.table, target.numbers(profile, libraries, dtype="fp32"), limit
+
+
+CASES = [
+    ("generic", {"device": "gtx_1080"}),
+    ("torch_423cfba", {"device": "tesla_k80_gk210"}),
+    ("caffe_1_0_rc3", {"device": "gtx_980"}),  # with a workspace limit
+    ("cntk_1_5_rc", {"device": "gtx_1080", "clipping": "per_sample"}),  # with a pass that is never launched
+    ("tensorflow_0_9", {"system": "server_2x_xeon_e5_2630_v3"}),
+    ("caffe_1_0_rc3", {"system": "desktop_i7_3820", "threads": 2}),
+]
+SIZES = (1, 7, 32, 33, 100)
+
+
+@pytest.mark.parametrize(("framework", "where"), CASES)
+def test_numbers_arrays_and_symbols_agree_on_the_batch_size(framework, where):
+    table, numbers, limit = prepared(small_net(), framework, **where)
+    fast = replace(numbers, dispatch_s=0.0)  # a symbol's choice counts the launches of the first alternative
+    one_by_one = [step_time(table, fast, batch_size=size, workspace_limit_bytes=limit) for size in SIZES]
+    together = step_time(table, fast, batch_size=np.array(SIZES), workspace_limit_bytes=limit)
+    for name in PARTS:
+        expected = [float(getattr(parts, name)) for parts in one_by_one]
+        np.testing.assert_allclose(np.broadcast_to(getattr(together, name), len(SIZES)), expected, rtol=1e-12)
+    symbolic = step_time(table, fast, batch_size=N, workspace_limit_bytes=limit).step_s
+    assert symbolic.free_symbols == {N}
+    for size, parts in list(zip(SIZES, one_by_one, strict=True))[::2]:
+        assert float(symbolic.subs(N, size)) == pytest.approx(float(parts.step_s), rel=1e-12)
+
+
+@pytest.mark.parametrize(("framework", "where"), CASES)
+def test_numbers_arrays_and_symbols_agree_on_the_processor(framework, where):
+    table, numbers, limit = prepared(small_net(), framework, **where)
+    on_cpu = "device" not in where
+    fields = ("peak_flop_per_s_per_core", "total_bandwidth_bytes_per_s") if on_cpu else (
+        "peak_flop_per_s", "bandwidth_bytes_per_s", "launch_s",
+    )  # fmt: skip
+    numbers = replace(numbers, dispatch_s=0.0)
+    for field in fields:
+        own, symbol = getattr(numbers, field), sympy.Symbol("x", positive=True)
+        values = own * np.array([0.3, 1.0, 4.0])  # the second is the processor's own
+        expected = [
+            float(
+                step_time(table, replace(numbers, **{field: value}), batch_size=16, workspace_limit_bytes=limit).step_s
+            )
+            for value in values
+        ]
+        assert len(set(expected)) == 3 or field == "total_bandwidth_bytes_per_s"
+        together = step_time(
+            table, replace(numbers, **{field: values}), batch_size=np.full(3, 16), workspace_limit_bytes=limit
+        )
+        np.testing.assert_allclose(together.step_s, expected, rtol=1e-12)
+        symbolic = step_time(table, replace(numbers, **{field: symbol}), batch_size=16, workspace_limit_bytes=limit)
+        substituted = [float(symbolic.step_s.subs(symbol, value)) for value in values[::2]]
+        np.testing.assert_allclose(substituted, expected[::2], rtol=1e-12)
+
+
+def test_a_whole_network_has_a_symbolic_step():
+    table, numbers, _ = prepared(zoo.resnet50(), "generic", system="desktop_i7_3820")
+    expression = step_time(table, numbers, batch_size=N, workspace_limit_bytes=UNLIMITED).step_s
+    expected = step_time(table, numbers, batch_size=24, workspace_limit_bytes=UNLIMITED).step_s
+    assert float(expression.subs(N, 24)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_workspace_limit_decides_the_algorithm():
+    # 5 x 5 filters on 27 x 27, 64 -> 192 of 64 images: fft needs 8 x 544 x (4096 + 12288 + 12288) B = 125 MB
+    graph = LayerGraph("second layer", input_shape=(64, 27, 27))
+    graph.add("conv", Convolution2d(out_channels=192, kernel_size=5, padding=2), inputs=graph.input)
+    table, numbers, _ = prepared(graph, "generic", device="gtx_1080")
+
+    def forward(limit):
+        groups = group_times(table, numbers, batch_size=64, workspace_limit_bytes=limit)
+        seconds = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
+        return table.alternative_names[groups.chosen[0]], seconds[0]
+
+    generous, fast = forward(4 * 2**30)
+    tight, slow = forward(8 * 2**20)
+    assert generous.startswith("fft")
+    assert tight in ("implicit_gemm", "implicit_precomp_gemm")
+    assert fast < slow
+    workspace = dict(zip(table.alternative_names, table.workspace.at(64)["workspace_bytes"], strict=True))
+    assert workspace["fft"] > 8 * 2**20
+    # a limit just below and just at what the chosen one needs
+    needed = table.workspace.at(64)["workspace_bytes"][table.choices[:, 0]].max()
+    assert forward(needed)[1] <= forward(needed - 1)[1]
+
+
+@pytest.mark.parametrize("size", [16, N])
+def test_where_nothing_fits_the_first_alternative_is_taken(size):
+    table, numbers, _ = prepared(small_net(), "generic", device="gtx_1080")
+    # of the alternatives of each group, those that need scratch memory; some groups are left with no other
+    starved = replace(table, choices=np.where(table.choices == table.choices[0], table.choices[-1], table.choices))
+    parts = step_time(starved, numbers, batch_size=size, workspace_limit_bytes=-1.0)
+    first = replace(table, choices=starved.choices[:1])
+    expected = step_time(first, numbers, batch_size=16, workspace_limit_bytes=UNLIMITED)
+    assert float(sympy.sympify(parts.step_s).subs(N, 16)) == pytest.approx(expected.step_s, rel=1e-12)
+
+
+def test_the_fastest_alternative_that_fits_is_taken():
+    table, numbers, _ = prepared(small_net(), "generic", device="gtx_1080")
+    groups = group_times(table, numbers, batch_size=16, workspace_limit_bytes=UNLIMITED)
+    chosen = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
+    for place in table.choices:
+        # force each group to the alternative at this place
+        forced = replace(table, choices=place[None])
+        other = group_times(forced, numbers, batch_size=16, workspace_limit_bytes=UNLIMITED)
+        assert (chosen <= other.compute_s + other.memory_s + other.launches * numbers.launch_s).all()
