@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
 from perfmodel.numeric import exceeds, first_array_length, where
+from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -135,15 +134,20 @@ class CpuNumbers:
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        names, code_of_row = distinct_names(efficiency)
+        cycles_per_flop, cycles_per_byte = (
+            by_row([cycles.get(name, cycles["default"]) for name in names], code_of_row, like=moved_bytes)
+            for cycles in (self.cycles_per_flop, self.cycles_per_byte)
+        )
         threads = serial_below(
             threads=self.threads, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.pass_law)
         compute_s = cpu_scalar_time(
             flop_count=columns["flop_count"],
-            cycles_per_flop=_by_name(self.cycles_per_flop, efficiency, moved_bytes),
+            cycles_per_flop=cycles_per_flop,
             moved_bytes=moved_bytes,
-            cycles_per_byte=_by_name(self.cycles_per_byte, efficiency, moved_bytes),
+            cycles_per_byte=cycles_per_byte,
             clock_hz=self.clock_hz,
             speedup=speedup,
         )
@@ -159,12 +163,6 @@ class CpuNumbers:
     def _region_s(self, parallelism: Quantity) -> Quantity:
         """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
         return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
-
-
-def _by_name(values: Mapping[str, Quantity], names: tuple[str, ...], like: Any) -> Any:
-    default = values["default"]
-    looked_up = np.array([values.get(name, default) for name in names])
-    return looked_up[:, None] if np.ndim(like) == 2 and looked_up.ndim == 1 else looked_up
 
 
 def _isa_for(cpu: Cpu, library: LibraryProfile) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import numpy as np
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.framework.passes import pass_class
 from perfmodel.numeric import first_array_length
+from perfmodel.prediction.by_row import by_row, distinct_names
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.library import LibraryProfile
@@ -101,7 +99,7 @@ class GpuNumbers:
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
-        names, code_of_row = _codes(efficiency)
+        names, code_of_row = distinct_names(efficiency)
         timed = []
         for library in self.matmul_libraries:
             own = [name in library.efficiency for name in names]
@@ -109,9 +107,9 @@ class GpuNumbers:
                 continue
             rows = np.flatnonzero(np.take(own, code_of_row))
             of_name = [library.efficiency.get(name, 1.0) for name in names]
-            of_row = _stacked(of_name)[code_of_row[rows]]
             picked = {name: column[rows] for name, column in columns.items()}
-            timed.append((rows, *self._times_by_library(library, picked, _as_column(of_row, picked["m"]))))
+            of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
+            timed.append((rows, *self._times_by_library(library, picked, of_row)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -164,35 +162,15 @@ class GpuNumbers:
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
-        names, code_of_row = _codes(efficiency)
+        names, code_of_row = distinct_names(efficiency)
         known = self.stream_efficiency
         of_name = [known[name] if name in known else known[pass_class(name)] for name in names]
         memory_s = stream_time(
             moved_bytes=moved_bytes,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=_as_column(_stacked(of_name)[code_of_row], moved_bytes),
+            efficiency=by_row(of_name, code_of_row, like=moved_bytes),
         )
         return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
-
-
-@lru_cache(maxsize=256)
-def _codes(efficiency: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Return the distinct names and the index of each row's name among them."""
-    names = tuple(dict.fromkeys(efficiency))
-    index = {name: code for code, name in enumerate(names)}
-    return names, np.array([index[name] for name in efficiency], dtype=np.intp)
-
-
-def _stacked(values: list[Quantity]) -> Any:
-    """Stack one value per name, each a number, a symbol or an array over configurations."""
-    if any(isinstance(value, np.ndarray) for value in values):
-        return np.stack(np.broadcast_arrays(*values))
-    return np.array(values)
-
-
-def _as_column(of_row: Any, like: Any) -> Any:
-    """Shape one value per row to broadcast against columns of shape (rows,) or (rows, configurations)."""
-    return of_row[:, None] if np.ndim(like) == 2 and of_row.ndim == 1 else of_row
 
 
 def _matmul_library(
