@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OF_THE_WORKPLACE = re.compile(r"/work/|\.\./shared|\bREFERENCE\b|\bPHYSICS\b|farm-")
+OF_THE_WORKPLACE = re.compile(
+    r"(?<![\w.}])/(?:work|home|root|mnt)/\w|\.\./[a-z]+/[A-Z]{5,}|\b(?:DESIGN|REFERENCE|PHYSICS)\b"
+)
 SHIPPED = sorted(
     path
     for top in ("perfmodel", "hardware_specs", "docs", "benchmarks", "examples", "README.md", "CONTRIBUTING.md",

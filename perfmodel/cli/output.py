@@ -107,13 +107,15 @@ def check_writable(path: Path | None, *, argument: str) -> None:
     Raises
     ------
     ArgumentError
-        If its folder does not exist or is not writable, or it is a folder itself.
+        If its folder does not exist or is not writable, or it is a folder, a device or a pipe itself.
     """
     if path is None:
         return
     path = path.expanduser()
     if path.is_dir():
         raise ArgumentError(argument=argument, given=str(path), allowed="a file, not a folder")
+    if path.exists() and not path.is_file():
+        raise ArgumentError(argument=argument, given=str(path), allowed="a regular file, not a device or pipe")
     if not path.parent.is_dir():
         raise ArgumentError(argument=argument, given=str(path), allowed="a file in an existing folder")
     if not os.access(path.parent, os.W_OK):

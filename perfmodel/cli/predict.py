@@ -34,7 +34,7 @@ def predict_command(
     ] = None,
     phase: Annotated[str, typer.Option(metavar="PHASE", help="step, forward_backward or forward.")] = "step",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type, e.g. fp32.")] = "fp32",
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd, momentum, nesterov, adam.")] = "sgd",
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="none, sgd, momentum, nesterov, adam.")] = "sgd",
     library: Annotated[
         str | None, typer.Option(metavar="NAME", help="A library in place of the framework's own.")
     ] = None,

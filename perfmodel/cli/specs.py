@@ -220,7 +220,7 @@ def check_command(
         folder = _folder_of(kind) if kind is not None else file.resolve().parent.name
         if found := faults_of_file(file, folder=folder):
             faults[str(file)] = found
-    summary = f"{len(files)} files checked, {len(faults) or 'none'} with faults"
+    summary = f"{len(files)} {'file' if len(files) == 1 else 'files'} checked, {len(faults) or 'none'} with faults"
     lines = [f"{file}: {fault}" for file, found in faults.items() for fault in found]
     emit(
         lambda: "\n".join([*lines, summary]),

@@ -185,7 +185,8 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         if not path.is_file():
             beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
             nearest = nearest_match(path.name, beside)
-            raise SpecError(path, ["no such file" + (f" (nearest in its folder: {nearest})" if nearest else "")])
+            reason = "not a file" if path.exists() else "no such file"
+            raise SpecError(path, [reason + (f" (nearest in its folder: {nearest})" if nearest else "")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
     if not isinstance(name_or_path, str):
@@ -373,16 +374,18 @@ def write_text_atomically(path: str | Path, text: str) -> None:
     Parameters
     ----------
     path : str or Path
-        Where to write; an existing file is replaced. [-]
+        Where to write; an existing file is replaced, and a link is followed to the file it names. [-]
     text : str
         The content, written as UTF-8. [-]
 
     Raises
     ------
     ArgumentError
-        If the path cannot be written.
+        If the path cannot be written, or is a device, pipe or folder, which a replacement would destroy.
     """
-    path = Path(path).expanduser()
+    path = Path(path).expanduser().resolve()
+    if path.exists() and not path.is_file():
+        raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file, or not yet there")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as stream:

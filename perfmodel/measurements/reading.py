@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.rows import read_rows, table_error
 from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.table import SCORED, Erratum, Hardware, MeasuredRow, MeasurementTable
@@ -46,6 +46,8 @@ def load(key_or_path: str | Path) -> MeasurementTable:
 
     Raises
     ------
+    ArgumentError
+        If it is neither a name nor a path.
     UnknownNameError
         If there is neither a table nor a CSV file of that name.
     TableError
@@ -69,6 +71,8 @@ def load(key_or_path: str | Path) -> MeasurementTable:
 
 
 def _path_of(key_or_path: str | Path) -> Path:
+    if not isinstance(key_or_path, str | Path):
+        raise ArgumentError("table", key_or_path, "must be a table's name, or the path of a CSV")
     shipped = _FOLDER / f"{key_or_path}.csv"
     if str(key_or_path) in names():
         return shipped

@@ -283,7 +283,8 @@ def predict(
     ----------
     graph : LayerGraph or Run
         A network, or a Run of a measurement table: then batch size, framework, optimizer, phase and feed are what
-        the measured script did, and only the hardware is asked for. [-]
+        the measured script did, and only the hardware is asked for. A framework, optimizer or phase at its default
+        does not override the Run's; any other that contradicts it is refused. [-]
     batch_size : int
         Samples per worker and step. [samples]
     global_batch_size : int

@@ -176,7 +176,11 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
     Table of MemoryRow
         Contents larger than zero, their total, and the capacity where it is known. [B]
     """
-    rows = [MemoryRow(name, size_bytes) for name, size_bytes in memory_contents(p).items() if size_bytes]
+    rows = [
+        MemoryRow(name, size_bytes)
+        for name, size_bytes in memory_contents(p).items()
+        if size_bytes or name == "workspace"
+    ]
     rows.append(MemoryRow("total", float(p.memory.total_bytes)))
     if math.isfinite(p.memory.capacity_bytes):
         rows.append(MemoryRow("capacity", float(p.memory.capacity_bytes)))

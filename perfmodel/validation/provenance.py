@@ -51,11 +51,20 @@ def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator
     marks = marks_of(table)
     for spec in specs:
         for source in spec.source:
-            text = f"{source.title} {source.url or ''} {source.note or ''}".lower()
-            found = [mark for mark in marks if re.search(rf"(?<!\w){re.escape(mark)}(?!\w)", text)]
+            text = _plain(f"{source.title} {source.url or ''} {source.note or ''}")
+            found = [mark for mark in marks if _mentions(text, mark)]
             fields = [field for field in source.fields if field not in IDENTITY_FIELDS]
             if found and fields:
                 yield f"{spec.name}: {', '.join(fields)} cite {found[0]!r}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-\s]+", " ", text.lower())
+
+
+def _mentions(text: str, mark: str) -> bool:
+    # an identifier of a preprint may carry its version: 1608.07249v1
+    return re.search(rf"(?<!\w){re.escape(_plain(mark))}(?:v\d+)?(?!\w)", text) is not None
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:

@@ -308,10 +308,23 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_is_followed_and_a_pipe_is_not_destroyed(tmp_path):
+    target, link, pipe = tmp_path / "target.toml", tmp_path / "link.toml", tmp_path / "pipe"
+    target.write_text("old", encoding="utf-8")
+    link.symlink_to(target)
+    spec_files.write_text_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text(encoding="utf-8") == "new"
+    os.mkfifo(pipe)
+    with pytest.raises(ArgumentError, match="regular file"):
+        spec_files.write_text_atomically(pipe, "new")
+    assert pipe.is_fifo()
+
+
 def test_a_path_that_cannot_be_written(tmp_path):
     with pytest.raises(ArgumentError, match=r"nowhere.*must be a path that can be written \(No such file"):
         spec_files.write_text_atomically(tmp_path / "nowhere" / "x.toml", "")
-    with pytest.raises(ArgumentError, match="can be written"):
+    with pytest.raises(ArgumentError, match="regular file"):
         spec_files.write_text_atomically(tmp_path, "")
 
 

@@ -16,7 +16,7 @@ from perfmodel.prediction.arguments import RESERVED
 GRAPH = pm.zoo.fcn5()
 GOOD = {"batch_size": 16, "device": "gtx_1080"}
 
-# DESIGN section 3, the public contract
+# the public contract: a name or default that changes breaks users
 SIGNATURE = {
     "batch_size": None, "global_batch_size": None, "device": None, "system": None, "framework": "generic",
     "threads": None, "phase": "step", "dtype": "fp32", "optimizer": "sgd", "recompute": None, "workers": 1,

@@ -11,6 +11,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, NotYetAvailableError, TableError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.validation.provenance import sources_from
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +183,31 @@ def test_a_constant_from_the_table_or_its_laboratory_is_refused(tmp_path, monkey
     assert (
         pm.load_framework("caffe_1_0_rc3").name in str(caught.value) or name.split("_")[0] in str(caught.value).lower()
     )
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "arXiv:1608.07249v1",
+        "Benchmarking State of the Art Deep-Learning Software Tools",
+        "S. Shi, Q. Wang et al.",
+        "Shi 2018 DAG model of distributed deep learning",
+        "Wuensche 2018",
+    ],
+)
+def test_other_ways_to_cite_the_table_are_recognised(title):
+    table = pm.measurements.load("shi2016")
+    profile = pm.load_framework("torch_423cfba")
+    assert not list(sources_from(table, [profile]))
+    cited = profile.source[0].model_copy(update={"title": title, "fields": ("gpu.constants",)})
+    (line,) = sources_from(table, [profile.model_copy(update={"source": (cited,)})])
+    assert "gpu.constants" in line
+
+
+def test_a_table_that_is_no_path_is_refused():
+    for wrong in (None, 3):
+        with pytest.raises(ArgumentError, match="table"):
+            pm.validate(wrong)
 
 
 def test_a_copy_of_the_shipped_files_passes(tmp_path, monkeypatch):
