@@ -29,6 +29,7 @@ ORDER = (
     "kernels",
     "records",
     "numeric",
+    "atomic_write",
     "units",
     "errors",
 )

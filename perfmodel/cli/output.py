@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -163,9 +164,8 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
     if out is None:
         sys.stdout.write(f"{answer}\n")
         return
-    from perfmodel.hardware.spec_files import write_text_atomically
-
-    write_text_atomically(out, f"{answer}\n")
+    with replacement_of(out) as temporary:
+        temporary.write_text(f"{answer}\n", encoding="utf-8", newline="\n")
     sys.stderr.write(f"perfmodel: wrote {out}\n")
 
 

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import networkx as nx
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
 from perfmodel.graph.execution import (
     LayerOperations,
@@ -32,7 +33,6 @@ from perfmodel.graph.execution import (
 )
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document, unknown_input
 from perfmodel.graph.summary import GraphSummary, LayerSummary
-from perfmodel.hardware.spec_files import write_text_atomically
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.base import shape_text
 from perfmodel.layers.checks import check_path, check_text, checked_batch_size, checked_shape, refuse
@@ -343,7 +343,8 @@ class LayerGraph:
         """Write the graph to a JSON file, whole or not at all."""
         check_path("path", path)
         self._check_complete()
-        write_text_atomically(path, self._document().to_text())
+        with replacement_of(path) as temporary:
+            temporary.write_text(self._document().to_text(), encoding="utf-8", newline="\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

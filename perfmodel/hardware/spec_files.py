@@ -1,4 +1,4 @@
-"""Where spec files are, and how they are found, read, loaded and written.
+"""Where spec files are, and how they are found, read and loaded.
 
 A spec file is one TOML in one kind folder (``devices/``, ``links/`` ...) of a spec folder. The shipped spec
 folder comes last; the folders that the environment variable ``PERFMODEL_SPECS`` lists come first, so a user's
@@ -366,35 +366,3 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
         return model_class.model_validate(read_toml(path))
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
-
-
-def write_text_atomically(path: str | Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one, never a part.
-
-    Parameters
-    ----------
-    path : str or Path
-        Where to write; an existing file is replaced, and a link is followed to the file it names. [-]
-    text : str
-        The content, written as UTF-8. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the path cannot be written, or is a device, pipe or folder, which a replacement would destroy.
-    """
-    path = Path(path).expanduser().resolve()
-    if path.exists() and not path.is_file():
-        raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file, or not yet there")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        allowed = f"must be a path that can be written ({error.strerror or error})"
-        raise ArgumentError(argument="path", given=str(path), allowed=allowed) from error
-    finally:
-        temporary.unlink(missing_ok=True)

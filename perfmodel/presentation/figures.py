@@ -6,13 +6,12 @@ touched, so a figure can be made on a server without a display. matplotlib is im
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
@@ -210,7 +209,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     figure : matplotlib.figure.Figure
         The figure. [-]
     path : str or Path
-        Where to write; the ending chooses png, pdf or svg. [-]
+        Where to write; the ending chooses png, pdf or svg, and a link is followed to the file it names. [-]
 
     Returns
     -------
@@ -220,18 +219,10 @@ def save(figure: Figure, path: str | Path) -> Path:
     Raises
     ------
     ArgumentError
-        If the ending is not known, or the path cannot be written.
+        If the ending is not known, or the path cannot be written or is a device, pipe or folder.
     """
     path = Path(path).expanduser()
     check_format(path)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH)
-        temporary.replace(path)
-    except OSError as error:
-        allowed = f"must be a path that can be written ({error.strerror or error})"
-        raise ArgumentError(argument="path", given=str(path), allowed=allowed) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with replacement_of(path) as temporary:
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
     return path

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import perfmodel
 from perfmodel.cli.app import app, run
-from perfmodel.cli.output import check_writable, key_values, number_as_typed
+from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
 
@@ -70,6 +70,19 @@ class TestWords:
         for wrong in (tmp_path, tmp_path / "missing" / "new.json"):
             with pytest.raises(ArgumentError, match="--out="):
                 check_writable(wrong, argument="--out")
+
+    def test_pictures_go_to_regular_files_of_a_known_ending(self, tmp_path: Path) -> None:
+        check_plot(tmp_path / "new.png")
+        check_plot(None)
+        pipe, folder, device = tmp_path / "pipe.png", tmp_path / "folder.png", tmp_path / "device.png"
+        os.mkfifo(pipe)
+        folder.mkdir()
+        device.symlink_to(os.devnull)
+        for wrong, allowed in ((pipe, "regular file"), (folder, "not a folder"), (device, "regular file")):
+            with pytest.raises(ArgumentError, match=f"--plot=.*{allowed}"):
+                check_plot(wrong)
+        assert pipe.is_fifo()
+        assert device.is_symlink()
 
 
 class TestProgram:

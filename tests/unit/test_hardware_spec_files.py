@@ -287,47 +287,6 @@ def test_loading_is_cached_until_the_file_changes(tmp_path):
     assert load_device(path).name == "NVIDIA GeForce GTX 980"
 
 
-# --- writing ----------------------------------------------------------------------------------------------
-
-
-def test_writing_replaces_the_file_and_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "calibration.toml"
-    path.write_text("old", encoding="utf-8")
-    spec_files.write_text_atomically(path, "new µs\n")
-    assert path.read_text(encoding="utf-8") == "new µs\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "calibration.toml"
-    path.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ArgumentError, match=r"calibration\.toml.*No space left on device"):
-        spec_files.write_text_atomically(path, "new")
-    assert path.read_text(encoding="utf-8") == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_link_is_followed_and_a_pipe_is_not_destroyed(tmp_path):
-    target, link, pipe = tmp_path / "target.toml", tmp_path / "link.toml", tmp_path / "pipe"
-    target.write_text("old", encoding="utf-8")
-    link.symlink_to(target)
-    spec_files.write_text_atomically(link, "new")
-    assert link.is_symlink()
-    assert target.read_text(encoding="utf-8") == "new"
-    os.mkfifo(pipe)
-    with pytest.raises(ArgumentError, match="regular file"):
-        spec_files.write_text_atomically(pipe, "new")
-    assert pipe.is_fifo()
-
-
-def test_a_path_that_cannot_be_written(tmp_path):
-    with pytest.raises(ArgumentError, match=r"nowhere.*must be a path that can be written \(No such file"):
-        spec_files.write_text_atomically(tmp_path / "nowhere" / "x.toml", "")
-    with pytest.raises(ArgumentError, match="regular file"):
-        spec_files.write_text_atomically(tmp_path, "")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -1,5 +1,6 @@
 """Quantities, tables and figures: what a person reads must say the number that was computed."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,6 +229,27 @@ class TestFigures:
         with pytest.raises(ArgumentError, match="path="):
             figures.save(figures.breakdown_bar({"compute": 0.12}), tmp_path / name)
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("target_name", ["target.png", "target", "target.pdf"])
+    def test_a_link_is_kept_and_the_file_it_names_is_replaced(self, tmp_path: Path, target_name: str) -> None:
+        target, link = tmp_path / target_name, tmp_path / "link.png"
+        target.write_bytes(b"old")
+        link.symlink_to(target)
+        assert figures.save(figures.breakdown_bar({"compute": 0.12}), link) == link
+        assert link.is_symlink()
+        assert target.read_bytes().startswith(b"\x89PNG")  # the ending that was asked for, whatever the target's
+        assert sorted(tmp_path.iterdir()) == sorted([link, target])
+
+    def test_a_pipe_and_a_folder_are_refused_and_kept(self, tmp_path: Path) -> None:
+        pipe, folder = tmp_path / "pipe.png", tmp_path / "folder.png"
+        os.mkfifo(pipe)
+        folder.mkdir()
+        for path in (pipe, folder):
+            with pytest.raises(ArgumentError, match=r"path='.*\.png' is not allowed: must be a regular file"):
+                figures.save(figures.breakdown_bar({"compute": 0.12}), path)
+        assert pipe.is_fifo()
+        assert sorted(tmp_path.iterdir()) == [folder, pipe]
+        assert list(folder.iterdir()) == []
 
 
 def test_points_that_are_not_scored_are_hollow() -> None:

@@ -1,0 +1,69 @@
+"""Files that a reader sees as they were or whole and new, never in part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from perfmodel.errors import ArgumentError
+
+
+@contextmanager
+def replacement_of(path: str | Path) -> Iterator[Path]:
+    """Give a temporary file to write in the block; it takes the place of ``path`` once the block succeeds.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to write; an existing file is replaced, and a link is followed to the file it names. [-]
+
+    Yields
+    ------
+    Path
+        The temporary file, in the same folder and not yet there; gone if the block fails. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the path cannot be written, or is a device, pipe or folder, which a replacement would destroy.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with replacement_of(f"{folder}/notes.txt") as temporary:
+    ...         characters = temporary.write_text("whole", encoding="utf-8")
+    ...     Path(folder, "notes.txt").read_text(encoding="utf-8")
+    'whole'
+    """
+    target = _target_of(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        with temporary.open("r+b") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise _cannot_be_written(path, error) from error
+    finally:
+        with suppress(OSError):  # as where its folder is not there, of which the error above tells
+            temporary.unlink(missing_ok=True)
+
+
+def _target_of(path: str | Path) -> Path:
+    """Return the file that a path names in the end, if one may stand there."""
+    try:
+        target = Path(path).expanduser().resolve()
+        is_regular = target.is_file() or not os.path.lexists(target)
+    except (OSError, RuntimeError) as error:  # links in a circle, a home or a folder that cannot be looked up
+        raise _cannot_be_written(path, error) from error
+    if not is_regular:
+        raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file, or not yet there")
+    return target
+
+
+def _cannot_be_written(path: str | Path, error: Exception) -> ArgumentError:
+    allowed = f"must be a path that can be written ({getattr(error, 'strerror', None) or error})"
+    return ArgumentError(argument="path", given=str(path), allowed=allowed)
