@@ -1,7 +1,7 @@
 """Layers: what is computed. One file per kind; this list is the only place that knows them all.
 
-``base`` is the contract, ``window`` the geometry of convolution and pooling, ``passes`` the memory passes
-that layers share, ``checks`` the checks of their options, ``optimizers`` the updates.
+``base`` is the contract, ``window`` the geometry of convolution and pooling, ``pooling`` what the poolings share,
+``passes`` the memory passes that layers share, ``checks`` the checks of their options, ``optimizers`` the updates.
 """
 
 from __future__ import annotations

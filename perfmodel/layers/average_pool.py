@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import IMAGE, Layer, Shape, check_rank
-from perfmodel.layers.window import Padding, Size, Window, check_pooling, pooling_window
+from perfmodel.layers.base import Shape
+from perfmodel.layers.pooling import Pooling2d
 from perfmodel.records import MemoryPass, Operation, Role
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AveragePool2d(Layer):
-    """Average over windows of each channel; over the whole map without a kernel.
-
-    Parameters
-    ----------
-    kernel_size : int, tuple of int or None
-        Extent of a window, for both dimensions or by (height, width); None for the whole map. [1]
-    stride : int, tuple of int or None
-        Step between windows; None for the kernel's extent. [1]
-    padding : str, int or tuple
-        ``valid``, ``same`` (as TensorFlow), zeros on each side, or ((top, bottom), (left, right)). [-]
-    ceil_mode : bool
-        Whether a last window that overhangs the map counts (Caffe), or not (floor). [-]
+class AveragePool2d(Pooling2d):
+    """Average over windows of each channel; over the whole map without a kernel. Options: see ``Pooling2d``.
 
     Notes
     -----
@@ -34,36 +22,6 @@ class AveragePool2d(Layer):
     """
 
     kind: ClassVar[str] = "avg_pool_2d"
-    kernel_size: Size | None
-    stride: Size | None = None
-    padding: Padding = "valid"
-    ceil_mode: bool = False
-
-    def __post_init__(self) -> None:
-        check_pooling(kernel_size=self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode)
-
-    def window(self, map_size: Shape) -> Window:
-        """Return the window that slides over a map of (height, width)."""
-        return pooling_window(
-            map_size,
-            kernel_size=self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            ceil_mode=self.ceil_mode,
-        )
-
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
-        """Return (channels, height, width)."""
-        check_rank(input_shapes[0], IMAGE)
-        channels, *map_size = input_shapes[0]
-        return (channels, *self.window(tuple(map_size)).output_size(tuple(map_size)))
-
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
-        """Return elements of input and output, and taps of all windows that lie on the map."""
-        channels, *map_size = input_shapes[0]
-        taps = channels * self.window(tuple(map_size)).taps_inside(tuple(map_size))
-        outputs = math.prod(self.output_shape(input_shapes))
-        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, batch_size * taps
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y."""
