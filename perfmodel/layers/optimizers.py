@@ -168,50 +168,42 @@ class Sgd(Optimizer):
     flop_per_parameter: ClassVar[int] = 2
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class Momentum(Optimizer):
-    """v = momentum v + g, w -= rate v: 4 FLOP; reads w, g and v, writes w and v.
+class VelocityOptimizer(Optimizer):
+    """Keeps v = momentum v + g and steps along it; reads w, g and v, writes w and v.
 
     Parameters
     ----------
     momentum : float
         Fraction of v that stays. [1]
     """
+
+    reads: ClassVar[int] = 3
+    writes: ClassVar[int] = 2
+    state_elements_per_parameter: ClassVar[int] = 1
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("momentum", self.momentum)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Momentum(VelocityOptimizer):
+    """v = momentum v + g, w -= rate v: 4 FLOP. Options: see ``VelocityOptimizer``."""
 
     kind: ClassVar[str] = "momentum"
-    reads: ClassVar[int] = 3
-    writes: ClassVar[int] = 2
     flop_per_parameter: ClassVar[int] = 4
-    state_elements_per_parameter: ClassVar[int] = 1
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("momentum", self.momentum)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Nesterov(Optimizer):
-    """v = momentum v + g, w -= rate (g + momentum v): 6 FLOP; reads w, g and v, writes w and v.
-
-    Parameters
-    ----------
-    momentum : float
-        Fraction of v that stays. [1]
-    """
+class Nesterov(VelocityOptimizer):
+    """v = momentum v + g, w -= rate (g + momentum v): 6 FLOP. Options: see ``VelocityOptimizer``."""
 
     kind: ClassVar[str] = "nesterov"
-    reads: ClassVar[int] = 3
-    writes: ClassVar[int] = 2
     flop_per_parameter: ClassVar[int] = 6
-    state_elements_per_parameter: ClassVar[int] = 1
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("momentum", self.momentum)
 
 
 @final
