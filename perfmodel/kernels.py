@@ -59,6 +59,8 @@ class Stream:
         Memory traffic of one launch. [B]
     flop_count : int, ndarray or sympy.Expr
         Arithmetic of one launch. [FLOP]
+    serial_steps : int
+        Elements that one thread reads one after the other, waiting for each. [1]
     efficiency : str
         Name of the fraction of memory bandwidth this kind of pass reaches. [-]
     launches : int, ndarray or sympy.Expr
@@ -69,6 +71,7 @@ class Stream:
     read_bytes: Quantity
     written_bytes: Quantity
     flop_count: Quantity = 0
+    serial_steps: Quantity = 0
     efficiency: str = "elementwise"
     launches: Quantity = 1
 

@@ -201,6 +201,9 @@ class MemoryPass:
         Arithmetic. [FLOP]
     read_index_bytes, written_index_bytes : int, ndarray or sympy.Expr
         Traffic of masks (1 B an element) and indices (4 B), whose size is independent of the data type. [B]
+    row_elements : int
+        Elements that depend on one another, because one result is reduced from them; zero where the pass is no
+        reduction that anyone does serially. [1]
     parts : int, ndarray or sympy.Expr
         Independent parts that a framework without batching handles one by one, e.g. rows with words of different
         classes. [1]
@@ -216,6 +219,7 @@ class MemoryPass:
     flop_count: Quantity = 0
     read_index_bytes: Quantity = 0
     written_index_bytes: Quantity = 0
+    row_elements: Quantity = 0
     parts: Quantity = 1
     role: Role = Role.OUTPUT
 

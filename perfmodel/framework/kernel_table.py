@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROBE_BATCH_SIZES = (1, 2, 3)
 MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches")
-STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "launches")
+STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.framework.convolution import convolution_alternatives
+from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
@@ -72,16 +73,33 @@ def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel,
     return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
 
 
+def _is_pointwise(operation: Convolution) -> bool:
+    """Tell whether a convolution is a product of its images, as they lie channel by channel, and its weights."""
+    one_tap, no_stride = math.prod(operation.kernel_size) == 1, math.prod(operation.stride) == 1
+    padded = any(side for sides in operation.padding for side in sides)
+    return one_tap and no_stride and not padded and operation.groups == 1
+
+
+def _pointwise_product(operation: Convolution, *, element_bytes: int) -> Alternatives:
+    product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
+    kernel = Matmul(m=product.m, n=product.n, k=product.k, read_bytes=work.read_bytes, written_bytes=work.written_bytes)
+    return (Alternative(name="pointwise_gemm", kernels=(kernel,)),)
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    alternatives = _CONVOLUTION[processor](
-        operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
-    )
+    direct = rules.pointwise_products and _is_pointwise(operation)
+    if direct:
+        alternatives = _pointwise_product(operation, element_bytes=element_bytes)
+    else:
+        alternatives = _CONVOLUTION[processor](
+            operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
+        )
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if rules.convolution_transposes:
+    if rules.convolution_transposes and not direct:
         extra += _layout_passes(operation, element_bytes=element_bytes)
     accumulated = rules.gradient_accumulation and operation.role is Role.WEIGHT_GRADIENT
     reread = element_bytes * operation.weight_elements if accumulated else 0
@@ -105,6 +123,7 @@ def _lower_memory_pass(
         read_bytes=read / shares,
         written_bytes=written / shares,
         flop_count=op.flop_count / shares,
+        serial_steps=op.row_elements if key in rules.serial_rows else 0,
         efficiency=key,
         launches=launches,
     )

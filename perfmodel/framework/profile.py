@@ -110,8 +110,10 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes : bool
+    gradient_accumulation, convolution_transposes, pointwise_products : bool
         Policies on gradients and layouts. [-]
+    serial_rows : tuple of str
+        Reductions whose every row one thread goes through alone, at the constant ``serial_row_cycles``. [-]
     recurrent : RecurrentTable
         How recurrent layers run. [-]
     passes : dict of str to PassTable
@@ -124,6 +126,8 @@ class LoweringTable(SpecTable):
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
     convolution_transposes: bool
+    pointwise_products: bool = False
+    serial_rows: tuple[Identifier, ...] = ()
     recurrent: RecurrentTable
     passes: dict[Identifier, PassTable] = Field(default_factory=dict)
 
@@ -150,6 +154,8 @@ class LoweringTable(SpecTable):
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
+            pointwise_products=self.pointwise_products,
+            serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
             recurrent=RecurrentRules(**self.recurrent.model_dump()),
             passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},

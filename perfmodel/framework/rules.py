@@ -62,6 +62,10 @@ class LoweringRules:
         Whether weight gradients are added into buffers (read, then written) rather than overwritten. [-]
     convolution_transposes : bool
         Whether images are transposed to the library's layout and back around every convolution. [-]
+    pointwise_products : bool
+        Whether 1 x 1 convolutions without a stride are plain products of the BLAS in the framework's own layout. [-]
+    serial_rows : tuple of str
+        Reductions whose every row one thread goes through alone. [-]
     batched_contraction : str
         ``batched`` into one launch, or a ``loop`` of launches. [-]
     recurrent : RecurrentRules
@@ -74,6 +78,8 @@ class LoweringRules:
     bias: Literal["fused", "separate"] = "separate"
     gradient_accumulation: bool = False
     convolution_transposes: bool = False
+    pointwise_products: bool = False
+    serial_rows: tuple[str, ...] = ()
     batched_contraction: Literal["batched", "loop"] = "batched"
     recurrent: RecurrentRules = field(default_factory=RecurrentRules)
     passes: Mapping[str, PassRule] = field(default_factory=dict)

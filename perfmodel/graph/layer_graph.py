@@ -240,8 +240,9 @@ class LayerGraph:
             problem = f"graph {self.name!r} has no layers"
             raise GraphError(problem)
         unread = [name for name in self._input_shapes if not self._digraph.out_degree(name)]
-        losses = [name for name in self.outputs if self._nodes[name].layer.is_loss]
-        dangling = [name for name in self.outputs if losses and name not in losses]
+        ends = {name: self._nodes[name].layer for name in self.outputs}
+        has_loss = any(layer.is_loss for layer in ends.values())
+        dangling = [name for name, layer in ends.items() if has_loss and not (layer.is_loss or layer.is_metric)]
         if unread or dangling:
             problems = [f"no layer reads the input {name!r}" for name in unread]
             problems += [f"the output of layer {name!r} leads to no loss" for name in dangling]

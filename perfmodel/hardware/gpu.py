@@ -47,6 +47,8 @@ class GpuMemory(SpecTable):
         What a driver reports as total, after reservations and error correction. [GiB]
     bandwidth_gb_per_s : float
         Peak bandwidth to the device memory. [GB/s]
+    ecc_bandwidth_fraction : float
+        Share of it that error correction leaves, on boards that keep its bits in the same memory. [1]
     l2_mib : float
         Capacity of the L2 cache. [MiB]
     l2_bandwidth_gb_per_s : float or None
@@ -56,6 +58,7 @@ class GpuMemory(SpecTable):
     capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))]
     usable_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))] | None = None
     bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 50_000, "GB/s"))]
+    ecc_bandwidth_fraction: Fraction = 1.0
     l2_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 1_024, "MiB"))]
     l2_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "GB/s"))] | None = None
 
@@ -230,6 +233,11 @@ class Gpu(Device):
     def memory_bandwidth_bytes_per_s(self) -> float:
         """Peak bandwidth to the device memory. [B/s]."""
         return self.memory.in_base_units("bandwidth_gb_per_s")
+
+    @property
+    def sustained_memory_bandwidth_bytes_per_s(self) -> float:
+        """Peak bandwidth less what error correction takes of it. [B/s]."""
+        return self.memory_bandwidth_bytes_per_s * self.memory.ecc_bandwidth_fraction
 
     @property
     def memory_capacity_bytes(self) -> float:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from perfmodel.layers.accuracy import Accuracy
 from perfmodel.layers.add import Add
 from perfmodel.layers.average_pool import AveragePool2d
 from perfmodel.layers.base import Layer, Shape, ShapeMismatchError
@@ -31,6 +32,7 @@ from perfmodel.layers.tanh import Tanh
 LAYERS: dict[str, type[Layer]] = {
     layer.kind: layer
     for layer in (
+        Accuracy,
         Add,
         AveragePool2d,
         BatchNorm,
@@ -58,6 +60,7 @@ __all__ = [
     "LAYERS",
     "LSTM",
     "OPTIMIZERS",
+    "Accuracy",
     "Add",
     "AveragePool2d",
     "BatchNorm",

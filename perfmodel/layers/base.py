@@ -54,6 +54,8 @@ class Layer(ABC):
     [-]."""
     is_loss: ClassVar[bool] = False
     """True where the output is what training minimises: back-propagation starts here [-]."""
+    is_metric: ClassVar[bool] = False
+    """True where the output is only looked at: neither minimised nor read by another layer [-]."""
 
     @abstractmethod
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

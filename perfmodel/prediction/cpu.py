@@ -60,8 +60,8 @@ class CpuNumbers:
         Size of one element. [B]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
-    asynchronous : bool
-        Calls run in line with the work, so nothing hides them. [-]
+    overlap_exponent : float
+        Calls run in line with the work, so nothing hides them: 1. [1]
     """
 
     threads: Quantity
@@ -88,7 +88,7 @@ class CpuNumbers:
     dispatch_s: Quantity
     step_overhead_s: Quantity
     launch_s: Quantity = 0.0
-    asynchronous: bool = False
+    overlap_exponent: float = 1.0
 
     @property
     def configuration_count(self) -> int | None:

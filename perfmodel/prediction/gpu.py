@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.framework.passes import pass_class
-from perfmodel.numeric import first_array_length
+from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.by_row import by_row, distinct_names
 
 if TYPE_CHECKING:
@@ -70,12 +70,14 @@ class GpuNumbers:
         BLAS and DNN library; each shape class belongs to one of them. [-]
     stream_efficiency : mapping of str to float
         Fraction of bandwidth by pass, or class of pass. [1]
+    serial_step_s : float
+        Time in which one thread reads one element of a row that it reduces alone. [s]
     element_bytes : int
         Size of one element. [B]
     launch_s, dispatch_s, step_overhead_s : float
         Launch gap, host time per launch, host time per step. [s]
-    asynchronous : bool
-        A queue lets dispatch run ahead of the kernels. [-]
+    overlap_exponent : float
+        How well dispatch overlaps with the kernels. [1]
     """
 
     peak_flop_per_s: Quantity
@@ -84,11 +86,12 @@ class GpuNumbers:
     unit_count: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     stream_efficiency: Mapping[str, Quantity]
+    serial_step_s: Quantity
     element_bytes: int
     launch_s: Quantity
     dispatch_s: Quantity
     step_overhead_s: Quantity
-    asynchronous: bool = True
+    overlap_exponent: float = float("inf")
 
     @property
     def configuration_count(self) -> int | None:
@@ -170,7 +173,9 @@ class GpuNumbers:
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             efficiency=by_row(of_name, code_of_row, like=moved_bytes),
         )
-        return columns["flop_count"] / self.lane_peak_flop_per_s, memory_s
+        # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
+        waiting_s = columns["serial_steps"] * self.serial_step_s
+        return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
 
 
 def _matmul_library(
@@ -251,7 +256,7 @@ def gpu_numbers(
     return GpuNumbers(
         peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
         matmul_libraries=(
             _matmul_library(blas, BLAS_SHAPE_CLASSES, clock_hz=device.clock_hz, skinny_bandwidth_fraction=skinny),
@@ -260,8 +265,10 @@ def gpu_numbers(
         ),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
+        serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
         launch_s=device.launch_latency_s,
         dispatch_s=own["dispatch_us"],
         step_overhead_s=own["step_overhead_us"],
+        overlap_exponent=own["overlap_exponent"],
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from perfmodel.cost.dispatch import exposed_dispatch_time
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum_along_first_axis, total, where
 
@@ -39,8 +40,8 @@ class ProcessorNumbers(Protocol):
         """Host time per step, whatever it computes. [s]"""
 
     @property
-    def asynchronous(self) -> bool:
-        """Whether dispatch runs ahead of the kernels (a GPU's queue) or in line with them (a CPU)."""
+    def overlap_exponent(self) -> float:
+        """How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]"""
 
     @property
     def configuration_count(self) -> int | None:
@@ -122,12 +123,15 @@ class GroupTimes:
         Kernel time by active branch. [s]
     launches : ndarray, shape (groups,) or (groups, configurations)
         Kernels launched. [1]
+    exposed_dispatch_s : ndarray, shape (groups,) or (groups, configurations)
+        What the kernels do not hide of the host's time to issue them. [s]
     """
 
     chosen: Quantity
     compute_s: Quantity
     memory_s: Quantity
     launches: Quantity
+    exposed_dispatch_s: Quantity
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
@@ -138,10 +142,8 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
     return batch_size if count is None else np.full(count, float(batch_size))
 
 
-def _times_of_rows(
-    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity
-) -> tuple[Quantity, Quantity, Quantity, Quantity]:
-    """Return compute-bound seconds, memory-bound seconds, launches and the sum of both seconds of every kernel row."""
+def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity) -> tuple[Quantity, ...]:
+    """Return compute-bound and memory-bound seconds, launches, exposed dispatch and all kernel seconds of every row."""
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
     times = [
         numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
@@ -154,13 +156,17 @@ def _times_of_rows(
         for branch in (0, 1)
     )
     compute_bound = where(exceeds(memory, compute), 0, 1)
-    busy = roofline_time(compute_s=compute, memory_s=memory) * launches
-    return busy * compute_bound, busy * (1 - compute_bound), launches, busy
+    of_one = roofline_time(compute_s=compute, memory_s=memory)
+    exposed = launches * exposed_dispatch_time(
+        busy_s=of_one + numbers.launch_s, dispatch_s=numbers.dispatch_s, overlap_exponent=numbers.overlap_exponent
+    )
+    busy = of_one * launches
+    return busy * compute_bound, busy * (1 - compute_bound), launches, exposed, busy
 
 
 def _open_choice(
     table: KernelTable,
-    rows: tuple[Quantity, Quantity, Quantity],
+    rows: tuple[Quantity, ...],
     *,
     duration: Quantity,
     workspace: Quantity,
@@ -169,9 +175,10 @@ def _open_choice(
 ) -> GroupTimes:
     """Choose for symbols: which alternative is fastest depends on values not yet known, so a Min keeps them all.
 
-    Launches, and the shares of compute and memory, are those of each group's first alternative; the sum is exact.
+    Launches, their dispatch, and the shares of compute and memory, are those of each group's first alternative; the
+    sum is exact.
     """
-    compute, memory, launches = (values[table.choices[0]].astype(object) for values in rows)
+    compute, memory, launches, exposed = (values[table.choices[0]].astype(object) for values in rows)
     competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
     several = np.flatnonzero((table.choices != table.choices[0]).any(axis=0))
     best = minimum_along_first_axis(competing[table.choices[:, several]].astype(object))
@@ -180,7 +187,7 @@ def _open_choice(
     best = best - launches[several] * numbers.launch_s
     share = compute[several] / (compute[several] + memory[several])
     compute[several], memory[several] = best * share, best * (1 - share)
-    return GroupTimes(table.choices[0], compute, memory, launches)
+    return GroupTimes(table.choices[0], compute, memory, launches, exposed)
 
 
 def group_times(
@@ -206,18 +213,18 @@ def group_times(
     """
     batch_size = _one_per_configuration(batch_size, numbers)
     rows = _times_of_rows(table, numbers, batch_size=batch_size)
-    compute, memory, launches, busy = (
+    compute, memory, launches, exposed, busy = (
         np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows
     )
     first = table.choices[0]
     if len(table.choices) == 1:
-        return GroupTimes(first, compute[first], memory[first], launches[first])
+        return GroupTimes(first, compute[first], memory[first], launches[first], exposed[first])
     duration = busy + launches * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):
         return _open_choice(
             table,
-            (compute, memory, launches),
+            (compute, memory, launches, exposed),
             duration=duration,
             workspace=workspace,
             numbers=numbers,
@@ -231,12 +238,12 @@ def group_times(
         axis=0,
     )[0]
     if place.ndim == 1:
-        return GroupTimes(chosen, compute[chosen], memory[chosen], launches[chosen])
-    compute, memory, launches = (
+        return GroupTimes(chosen, compute[chosen], memory[chosen], launches[chosen], exposed[chosen])
+    compute, memory, launches, exposed = (
         np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0)
-        for values in (compute, memory, launches)
+        for values in (compute, memory, launches, exposed)
     )
-    return GroupTimes(chosen, compute, memory, launches)
+    return GroupTimes(chosen, compute, memory, launches, exposed)
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
@@ -258,7 +265,7 @@ def step_time(
 ) -> StepTime:
     r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
 
-    .. math:: T = \max(T_\text{kernels} + N \tau_\text{launch}, \; N \tau_\text{dispatch}) + \tau_\text{step}
+    .. math:: T = \sum_k \left[(t_k + \tau_\text{launch})^p + \tau_\text{dispatch}^p\right]^{1/p} + \tau_\text{step}
               + T_\text{transfer, exposed}
 
     Parameters
@@ -283,8 +290,8 @@ def step_time(
 
     Notes
     -----
-    Valid for: one stream; the queue never drains before the end of the step. A CPU dispatches in line, so there the
-    maximum is a sum. Ignores: synchronisation inside a step.
+    Valid for: one stream. p is the framework's ``overlap_exponent``; a CPU dispatches in line, p = 1. Ignores: how far
+    the host runs ahead of the device over many kernels, and synchronisation inside a step.
 
     References
     ----------
@@ -300,10 +307,7 @@ def step_time(
     launch_s = launch_count * numbers.launch_s
     dispatch_s = launch_count * numbers.dispatch_s + numbers.step_overhead_s
     busy_s = compute_s + memory_bound_s + update_s + launch_s
-    if numbers.asynchronous:
-        exposed_dispatch_s = maximum(launch_count * numbers.dispatch_s - busy_s, 0.0) + numbers.step_overhead_s
-    else:
-        exposed_dispatch_s = dispatch_s
+    exposed_dispatch_s = _weighted(groups.exposed_dispatch_s, table.multiplicity) + numbers.step_overhead_s
     computing_s = busy_s + exposed_dispatch_s
     return StepTime(
         compute_s=compute_s,

@@ -1,0 +1,58 @@
+"""What issuing kernels costs the step: the host's time that the kernels do not hide."""
+
+from __future__ import annotations
+
+import math
+
+from perfmodel.numeric import Quantity, is_symbolic, maximum
+
+
+def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exponent: float) -> Quantity:
+    r"""Time that issuing a kernel adds to the time the device is busy with it.
+
+    .. math:: t = \left(b^p + d^p\right)^{1/p} - b
+
+    With p = 1 the two follow one another, with p to infinity only what exceeds the kernel is seen. In between, short
+    kernels wait for the host and long ones hide it, without a sharp border: the queue between them is not always full
+    enough to hide a whole dispatch, nor always empty.
+
+    Parameters
+    ----------
+    busy_s : float, ndarray or sympy.Expr
+        Time the device is busy with one launch, b. [s]
+    dispatch_s : float, ndarray or sympy.Expr
+        Time the host needs to issue one launch, d. [s]
+    overlap_exponent : float
+        How well the two overlap, p >= 1; infinity allowed. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Exposed time of one launch, between max(d - b, 0) and d. [s]
+
+    Notes
+    -----
+    Valid for: many launches of like size in sequence. Ignores: how far the host has run ahead when a long kernel
+    follows short ones, which a queue of a thousand entries would exploit.
+
+    Examples
+    --------
+    >>> [float(exposed_dispatch_time(busy_s=3e-6, dispatch_s=4e-6, overlap_exponent=p) * 1e6) for p in (1, 2, math.inf)]
+    [4.0, 2.0, 1.0]
+
+    References
+    ----------
+    .. [1] J. Appleyard, T. Kocisky, P. Blunsom, Optimizing performance of recurrent neural networks on GPUs,
+       arXiv:1604.01946: launch-bound and device-bound kernels of unfused LSTM cells.
+    """
+    if overlap_exponent == 1 or (not is_symbolic(dispatch_s) and not _any(dispatch_s)):
+        return dispatch_s + 0 * busy_s
+    if math.isinf(overlap_exponent):
+        return maximum(dispatch_s - busy_s, 0.0)
+    combined: Quantity = (busy_s**overlap_exponent + dispatch_s**overlap_exponent) ** (1 / overlap_exponent)
+    return combined - busy_s
+
+
+def _any(dispatch_s: Quantity) -> bool:
+    """Tell whether there is a dispatch at all: without one a symbol need not go through powers and back."""
+    return bool((dispatch_s != 0).any()) if hasattr(dispatch_s, "any") else bool(dispatch_s)
