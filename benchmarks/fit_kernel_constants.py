@@ -26,7 +26,7 @@ from kernel_rows import (
     deepbench_gemms,
 )
 
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time, transposed_efficiency
 
 OPERAND_WEIGHT = 4.0
 """Cost of loading an operand element into registers, in multiply-adds: 1/a + 1/b loads for each. [1]"""
@@ -59,6 +59,10 @@ def gemm_seconds(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
     """Return the predicted time of DeepBench's GEMM rows."""
     m, n, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
     bandwidth = rows.bandwidth.to_numpy()
+    # DeepBench's M counts features and N samples: n and m of transposed_efficiency
+    kept = transposed_efficiency(
+        m=n, n=m, slowdown=constants["transposed_slowdown"], wide_slowdown=constants["wide_transposed_slowdown"]
+    )
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
@@ -67,7 +71,7 @@ def gemm_seconds(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
         unit_count=rows.units.to_numpy(),
         bandwidth_bytes_per_s=bandwidth,
         **BLAS_MENU,
-        efficiency=constants["gemm"],
+        efficiency=constants["gemm"] * np.where(rows.transA.to_numpy() == "T", kept, 1.0),
         latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),
         ramp_steps=constants["ramp_steps"],
     )
@@ -96,6 +100,8 @@ GEMM_UNKNOWNS = {
     "skinny_bandwidth_fraction": Unknown(0.3, 0.05, 1.0),
     "launch_s": Unknown(4e-6, 2.5e-6, 6e-6),
     "latency_cycles": Unknown(40.0, 0.5, 500.0),
+    "transposed_slowdown": Unknown(1.2, 0.8, 5.0),
+    "wide_transposed_slowdown": Unknown(1.5, 0.8, 5.0),
 }
 
 
@@ -104,7 +110,7 @@ GEMM_RAMP_STEPS = 32.0
 
 
 def fit_gemm(rows: pd.DataFrame) -> Constants:
-    """Fit an architecture's four constants of matrix products."""
+    """Fit an architecture's six constants of matrix products."""
     measured = np.log(rows.seconds.to_numpy())
     fitted = fit(lambda x: np.log(gemm_seconds(rows, {**x, "ramp_steps": GEMM_RAMP_STEPS})) - measured, GEMM_UNKNOWNS)
     return {**fitted, "ramp_steps": GEMM_RAMP_STEPS}

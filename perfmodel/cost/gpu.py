@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, maximum, minimum, minimum_along_first_axis
+from perfmodel.numeric import Quantity, ceil, exceeds, maximum, minimum, minimum_along_first_axis, where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SKINNY_EXTENT = 32
 """Largest extent of a matrix product's result that counts as skinny. [1]"""
+
+WIDE_EXTENT = 4500
+"""Columns of a matrix product's result from which on a transposed operand costs most. [1]"""
 
 
 def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
@@ -127,6 +130,46 @@ def tiled_matmul_time(
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
     steps = (k / s + ramp_steps) / efficiency
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
+
+
+def transposed_efficiency(
+    *, m: Quantity, n: Quantity, slowdown: Quantity, wide_slowdown: Quantity
+) -> Quantity:
+    r"""Share of a library's usual rate that is left where the weights of a product lie transposed in memory.
+
+    .. math:: e = \begin{cases} 1 & \min(m, n) \le 32 \\ 1 / s & n < 4500 \\ 1 / s_w & n \ge 4500 \end{cases}
+
+    Threads that load a transposed operand walk through memory with long strides; products with few rows take another
+    kernel, which does not mind.
+
+    Parameters
+    ----------
+    m, n : float, ndarray or sympy.Expr
+        Rows (samples) and columns (features) of the result. [1]
+    slowdown, wide_slowdown : float or ndarray
+        Factor on the time, s, and for results with many columns, s_w. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Factor on the efficiency. [1]
+
+    Notes
+    -----
+    Valid for: cuBLAS 7.5 and 8.0, single precision. Ignores: the length of the sum, whose powers of two lose less.
+
+    Examples
+    --------
+    >>> float(transposed_efficiency(m=64, n=26_752, slowdown=1.25, wide_slowdown=1.6))
+    0.625
+
+    References
+    ----------
+    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (the same shapes with and without
+       a transposed first operand).
+    """
+    lost = where(exceeds(WIDE_EXTENT, n), slowdown, wide_slowdown)
+    return where(exceeds(minimum(m, n), SKINNY_EXTENT), 1 / lost, 1.0)
 
 
 def stream_time(

@@ -39,6 +39,7 @@ def _lower_contraction(
         count=per_launch,
         read_bytes=element_bytes * per_launch * (op.m * op.k + op.k * op.n + accumulated),
         written_bytes=element_bytes * per_launch * op.m * op.n,
+        efficiency=rules.product_efficiency(op.role),
         launches=op.count if loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
@@ -80,9 +81,16 @@ def _is_pointwise(operation: Convolution) -> bool:
     return one_tap and no_stride and not padded and operation.groups == 1
 
 
-def _pointwise_product(operation: Convolution, *, element_bytes: int) -> Alternatives:
+def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_bytes: int) -> Alternatives:
     product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
-    kernel = Matmul(m=product.m, n=product.n, k=product.k, read_bytes=work.read_bytes, written_bytes=work.written_bytes)
+    kernel = Matmul(
+        m=product.m,
+        n=product.n,
+        k=product.k,
+        read_bytes=work.read_bytes,
+        written_bytes=work.written_bytes,
+        efficiency=rules.product_efficiency(operation.role),
+    )
     return (Alternative(name="pointwise_gemm", kernels=(kernel,)),)
 
 
@@ -91,7 +99,7 @@ def _lower_convolution(
 ) -> Alternatives:
     direct = rules.pointwise_products and _is_pointwise(operation)
     if direct:
-        alternatives = _pointwise_product(operation, element_bytes=element_bytes)
+        alternatives = _pointwise_product(operation, rules=rules, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
             operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
@@ -147,7 +155,12 @@ def _lower_recurrence(
     operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     del processor
-    return recurrence_alternatives(operation, rules=rules.recurrent, element_bytes=element_bytes)
+    return recurrence_alternatives(
+        operation,
+        rules=rules.recurrent,
+        product_efficiency=rules.product_efficiency(operation.role),
+        element_bytes=element_bytes,
+    )
 
 
 LOWERING: dict[str, Callable[..., Alternatives]] = {

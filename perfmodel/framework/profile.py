@@ -7,6 +7,7 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -65,6 +66,27 @@ class LibraryNames(SpecTable):
         return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
 
 
+def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constants in base units, by the unit suffix of their names.
+
+    Parameters
+    ----------
+    constants : mapping of str to float or ndarray
+        Values as the file states them. [unit of each constant]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        The same constants. [base unit of each]
+
+    Examples
+    --------
+    >>> in_base_units({"dispatch_us": 8.0})
+    {'dispatch_us': 8e-06}
+    """
+    return {name: to_base_units(name, value) for name, value in constants.items()}
+
+
 class PassTable(SpecTable):
     """Traffic and launches of one kind of pass, in units of the operation's main tensor.
 
@@ -112,8 +134,10 @@ class LoweringTable(SpecTable):
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
     gradient_accumulation, convolution_transposes, pointwise_products : bool
         Policies on gradients and layouts. [-]
+    weight_layout : str
+        ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
-        Reductions whose every row one thread goes through alone, at the constant ``serial_row_cycles``. [-]
+        Reductions whose every row one GPU thread goes through alone, at the constant ``serial_row_cycles``. [-]
     recurrent : RecurrentTable
         How recurrent layers run. [-]
     passes : dict of str to PassTable
@@ -127,6 +151,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation: bool
     convolution_transposes: bool
     pointwise_products: bool = False
+    weight_layout: Literal["in_out", "out_in"]
     serial_rows: tuple[Identifier, ...] = ()
     recurrent: RecurrentTable
     passes: dict[Identifier, PassTable] = Field(default_factory=dict)
@@ -155,6 +180,7 @@ class LoweringTable(SpecTable):
             gradient_accumulation=self.gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
+            weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
             recurrent=RecurrentRules(**self.recurrent.model_dump()),
@@ -179,7 +205,7 @@ class ProcessorTable(SpecTable):
     @property
     def in_base_units_by_name(self) -> dict[str, Any]:
         """The constants in base units, under their names in the file."""
-        return {name: to_base_units(name, value) for name, value in self.constants.items()}  # type: ignore[arg-type]
+        return in_base_units(self.constants)
 
 
 class CpuTable(ProcessorTable):
@@ -294,10 +320,21 @@ class FrameworkProfile(SpecFile):
             described = {name: self.constant.get(table) for name in getattr(self.cpu, table)}
             known = {name: constant for name, constant in described.items() if constant is not None}
             faults += [f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)]
+        faults += self._serial_row_faults()
         if faults:
             kind = "constants"
             raise PydanticCustomError(kind, "{faults}", {"faults": "; ".join(faults)})
         return self
+
+    def _serial_row_faults(self) -> list[str]:
+        """Return a line for serial rows whose time nobody states: without it they would cost nothing."""
+        named, unused = list(self.gpu.lowering.serial_rows), list(self.cpu.lowering.serial_rows)
+        faults = []
+        if named and "serial_row_cycles" not in self.gpu.constants:
+            faults.append(f"gpu.lowering.serial_rows: value {named!r}: needs the constant gpu.constants.serial_row_cycles")
+        if unused:
+            faults.append(f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row")
+        return faults
 
 
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.framework.rules import RecurrentRules
@@ -122,7 +123,7 @@ _BY_ROLE = {
 
 
 def recurrence_alternatives(
-    operation: Recurrence, *, rules: RecurrentRules, element_bytes: int
+    operation: Recurrence, *, rules: RecurrentRules, product_efficiency: str = "gemm", element_bytes: int
 ) -> tuple[Alternative, ...]:
     """Return the one way a framework's rules run a recurrent layer or one of its gradients.
 
@@ -132,6 +133,8 @@ def recurrence_alternatives(
         The layer over its whole sequence, by role. [-]
     rules : RecurrentRules
         Grouping of gates, place of the input product, kernels per step. [-]
+    product_efficiency : str
+        Name of the efficiency of the products with weights. [-]
     element_bytes : int
         Size of one element. [B]
 
@@ -150,5 +153,8 @@ def recurrence_alternatives(
     .. [1] Appleyard, Kocisky, Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs,
        arXiv:1604.01946.
     """
-    kernels = _BY_ROLE[operation.role](operation, rules, element_bytes)
+    kernels = tuple(
+        replace(kernel, efficiency=product_efficiency) if isinstance(kernel, Matmul) else kernel
+        for kernel in _BY_ROLE[operation.role](operation, rules, element_bytes)
+    )
     return (Alternative(name=f"{rules.input_product}_{rules.gate_products}", kernels=kernels),)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from perfmodel.records import Role
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
@@ -64,6 +66,9 @@ class LoweringRules:
         Whether images are transposed to the library's layout and back around every convolution. [-]
     pointwise_products : bool
         Whether 1 x 1 convolutions without a stride are plain products of the BLAS in the framework's own layout. [-]
+    weight_layout : str
+        ``in_out``: a dense layer's weights lie as (inputs, outputs) beside samples in rows, so that the input gradient
+        reads them transposed; ``out_in``: as (outputs, inputs), so that the forward product does. [-]
     serial_rows : tuple of str
         Reductions whose every row one thread goes through alone. [-]
     batched_contraction : str
@@ -79,7 +84,29 @@ class LoweringRules:
     gradient_accumulation: bool = False
     convolution_transposes: bool = False
     pointwise_products: bool = False
+    weight_layout: Literal["in_out", "out_in"] = "in_out"
     serial_rows: tuple[str, ...] = ()
     batched_contraction: Literal["batched", "loop"] = "batched"
     recurrent: RecurrentRules = field(default_factory=RecurrentRules)
     passes: Mapping[str, PassRule] = field(default_factory=dict)
+
+    def product_efficiency(self, role: Role) -> str:
+        """Return the name of the efficiency of a product with weights, by what it yields.
+
+        Parameters
+        ----------
+        role : Role
+            Output or gradient. [-]
+
+        Returns
+        -------
+        str
+            ``gemm``, or ``gemm_transposed`` where the weights are read against the way they lie. [-]
+
+        Examples
+        --------
+        >>> LoweringRules(convolution_algorithms=(), weight_layout="out_in").product_efficiency(Role.OUTPUT)
+        'gemm_transposed'
+        """
+        reads_across = {"in_out": Role.INPUT_GRADIENT, "out_in": Role.OUTPUT}[self.weight_layout]
+        return "gemm_transposed" if role is reads_across else "gemm"

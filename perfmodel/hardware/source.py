@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -152,6 +153,12 @@ class SpecFile(SpecTable):
     schema_version: Annotated[int, Field(strict=True)]
     name: Text
     source: tuple[Source, ...]
+    _stem: str = PrivateAttr(default="")
+
+    @property
+    def stem(self) -> str:
+        """Stem of the file it was loaded from, by which others name it; empty for an object made otherwise."""
+        return self._stem
 
     @field_validator("schema_version")
     @classmethod

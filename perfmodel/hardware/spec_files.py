@@ -32,6 +32,8 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "systems": "system",
     "libraries": "library",
     "frameworks": "framework",
+    "calibrations": "calibration",
+    "fits": "fit plan",
 }
 """What one file of each kind folder describes; kinds that later versions will read are not among them yet."""
 
@@ -363,6 +365,8 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
     from perfmodel.hardware.faults import faults_of
 
     try:
-        return model_class.model_validate(read_toml(path))
+        spec = model_class.model_validate(read_toml(path))
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+    spec._stem = path.stem
+    return spec

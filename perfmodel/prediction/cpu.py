@@ -10,8 +10,9 @@ from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
 from perfmodel.numeric import exceeds, first_array_length, where
+from perfmodel.framework.profile import in_base_units
 from perfmodel.prediction.by_row import by_row, distinct_names
-from perfmodel.units import to_base_units
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -194,6 +195,7 @@ def cpu_numbers(
     threads: int,
     dtype: str,
     element_bytes: int,
+    factors: Factors = NO_FACTORS,
 ) -> CpuNumbers:
     """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers.
 
@@ -213,6 +215,8 @@ def cpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors on constants by name. [1]
 
     Returns
     -------
@@ -224,11 +228,12 @@ def cpu_numbers(
     active_sockets = min(threads, sockets)
     active_cores = min(threads / active_sockets, cpu.core_count)
     isa = _isa_for(cpu, library)
-    blas = {
-        name: to_base_units(name, value)  # type: ignore[arg-type]
-        for name, value in library.constants_for(cpu.architecture).items()
-    }
-    own = profile.cpu.in_base_units_by_name
+    blas = in_base_units(library_constants(library, cpu, factors=factors))
+    own = framework_constants(profile, "cpu", factors=factors)
+    cycles_per_flop, cycles_per_byte = (
+        scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
+        for table in ("cycles_per_flop", "cycles_per_byte")
+    )
 
     def clock_hz(isa: str | None) -> float:
         clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
@@ -253,9 +258,9 @@ def cpu_numbers(
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
-        fork_join_s=float(fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"])),
-        cycles_per_flop=profile.cpu.cycles_per_flop,
-        cycles_per_byte=profile.cpu.cycles_per_byte,
+        fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
+        cycles_per_flop=cycles_per_flop,
+        cycles_per_byte=cycles_per_byte,
         element_bytes=element_bytes,
         dispatch_s=own["dispatch_us"],
         step_overhead_s=own["step_overhead_us"],

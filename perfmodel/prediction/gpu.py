@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time, transposed_efficiency
 from perfmodel.framework.passes import pass_class
-from perfmodel.numeric import first_array_length, maximum
+from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
+from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.library import LibraryProfile
@@ -37,6 +41,8 @@ class MatmulLibrary:
         Steps that filling and draining a tile costs. [1]
     bandwidth_fraction : float
         Fraction of memory bandwidth. [1]
+    transposed_slowdown, wide_transposed_slowdown : float
+        Factor on the time of products that read their weights transposed, narrow and wide ones. [1]
     skinny_bandwidth_fraction : float or None
         The same for products with few rows or columns, where the library is slower there. [1]
     """
@@ -49,6 +55,8 @@ class MatmulLibrary:
     latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
+    transposed_slowdown: Quantity
+    wide_transposed_slowdown: Quantity
     skinny_bandwidth_fraction: Quantity | None
 
 
@@ -91,14 +99,20 @@ class GpuNumbers:
     launch_s: Quantity
     dispatch_s: Quantity
     step_overhead_s: Quantity
-    overlap_exponent: float = float("inf")
+    overlap_exponent: float
 
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        single = (self.peak_flop_per_s, self.bandwidth_bytes_per_s, self.unit_count, self.launch_s, self.dispatch_s)
-        efficiencies = (library.efficiency for library in self.matmul_libraries)
-        return first_array_length((*single, self.step_overhead_s, self.stream_efficiency, *efficiencies))
+        own = (getattr(self, field.name) for field in fields(self) if field.name != "matmul_libraries")
+        menu = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+        of_libraries = (
+            getattr(library, field.name)
+            for library in self.matmul_libraries
+            for field in fields(library)
+            if field.name not in menu
+        )
+        return first_array_length((*own, *of_libraries))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
@@ -112,6 +126,9 @@ class GpuNumbers:
             of_name = [library.efficiency.get(name, 1.0) for name in names]
             picked = {name: column[rows] for name, column in columns.items()}
             of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
+            across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
+            if across.any():
+                of_row = of_row * _kept_across(library, picked, across)
             timed.append((rows, *self._times_by_library(library, picked, of_row)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
@@ -179,11 +196,18 @@ class GpuNumbers:
 
 
 def _matmul_library(
-    constants: Mapping[str, Any], names: tuple[str, ...], *, clock_hz: float, skinny_bandwidth_fraction: float | None
+    constants: Mapping[str, Any],
+    names: tuple[str, ...],
+    *,
+    clock_hz: float,
+    calls: Quantity = 1.0,
+    skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
-    translation = constants["translation_efficiency"]
+    share = constants["translation_efficiency"] * calls
     return MatmulLibrary(
-        efficiency={name: constants[name] * translation for name in names},
+        efficiency={
+            name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)
+        },
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
         tile_efficiency=np.array(constants["tile_efficiency"]),
@@ -191,9 +215,23 @@ def _matmul_library(
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=constants["ramp_steps"],
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
+        transposed_slowdown=constants.get("transposed_slowdown", 1.0),
+        wide_transposed_slowdown=constants.get("wide_transposed_slowdown", 1.0),
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
     )
 
+
+def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
+    """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
+    m, n = columns["m"], columns["n"]
+    kept = transposed_efficiency(
+        m=m, n=n, slowdown=library.transposed_slowdown, wide_slowdown=library.wide_transposed_slowdown
+    )
+    return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
+
+
+TRANSPOSED = "_transposed"
+"""Ending of the efficiency of a product that reads its weights against the way they lie."""
 
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
@@ -227,6 +265,7 @@ def gpu_numbers(
     *,
     dtype: str,
     element_bytes: int,
+    factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
 
@@ -242,16 +281,18 @@ def gpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors on constants by name. [1]
 
     Returns
     -------
     GpuNumbers
         Everything the step's path needs.
     """
-    blas = libraries["gpu_blas"].constants_for(device.architecture)
-    dnn = libraries["gpu_dnn"].constants_for(device.architecture)
-    own = profile.gpu.in_base_units_by_name
-    skinny: Any = blas["skinny_bandwidth_fraction"]
+    blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
+    own = framework_constants(profile, "gpu", factors=factors)
+    launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    calls = own["blas_efficiency"]
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
         peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
@@ -259,7 +300,13 @@ def gpu_numbers(
         bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
         matmul_libraries=(
-            _matmul_library(blas, BLAS_SHAPE_CLASSES, clock_hz=device.clock_hz, skinny_bandwidth_fraction=skinny),
+            _matmul_library(
+                blas,
+                BLAS_SHAPE_CLASSES,
+                clock_hz=device.clock_hz,
+                calls=calls,
+                skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
+            ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
             _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
         ),
@@ -267,7 +314,7 @@ def gpu_numbers(
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
-        launch_s=device.launch_latency_s,
+        launch_s=to_base_units("latency_us", launch["latency_us"]),
         dispatch_s=own["dispatch_us"],
         step_overhead_s=own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
+from perfmodel.hardware.calibration import CalibrationFile, load_calibration
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
-from perfmodel.measurements.run import FeedItem, Run
+from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments import (
     DTYPES,
     PREDICTED_PHASES,
@@ -20,124 +20,19 @@ from perfmodel.prediction.arguments import (
     refuse_reserved,
     resolved_batch_size,
 )
-from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
-from perfmodel.prediction.plan import Plan, plan_for
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.step_time import GroupTimes, group_times, step_time
+from perfmodel.prediction.prepared import prepare
+from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perfmodel.framework.profile import FeedTable
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.system import System
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What runs: a graph and the facts of how it is run that no framework file can know.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    name : str
-        For people. [-]
-    optimizer : Optimizer
-        What the update does. [-]
-    phase : Phase
-        What part of a step. [-]
-    input_gradient : bool or None
-        Whether the network's own input gets a gradient; None for the framework's habit. [-]
-    feed : tuple of FeedItem or None
-        What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
-    """
-
-    graph: LayerGraph
-    name: str
-    optimizer: Optimizer
-    phase: Phase
-    input_gradient: bool | None = None
-    feed: tuple[FeedItem, ...] | None = None
-
-
-def subject_of_run(run: Run) -> Subject:
-    """Return what a measured row really executed, ready to be predicted.
-
-    Parameters
-    ----------
-    run : Run
-        Builder, options, optimizer, phase and feed of a (framework, network) pair of a measurement table. [-]
-
-    Returns
-    -------
-    Subject
-        The graph built as the script built it, with the script's facts.
-    """
-    from perfmodel import zoo
-
-    return Subject(
-        graph=zoo.build(run.builder, **run.builder_options),
-        name=f"{run.network} as {run.framework} ran it",
-        optimizer=load_optimizer(run.optimizer, clipping=run.clipping, **run.optimizer_options),
-        phase=Phase(run.phase),
-        input_gradient=run.input_gradient,
-        feed=run.feed,
-    )
-
-
-def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
-    """Return what a framework copies for every step of a graph: its inputs and labels.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    policy : FeedTable
-        The framework's habit. [-]
-
-    Returns
-    -------
-    tuple of FeedItem
-        Empty where mini-batches are resident on the device.
-    """
-    if policy.mode == "resident":
-        return ()
-    prefetched = policy.mode == "overlapped"
-    return (
-        FeedItem(name="inputs", elements_per_sample=graph.input_elements, prefetched=prefetched),
-        FeedItem(
-            name="labels",
-            elements_per_sample=graph.label_bytes_per_sample,
-            element_bytes=1,
-            prefetched=prefetched,
-        ),
-    )
-
-
-def _feed_times(
-    subject: Subject, target: Target, profile: FrameworkProfile, *, batch_size: int, pinned: bool
-) -> tuple[float, float]:
-    """Return the time of what is copied before the step, and of what is copied while the last one computes. [s]"""
-    feed = habitual_feed(subject.graph, profile.feed) if subject.feed is None else subject.feed
-    before, meanwhile = (tuple(item for item in feed if item.prefetched == prefetched) for prefetched in (False, True))
-    return (
-        target.feed_time(profile, before, batch_size=batch_size, pinned=pinned),
-        target.feed_time(profile, meanwhile, batch_size=batch_size, pinned=pinned),
-    )
-
-
-def _footprint(plan: Plan, groups: GroupTimes, target: Target, *, batch_size: int) -> MemoryFootprint:
-    return memory_footprint(
-        plan.memory,
-        batch_size=batch_size,
-        workspace_bytes=workspace_bytes(plan.memory, plan.table, groups.chosen, batch_size=batch_size),
-        context_bytes=target.context_bytes,
-        capacity_bytes=target.capacity_bytes,
-    )
 
 
 def predict_subject(
@@ -149,6 +44,8 @@ def predict_subject(
     dtype: str,
     library: str | Path | LibraryProfile | None,
     pinned: bool = True,
+    calibration: CalibrationFile | None = None,
+    factors: Factors | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -168,36 +65,23 @@ def predict_subject(
         A library in place of the one of its kind that the framework names. [-]
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
+    calibration : CalibrationFile or None
+        Fitted factors on the constants of the files. [-]
+    factors : mapping of str to float or None
+        Factors by name of constant in place of a calibration's, while one is being fitted. [1]
 
     Returns
     -------
     Prediction
         Time, parts, memory and their reasons.
     """
-    libraries = target.libraries(profile, library)
-    plan = plan_for(
-        subject.graph,
-        phase=subject.phase,
-        optimizer=subject.optimizer,
-        input_gradient=profile.input_gradient if subject.input_gradient is None else subject.input_gradient,
-        dtype=dtype,
-        profile=profile,
-        processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+    prepared = prepare(
+        subject, target=target, profile=profile, batch_size=batch_size, dtype=dtype, library=library, pinned=pinned
     )
-    numbers = target.numbers(profile, libraries, dtype=dtype)
-    limit_bytes = getattr(profile, target.processor).lowering.workspace_limit_bytes
-    groups = group_times(plan.table, numbers, batch_size=batch_size, workspace_limit_bytes=limit_bytes)
-    feed_s, prefetched_feed_s = _feed_times(subject, target, profile, batch_size=batch_size, pinned=pinned)
-    parts = step_time(
-        plan.table,
-        numbers,
-        batch_size=batch_size,
-        workspace_limit_bytes=limit_bytes,
-        feed_s=feed_s,
-        prefetched_feed_s=prefetched_feed_s,
-        groups=groups,
-    )
+    if factors is None:
+        factors = NO_FACTORS if calibration is None else calibration.factors_for(prepared.constant_names)
+    timed = prepared.step(factors)
+    plan, libraries = prepared.plan, prepared.libraries
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -206,14 +90,14 @@ def predict_subject(
         phase=subject.phase.value,
         dtype=dtype,
         threads=target.threads,
-        parts=parts,
-        memory=_footprint(plan, groups, target, batch_size=batch_size),
+        parts=timed.parts,
+        memory=prepared.footprint(timed.groups),
         remarks=target.remarks(libraries, dtype=dtype),
-        sources=(profile, *libraries.values(), *target.specs),
+        sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
-        groups=groups,
-        launch_gap_s=numbers.launch_s,
-        step_overhead_s=numbers.step_overhead_s,
+        groups=timed.groups,
+        launch_gap_s=timed.numbers.launch_s,
+        step_overhead_s=timed.numbers.step_overhead_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
@@ -276,6 +160,7 @@ def predict(
     prefetch: int = 1,
     pinned: bool = True,
     decode_cores: int | None = None,
+    calibration: str | Path | CalibrationFile | None = None,
 ) -> Prediction:
     """Predict the time of one step, its parts, its memory and its bottleneck.
 
@@ -327,6 +212,8 @@ def predict(
         False forces pageable host buffers. [-]
     decode_cores : int
         Cores that decode input; reserved. [1]
+    calibration : str, Path or CalibrationFile
+        Fitted factors on the constants of the spec files, e.g. ``shi2016_gpu``; see :func:`perfmodel.fit`. [-]
 
     Returns
     -------
@@ -369,4 +256,5 @@ def predict(
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
+        calibration=None if calibration is None else load_calibration(calibration),
     )

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_system
@@ -18,6 +18,7 @@ from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class Target(ABC):
         return ()
 
     @abstractmethod
-    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
         """Return the plain numbers of the step's path."""
 
     @abstractmethod
@@ -76,8 +79,14 @@ class Target(ABC):
 
     @abstractmethod
     def feed_time(
-        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
-    ) -> float:
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Any:
         """Return the time to bring these arrays of a mini-batch to the device. [s]"""
 
     def remarks(self, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
@@ -96,11 +105,13 @@ class Target(ABC):
         return tuple(notes)
 
 
-def _staging_time(profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], batch_size: float) -> float:
+def _staging_time(
+    profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
+) -> Any:
     """Time the host spends copying arrays of the script into the framework's own tensors. [s]"""
-    rate = getattr(profile, processor).in_base_units_by_name["host_copy_gb_per_s"]
+    rate = framework_constants(profile, processor, factors=factors)["host_copy_gb_per_s"]
     copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
-    return float(batch_size * copied / rate)
+    return batch_size * copied / rate
 
 
 class GpuTarget(Target):
@@ -124,17 +135,27 @@ class GpuTarget(Target):
         """Return the convolution algorithms that the DNN library offers on this architecture."""
         return libraries["gpu_dnn"].algorithms_for(self.architecture)
 
-    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
         """Return the plain numbers of the GPU, its libraries and the framework."""
-        return gpu_numbers(self.device, profile, libraries, dtype=dtype, element_bytes=ELEMENT_BYTES[dtype])
+        return gpu_numbers(
+            self.device, profile, libraries, dtype=dtype, element_bytes=ELEMENT_BYTES[dtype], factors=factors
+        )
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate that the schedulers can issue. [FLOP/s]"""
         return self.device.sustained_peak_flop_per_s(dtype)
 
     def feed_time(
-        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
-    ) -> float:
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Any:
         """Return the time to stage these arrays on the host and copy them over the host link. [s]"""
         if not items:
             return 0.0
@@ -144,7 +165,7 @@ class GpuTarget(Target):
             else self.link.pageable_bandwidth_bytes_per_s
         )
         copied = batch_size * sum(item.bytes_per_sample for item in items)
-        staging_s = _staging_time(profile, self.processor, items, batch_size)
+        staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
         return staging_s + copied / bandwidth + len(items) * self.link.latency_s
 
 
@@ -167,7 +188,9 @@ class CpuTarget(Target):
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = (1 if system is None else system.socket_count) * cpu.memory_bandwidth_bytes_per_s
 
-    def numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> ProcessorNumbers:
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
         """Return the plain numbers of the cores, their memory, the BLAS and the framework."""
         return cpu_numbers(
             self.cpu,
@@ -177,6 +200,7 @@ class CpuTarget(Target):
             threads=self.thread_count,
             dtype=dtype,
             element_bytes=ELEMENT_BYTES[dtype],
+            factors=factors,
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
@@ -188,11 +212,17 @@ class CpuTarget(Target):
         return busy_sockets * of_socket * cores_of_socket / math.ceil(cores_of_socket)
 
     def feed_time(
-        self, profile: FrameworkProfile, items: tuple[FeedItem, ...], *, batch_size: float, pinned: bool
-    ) -> float:
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Any:
         """Return the time to stage these arrays; they are in the device's memory already. [s]"""
         del pinned
-        return _staging_time(profile, self.processor, items, batch_size)
+        return _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
 
 
 def _gpu_target(device: Device, threads: int | None) -> Target:

@@ -11,7 +11,8 @@ from perfmodel.hardware.source import SpecFile
 from perfmodel.layers import LSTM
 from perfmodel.measurements.run import Run
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
-from perfmodel.prediction.predict import Subject, predict_subject, subject_of_run
+from perfmodel.prediction.predict import predict_subject
+from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target
 
 Progress = Callable[[int, int], None]

@@ -1,0 +1,178 @@
+"""The fit: robust least squares on log times, held near the sourced constants by their priors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.calibration.problem import Problem
+
+MOST_EVALUATIONS: Final = 60
+"""Evaluations after which a fit that has not converged stops. [1]"""
+
+TOLERANCE: Final = 1e-4
+"""Relative change of the cost at which a fit has converged. [1]"""
+
+Z_80: Final = 1.2816
+"""Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
+
+MOVED: Final = 1e-6
+"""Gradient below which a row does not depend on an unknown. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fit:
+    """Fitted unknowns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the unknowns. [-]
+    log_factors : ndarray, shape (unknowns,)
+        Logarithms of the factors. [1]
+    spreads : ndarray, shape (unknowns,)
+        Standard deviations of the logarithms, from the curvature of the cost. [1]
+    parameter_count : int
+        Unknowns that at least one row of the fit depends on; the others stay where their prior and group put them. [1]
+    converged : bool
+        Whether the cost stopped falling. [-]
+    """
+
+    names: tuple[str, ...]
+    log_factors: NDArray[np.float64]
+    spreads: NDArray[np.float64]
+    parameter_count: int
+    converged: bool
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """Factor of each unknown. [1]"""
+        return dict(zip(self.names, np.exp(self.log_factors).tolist(), strict=True))
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """Return the 80 % interval of a factor.
+
+        Parameters
+        ----------
+        name : str
+            Name of the unknown. [-]
+
+        Returns
+        -------
+        low, high : float
+            Ends of the interval. [1]
+        """
+        index = self.names.index(name)
+        reach = Z_80 * self.spreads[index]
+        low, high = np.exp([self.log_factors[index] - reach, self.log_factors[index] + reach])
+        return float(low), float(high)
+
+
+def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
+    r"""Fit the unknowns to some rows of a problem.
+
+    .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
+              \rho(z) = 2 c^2 \left(\sqrt{1 + z^2 / c^2} - 1\right)
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled rows, with noise s, outlier c and prior root W. [-]
+    rows : sequence of int
+        Rows to fit. [1]
+    start : ndarray, shape (unknowns,), or None
+        Where to start; None for the priors. It decides how long the fit takes, not where it ends. [1]
+
+    Returns
+    -------
+    Fit
+        Factors with their spreads.
+
+    Raises
+    ------
+    CalibrationError
+        If no row, or no unknown, is left to fit.
+
+    Notes
+    -----
+    Only rows are treated robustly: a prior is quadratic however far it is strained. Standard deviations come from the
+    Gauss-Newton matrix at the minimum, so they hold for small errors.
+
+    References
+    ----------
+    .. [1] B. Triggs et al., Bundle adjustment - a modern synthesis, 2000, section 4.3 (robustified least squares).
+    """
+    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+
+    if not rows or not problem.unknowns:
+        message = f"nothing to fit: {len(rows)} row(s) and {len(problem.unknowns)} unknown(s) are left"
+        raise CalibrationError(message)
+    rows = tuple(rows)
+    row_count, measured, noise = len(rows), problem.log_measured[list(rows)], problem.plan.noise
+    root = problem.prior_root()
+
+    def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        times, _ = problem.log_times(log_factors, rows)
+        return np.concatenate([(times - measured) / noise, root @ log_factors])
+
+    def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        _, gradients = problem.log_times(log_factors, rows)
+        return np.concatenate([gradients / noise, root])
+
+    def loss(squared: NDArray[np.float64]) -> NDArray[np.float64]:
+        return robust_loss(squared, row_count=row_count, outlier=problem.plan.outlier)
+
+    begin = np.zeros(len(problem.unknowns)) if start is None else start
+    solved: Any = least_squares(
+        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-4, gtol=1e-4, max_nfev=MOST_EVALUATIONS
+    )
+    gradients = jacobian(solved.x)
+    weights = np.concatenate([loss(residuals(solved.x) ** 2)[1][:row_count], np.ones(len(root))])
+    covariance = np.linalg.inv(gradients.T @ (weights[:, None] * gradients))
+    moved = (np.abs(gradients[:row_count]) > MOVED).any(axis=0)
+    problem.forget()
+    return Fit(
+        names=tuple(unknown.name for unknown in problem.unknowns),
+        log_factors=solved.x,
+        spreads=np.sqrt(np.diag(covariance)),
+        parameter_count=int(moved.sum()),
+        converged=bool(solved.status > 0),
+    )
+
+
+def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
+    """Return the loss of squared residuals with its two derivatives, as scipy wants it.
+
+    Parameters
+    ----------
+    squared : ndarray, shape (rows + unknowns,)
+        Squared residuals: those of rows first, then those of the prior. [1]
+    row_count : int
+        How many belong to rows. [1]
+    outlier : float
+        Residual from which on a row counts linearly. [1]
+
+    Returns
+    -------
+    ndarray, shape (3, rows + unknowns)
+        Loss, first and second derivative by the squared residual: soft-L1 for rows, quadratic for the prior. [1]
+
+    Examples
+    --------
+    >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
+    array([0., 4., 8.])
+    """
+    loss = np.stack([squared, np.ones_like(squared), np.zeros_like(squared)])
+    of_rows = 1 + squared[:row_count] / outlier**2
+    loss[0, :row_count] = 2 * outlier**2 * (np.sqrt(of_rows) - 1)
+    loss[1, :row_count] = of_rows**-0.5
+    loss[2, :row_count] = -0.5 * of_rows**-1.5 / outlier**2
+    return loss

@@ -1,0 +1,192 @@
+"""Measured rows compiled into functions of the unknowns: the same path as a prediction, many configurations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.calibration.fit_plan import FitPlan, Unknown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.prediction.prepared import Prepared
+
+Floats = "NDArray[np.float64]"
+
+STEP = 1e-4
+"""Step of the forward difference, in ln(factor). [1]"""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledRow:
+    """One measured row: how its predicted time depends on the unknowns that reach it.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step, lowered. [-]
+    unknowns_of : dict of str to tuple of int
+        Unknowns that scale each constant, by index. [1]
+    reached : tuple of int
+        All unknowns that scale any of its constants. [1]
+    """
+
+    prepared: Prepared
+    unknowns_of: dict[str, tuple[int, ...]]
+    reached: tuple[int, ...]
+
+    @classmethod
+    def of(cls, prepared: Prepared, unknowns: Sequence[Unknown]) -> CompiledRow:
+        """Compile a row.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The step, lowered. [-]
+        unknowns : sequence of Unknown
+            All free numbers of the fit. [-]
+
+        Returns
+        -------
+        CompiledRow
+            Ready to be evaluated. [-]
+        """
+        unknowns_of = {}
+        for name in prepared.constant_names:
+            matching = tuple(index for index, unknown in enumerate(unknowns) if unknown.matches(name))
+            if matching:
+                unknowns_of[name] = matching
+        reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
+        return cls(prepared, unknowns_of, reached)
+
+    def log_time(self, log_factors: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations.
+
+        Parameters
+        ----------
+        log_factors : ndarray, shape (unknowns,)
+            Logarithms of the factors. [1]
+
+        Returns
+        -------
+        float
+            ln(seconds). [1]
+        ndarray, shape (unknowns,)
+            Gradient; zero for unknowns that do not reach the row. [1]
+        """
+        count = len(self.reached) + 1
+        shifted = np.repeat(log_factors[:, None], count, axis=1)
+        shifted[self.reached, np.arange(1, count)] += STEP
+        factors = {
+            name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()
+        }
+        times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
+        gradient = np.zeros(len(log_factors))
+        gradient[list(self.reached)] = (times[1:] - times[0]) / STEP
+        return float(times[0]), gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All rows of a fit, with the prior of its unknowns.
+
+    Parameters
+    ----------
+    rows : tuple of CompiledRow
+        Measured rows. [-]
+    log_measured : ndarray, shape (rows,)
+        ln of the measured times. [1]
+    unknowns : tuple of Unknown
+        Free numbers. [-]
+    plan : FitPlan
+        Noise, outliers, spreads. [-]
+    """
+
+    rows: tuple[CompiledRow, ...]
+    log_measured: NDArray[np.float64]
+    unknowns: tuple[Unknown, ...]
+    plan: FitPlan
+    _known: dict[tuple[int, bytes], tuple[float, NDArray[np.float64]]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, steps: Sequence[Prepared], measured_s: Sequence[float], plan: FitPlan) -> Problem:
+        """Compile measured rows under a plan.
+
+        Parameters
+        ----------
+        steps : sequence of Prepared
+            Steps, lowered. [-]
+        measured_s : sequence of float
+            Measured time of each. [s]
+        plan : FitPlan
+            What is free. [-]
+
+        Returns
+        -------
+        Problem
+            Ready to be fitted. [-]
+        """
+        constants = dict.fromkeys(name for step in steps for name in step.constant_names)
+        unknowns = plan.unknowns(constants)
+        rows = tuple(CompiledRow.of(step, unknowns) for step in steps)
+        return cls(rows, np.log(np.asarray(measured_s, dtype=np.float64)), unknowns, plan)
+
+    def log_times(
+        self, log_factors: NDArray[np.float64], rows: Iterable[int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns.
+
+        Parameters
+        ----------
+        log_factors : ndarray, shape (unknowns,)
+            Logarithms of the factors. [1]
+        rows : iterable of int
+            Rows wanted, n of them. [1]
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            ln(seconds). [1]
+        ndarray, shape (n, unknowns)
+            Gradients. [1]
+        """
+        found = []
+        for index in rows:
+            row = self.rows[index]
+            key = (index, log_factors[list(row.reached)].tobytes())
+            if key not in self._known:
+                self._known[key] = row.log_time(log_factors)
+            found.append(self._known[key])
+        return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
+
+    def forget(self, *, most: int = 20_000) -> None:
+        """Drop what was evaluated once there is much of it.
+
+        Parameters
+        ----------
+        most : int
+            Evaluations kept. [1]
+        """
+        if len(self._known) > most:
+            self._known.clear()
+
+    def prior_root(self) -> NDArray[np.float64]:
+        """Return the matrix W for which W x are independent unit normals under the prior.
+
+        Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+
+        Returns
+        -------
+        ndarray, shape (unknowns, unknowns)
+            Inverse of the Cholesky root of the covariance. [1]
+        """
+        groups = np.array([unknown.group for unknown in self.unknowns])
+        shared = np.array([unknown.shared_spread for unknown in self.unknowns])
+        own = np.array([unknown.spread for unknown in self.unknowns])
+        covariance = np.diag(own**2) + (groups[:, None] == groups[None, :]) * shared[:, None] * shared[None, :]
+        root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(covariance))
+        return root

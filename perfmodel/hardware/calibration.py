@@ -1,0 +1,193 @@
+"""Calibrations: fitted factors on the constants of spec files, with what they were fitted on and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+
+INTERVAL_PERCENT: Final = 80
+"""Share of the posterior that the interval of a factor holds. [%]"""
+
+
+class FittedOn(SpecTable):
+    """What a calibration was fitted on, and what was left over.
+
+    Attributes
+    ----------
+    table, subset : str
+        Measured table, and the part of it. [-]
+    row_count, parameter_count : int
+        Cells used; free constants. [1]
+    mape_percent, typical_factor_percent : float
+        Mean absolute error on the cells used; 100 (exp(mean abs ln ratio) - 1). [%]
+    fitted_at : date
+        When. [-]
+    code_version : str
+        Version of perfmodel. [-]
+    content : str
+        Fingerprint of the rows, the Runs, the spec files and the plan of the fit. [-]
+    """
+
+    table: Text
+    subset: Text
+    row_count: Count
+    parameter_count: Count
+    mape_percent: NonNegativeNumber
+    typical_factor_percent: NonNegativeNumber
+    fitted_at: date
+    code_version: Text
+    content: Text
+
+
+class Factor(SpecTable):
+    """One fitted number: a factor on all constants that match its patterns.
+
+    Attributes
+    ----------
+    name : str
+        Name of the unknown. [-]
+    scales : tuple of str
+        Patterns of full names of constants, e.g. ``frameworks/*/gpu.dispatch_us``. [-]
+    value : float
+        The factor. [1]
+    low, high : float
+        Ends of its 80 % interval. [1]
+    prior_spread : float
+        Standard deviation of ln(factor) before the data were seen. [1]
+    """
+
+    name: Identifier
+    scales: Annotated[tuple[Text, ...], Field(min_length=1)]
+    value: PositiveNumber
+    low: PositiveNumber
+    high: PositiveNumber
+    prior_spread: PositiveNumber
+
+    @field_validator("high")
+    @classmethod
+    def _interval_holds_the_value(cls, high: float, info: ValidationInfo) -> float:
+        low, value = info.data.get("low"), info.data.get("value")
+        if low is not None and value is not None and not low <= value <= high:
+            message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
+            raise ValueError(message)
+        return high
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a constant is scaled by this factor.
+
+        Parameters
+        ----------
+        name : str
+            Full name of the constant. [-]
+
+        Returns
+        -------
+        bool
+            True if one of the patterns matches. [-]
+        """
+        return any(fnmatchcase(name, pattern) for pattern in self.scales)
+
+
+class CalibratedConstant(SpecTable):
+    """A constant as the calibration leaves it, for people to read and compare.
+
+    Attributes
+    ----------
+    name, unit : str
+        Full name, and unit of the values. [-]
+    shipped, fitted : float
+        Value of the spec file, and after the factors. [``unit``]
+    """
+
+    name: Text
+    unit: Text
+    shipped: float
+    fitted: float
+
+
+class CalibrationFile(SpecFile):
+    """Factors on constants of spec files, fitted on a measured table.
+
+    Attributes
+    ----------
+    kind : str
+        ``fit``. [-]
+    fitted_on : FittedOn
+        Rows used, residual, date, version. [-]
+    factor : tuple of Factor
+        The fitted numbers. [-]
+    constant : tuple of CalibratedConstant
+        What became of the constants that the fit used. [-]
+    """
+
+    kind: Literal["fit"]
+    fitted_on: FittedOn
+    factor: Annotated[tuple[Factor, ...], Field(min_length=1)]
+    constant: tuple[CalibratedConstant, ...] = ()
+
+    def factors_for(self, names: Iterable[str]) -> dict[str, float]:
+        """Return the factors of constants, by their full names.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Full names of constants, e.g. ``frameworks/generic/gpu.dispatch_us``. [-]
+
+        Returns
+        -------
+        dict of str to float
+            Product of the factors that match; constants that none matches are left out. [1]
+        """
+        return _factors_for(self.factor, tuple(names))
+
+    def describe(self) -> str:
+        """Return the calibration in one line."""
+        fit = self.fitted_on
+        return (
+            f"{fit.parameter_count} constants fitted on {fit.row_count} cells of {fit.table} ({fit.subset}): "
+            f"MAPE {fit.mape_percent:.1f} % on them"
+        )
+
+
+@lru_cache(maxsize=256)
+def _factors_for(factors: tuple[Factor, ...], names: tuple[str, ...]) -> dict[str, float]:
+    products: dict[str, float] = {}
+    for name in names:
+        for factor in factors:
+            if factor.matches(name):
+                products[name] = products.get(name, 1.0) * factor.value
+    return products
+
+
+def load_calibration(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
+    """Load a calibration.
+
+    Parameters
+    ----------
+    name_or_path : str, Path or CalibrationFile
+        A name such as ``shi2016_gpu``, a path to a TOML, or a calibration, which is returned as it is. [-]
+
+    Returns
+    -------
+    CalibrationFile
+        The validated calibration. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If no such calibration exists; names the nearest.
+    SpecError
+        If the file is wrong; lists every fault.
+    """
+    if isinstance(name_or_path, CalibrationFile):
+        return name_or_path
+    return spec_files.load(spec_files.find("calibrations", name_or_path), CalibrationFile)

@@ -1,0 +1,206 @@
+"""A step made ready: everything but the numbers of the hardware and software, which may be many at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
+from perfmodel.prediction.plan import Plan, plan_for
+from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
+from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
+from perfmodel.prediction.subject import Subject, habitual_feed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.targets import Libraries, Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedStep:
+    """A step and the numbers that timed it.
+
+    Parameters
+    ----------
+    numbers : ProcessorNumbers
+        Plain numbers of hardware, libraries and framework. [-]
+    groups : GroupTimes
+        Times and chosen alternatives by operation. [-]
+    parts : StepTime
+        Exclusive parts of the step, floats or arrays of shape (configurations,). [s]
+    """
+
+    numbers: ProcessorNumbers
+    groups: GroupTimes
+    parts: StepTime
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """A subject lowered for a target, which only lacks the numbers: predict gives them once, a fit many times.
+
+    Parameters
+    ----------
+    subject : Subject
+        What runs. [-]
+    target : Target
+        On what. [-]
+    profile : FrameworkProfile
+        With what. [-]
+    libraries : mapping of str to LibraryProfile
+        Libraries by role. [-]
+    plan : Plan
+        Kernel table and memory plan. [-]
+    batch_size : int
+        Samples per step. [samples]
+    dtype : str
+        Data type. [-]
+    pinned : bool
+        Whether host buffers are page-locked where the framework does so. [-]
+    """
+
+    subject: Subject
+    target: Target
+    profile: FrameworkProfile
+    libraries: Libraries
+    plan: Plan
+    batch_size: int
+    dtype: str
+    pinned: bool
+
+    @cached_property
+    def constant_names(self) -> tuple[str, ...]:
+        """Full names of all constants of files that this step's time depends on."""
+        asked = AskedNames()
+        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
+        self._feed_times(asked)
+        return tuple(asked.names)
+
+    def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
+        """Time the step.
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+
+        Returns
+        -------
+        TimedStep
+            Parts of the step, one for each configuration of the factors. [s]
+        """
+        numbers = self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
+        limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        table = self.plan.table
+        groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
+        feed_s, prefetched_feed_s = self._feed_times(factors)
+        parts = step_time(
+            table,
+            numbers,
+            batch_size=self.batch_size,
+            workspace_limit_bytes=limit_bytes,
+            feed_s=feed_s,
+            prefetched_feed_s=prefetched_feed_s,
+            groups=groups,
+        )
+        return TimedStep(numbers, groups, parts)
+
+    def footprint(self, groups: GroupTimes) -> MemoryFootprint:
+        """Return what the step keeps in memory.
+
+        Parameters
+        ----------
+        groups : GroupTimes
+            Times with chosen alternatives, which need scratch memory. [-]
+
+        Returns
+        -------
+        MemoryFootprint
+            By kind of content. [B]
+        """
+        return memory_footprint(
+            self.plan.memory,
+            batch_size=self.batch_size,
+            workspace_bytes=workspace_bytes(
+                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.batch_size
+            ),
+            context_bytes=self.target.context_bytes,
+            capacity_bytes=self.target.capacity_bytes,
+        )
+
+    def _feed_times(self, factors: Factors) -> tuple[Any, Any]:
+        """Return the time of what is copied before the step, and of what is copied while the last one computes. [s]"""
+        subject = self.subject
+        feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
+        before, meanwhile = (
+            tuple(item for item in feed if item.prefetched == prefetched) for prefetched in (False, True)
+        )
+        return (
+            self.target.feed_time(
+                self.profile, before, batch_size=self.batch_size, pinned=self.pinned, factors=factors
+            ),
+            self.target.feed_time(
+                self.profile, meanwhile, batch_size=self.batch_size, pinned=self.pinned, factors=factors
+            ),
+        )
+
+
+def prepare(
+    subject: Subject,
+    *,
+    target: Target,
+    profile: FrameworkProfile,
+    batch_size: int,
+    dtype: str = "fp32",
+    library: str | Path | LibraryProfile | None = None,
+    pinned: bool = True,
+) -> Prepared:
+    """Lower a subject for a target.
+
+    Parameters
+    ----------
+    subject : Subject
+        What runs. [-]
+    target : Target
+        On what, with how many threads. [-]
+    profile : FrameworkProfile
+        With what. [-]
+    batch_size : int
+        Samples per step. [samples]
+    dtype : str
+        Data type. [-]
+    library : str, Path, LibraryProfile or None
+        A library in place of the one of its kind that the framework names. [-]
+    pinned : bool
+        False forces pageable copies where the framework would pin its buffers. [-]
+
+    Returns
+    -------
+    Prepared
+        Ready to be timed.
+    """
+    libraries = target.libraries(profile, library)
+    plan = plan_for(
+        subject.graph,
+        phase=subject.phase,
+        optimizer=subject.optimizer,
+        input_gradient=profile.input_gradient if subject.input_gradient is None else subject.input_gradient,
+        dtype=dtype,
+        profile=profile,
+        processor=target.processor,
+        library_algorithms=target.algorithms(libraries),
+    )
+    return Prepared(
+        subject=subject,
+        target=target,
+        profile=profile,
+        libraries=libraries,
+        plan=plan,
+        batch_size=batch_size,
+        dtype=dtype,
+        pinned=pinned,
+    )

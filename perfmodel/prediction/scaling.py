@@ -1,0 +1,130 @@
+"""Factors on the constants of spec files: how a calibration, or a fit in progress, changes the numbers of a step.
+
+A constant is named ``<kind folder>/<file stem>/<place>.<constant>``, e.g. ``frameworks/tensorflow_0_9/gpu.dispatch_us``
+or ``libraries/cublas_7_5/maxwell.gemm`` (the architecture is the device's, whichever table of the file states it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.numeric import maximum, minimum
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.constant import Constant
+    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.library import LibraryProfile
+
+Quantity = Any
+Factors = Mapping[str, Quantity]
+"""Name of a constant -> factor on its value; constants that are not listed keep theirs."""
+
+NO_FACTORS: Final[Factors] = {}
+
+
+class AskedNames(Mapping[str, Quantity]):
+    """Factors that change nothing and remember which constants a prediction asked for, in order."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+
+    def __contains__(self, name: object) -> bool:
+        self.names[str(name)] = None
+        return False
+
+    def __getitem__(self, name: str) -> Quantity:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def scaled(
+    constants: Mapping[str, Any], *, place: str, factors: Factors, described: Mapping[str, Constant] | None = None
+) -> dict[str, Any]:
+    """Return constants times their factors, held inside their validity ranges.
+
+    Parameters
+    ----------
+    constants : mapping of str to float or tuple of float
+        Values as the file states them. [unit of each constant]
+    place : str
+        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name. [1]
+    described : mapping of str to Constant or None
+        Range of each constant; None where none is stated. [-]
+
+    Returns
+    -------
+    dict of str to float, tuple or ndarray
+        Every constant, scaled where it has a factor. [unit of each constant]
+
+    Examples
+    --------
+    >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
+    {'dispatch_us': 8.0, 'gemm': 0.45}
+    """
+    changed = dict(constants)
+    for name, value in constants.items():
+        full_name = f"{place}.{name}"
+        if full_name not in factors:
+            continue
+        product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
+        if described is not None and name in described:
+            product = minimum(maximum(product, described[name].valid_min), described[name].valid_max)
+        changed[name] = product
+    return changed
+
+
+def library_constants(library: LibraryProfile, device: Device, *, factors: Factors) -> dict[str, Any]:
+    """Return what a library reaches on a device's architecture, scaled.
+
+    Parameters
+    ----------
+    library : LibraryProfile
+        The library. [-]
+    device : Device
+        Whose architecture counts. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name. [1]
+
+    Returns
+    -------
+    dict of str to float, tuple or ndarray
+        Constants of the library there. [unit of each constant]
+    """
+    place = f"libraries/{library.stem}/{device.architecture}"
+    constants = library.constants_for(device.architecture)
+    return scaled(constants, place=place, factors=factors, described=library.constant)
+
+
+def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:
+    """Return a framework's own constants on one kind of processor, scaled.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework. [-]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name. [1]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        Constants under their names in the file. [base unit of each constant]
+    """
+    from perfmodel.framework.profile import in_base_units
+
+    place = f"frameworks/{profile.stem}/{processor}"
+    constants = getattr(profile, processor).constants
+    return in_base_units(scaled(constants, place=place, factors=factors, described=profile.constant))

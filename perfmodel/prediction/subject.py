@@ -1,0 +1,96 @@
+"""What runs: a graph, or a Run of a measurement table, with the facts of how it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfmodel.graph import LayerGraph
+from perfmodel.layers.optimizers import Optimizer, load_optimizer
+from perfmodel.measurements.run import FeedItem, Run
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FeedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What runs: a graph and the facts of how it is run that no framework file can know.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    name : str
+        For people. [-]
+    optimizer : Optimizer
+        What the update does. [-]
+    phase : Phase
+        What part of a step. [-]
+    input_gradient : bool or None
+        Whether the network's own input gets a gradient; None for the framework's habit. [-]
+    feed : tuple of FeedItem or None
+        What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
+    """
+
+    graph: LayerGraph
+    name: str
+    optimizer: Optimizer
+    phase: Phase
+    input_gradient: bool | None = None
+    feed: tuple[FeedItem, ...] | None = None
+
+
+def subject_of_run(run: Run) -> Subject:
+    """Return what a measured row really executed, ready to be predicted.
+
+    Parameters
+    ----------
+    run : Run
+        Builder, options, optimizer, phase and feed of a (framework, network) pair of a measurement table. [-]
+
+    Returns
+    -------
+    Subject
+        The graph built as the script built it, with the script's facts.
+    """
+    from perfmodel import zoo
+
+    return Subject(
+        graph=zoo.build(run.builder, **run.builder_options),
+        name=f"{run.network} as {run.framework} ran it",
+        optimizer=load_optimizer(run.optimizer, clipping=run.clipping, **run.optimizer_options),
+        phase=Phase(run.phase),
+        input_gradient=run.input_gradient,
+        feed=run.feed,
+    )
+
+
+def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
+    """Return what a framework copies for every step of a graph: its inputs and labels.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    policy : FeedTable
+        The framework's habit. [-]
+
+    Returns
+    -------
+    tuple of FeedItem
+        Empty where mini-batches are resident on the device.
+    """
+    if policy.mode == "resident":
+        return ()
+    prefetched = policy.mode == "overlapped"
+    return (
+        FeedItem(name="inputs", elements_per_sample=graph.input_elements, prefetched=prefetched),
+        FeedItem(
+            name="labels",
+            elements_per_sample=graph.label_bytes_per_sample,
+            element_bytes=1,
+            prefetched=prefetched,
+        ),
+    )
