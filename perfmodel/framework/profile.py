@@ -113,7 +113,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation, convolution_transposes, pointwise_products : bool
         Policies on gradients and layouts. [-]
     serial_rows : tuple of str
-        Reductions whose every row one thread goes through alone, at the constant ``serial_row_cycles``. [-]
+        Reductions whose every row one GPU thread goes through alone, at the constant ``serial_row_cycles``. [-]
     recurrent : RecurrentTable
         How recurrent layers run. [-]
     passes : dict of str to PassTable
@@ -294,10 +294,25 @@ class FrameworkProfile(SpecFile):
             described = {name: self.constant.get(table) for name in getattr(self.cpu, table)}
             known = {name: constant for name, constant in described.items() if constant is not None}
             faults += [f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)]
+        faults += self._serial_row_faults()
         if faults:
             kind = "constants"
             raise PydanticCustomError(kind, "{faults}", {"faults": "; ".join(faults)})
         return self
+
+    def _serial_row_faults(self) -> list[str]:
+        """Return a line for serial rows whose time nobody states: without it they would cost nothing."""
+        named, unused = list(self.gpu.lowering.serial_rows), list(self.cpu.lowering.serial_rows)
+        faults = []
+        if named and "serial_row_cycles" not in self.gpu.constants:
+            faults.append(
+                f"gpu.lowering.serial_rows: value {named!r}: needs the constant gpu.constants.serial_row_cycles"
+            )
+        if unused:
+            faults.append(
+                f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row"
+            )
+        return faults
 
 
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:

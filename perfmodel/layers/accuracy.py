@@ -30,7 +30,8 @@ class Accuracy(Layer):
     Notes
     -----
     n elements in r rows: n comparisons and n elements read, for the scores and once more for one-hot labels; an
-    index of 4 B written for each, and a comparison per row. Nothing flows back.
+    index of 4 B written for each row searched. Nothing flows back. Ignores: the comparison of the two indices of each
+    row and the mean over the rows, a few bytes each.
     """
 
     kind: ClassVar[str] = "accuracy"

@@ -91,7 +91,7 @@ class GpuNumbers:
     launch_s: Quantity
     dispatch_s: Quantity
     step_overhead_s: Quantity
-    overlap_exponent: float = float("inf")
+    overlap_exponent: float
 
     @property
     def configuration_count(self) -> int | None:

@@ -175,9 +175,7 @@ class Prediction:
         largest = max(breakdown, key=lambda name: breakdown[name])
         if largest == "overhead_s":
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
-            # While the device waits for the host, shorter launch gaps would change nothing.
-            host_bound = exposed_dispatch_s > self.step_overhead_s or exposed_dispatch_s > float(self.parts.launch_s)
-            return "host_dispatch" if host_bound else "launch"
+            return "host_dispatch" if exposed_dispatch_s > float(self.parts.launch_s) else "launch"
         if largest == "update_s":
             updates = self.table.multiplicity * self.table.is_update
             compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)

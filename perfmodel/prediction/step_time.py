@@ -175,8 +175,8 @@ def _open_choice(
 ) -> GroupTimes:
     """Choose for symbols: which alternative is fastest depends on values not yet known, so a Min keeps them all.
 
-    Launches, their dispatch, and the shares of compute and memory, are those of each group's first alternative; the
-    sum is exact.
+    Launches, the dispatch they expose, and the shares of compute and memory, are those of each group's first
+    alternative; the sum of compute, memory and launch gaps is exact.
     """
     compute, memory, launches, exposed = (values[table.choices[0]].astype(object) for values in rows)
     competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
