@@ -17,6 +17,7 @@ from perfmodel.records import Phase, Role
 IMAGE, VECTOR, SEQUENCE, TOKENS = (4, 9, 9), (10,), (5, 6), (5,)
 
 EXAMPLES = {
+    "accuracy": [({}, (VECTOR,)), ({"labels": "one_hot"}, (SEQUENCE,))],
     "add": [({}, (IMAGE, IMAGE)), ({}, (VECTOR, VECTOR, VECTOR))],
     "avg_pool_2d": [({"kernel_size": 2, "ceil_mode": True}, (IMAGE,)), ({"kernel_size": None}, (IMAGE,))],
     "batch_norm": [({}, (IMAGE,)), ({"affine": False}, (VECTOR,))],

@@ -25,6 +25,7 @@ pooling = st.fixed_dictionaries(
 )
 
 OPTIONS = {
+    "accuracy": st.fixed_dictionaries({"labels": st.sampled_from(["index", "one_hot"])}),
     "add": st.just({}),
     "avg_pool_2d": pooling,
     "batch_norm": st.fixed_dictionaries({"affine": st.booleans()}),

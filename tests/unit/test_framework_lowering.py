@@ -83,6 +83,78 @@ def test_a_convolution_has_its_bias_pass_and_rereads_what_it_accumulates():
     assert adding.read_bytes - plain.read_bytes == 4 * 216
 
 
+POINTWISE = Convolution(
+    batch_size=2, in_channels=3, out_channels=8, input_size=(10, 10), output_size=(10, 10), kernel_size=(1, 1),
+    stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1),
+)  # fmt: skip
+POINTWISE_RULES = replace(RULES, pointwise_products=True, convolution_transposes=True)
+
+
+@pytest.mark.parametrize(
+    ("role", "extents", "read", "written"),
+    [
+        # images 2 x 100 x 3, filters 3 x 8, results 2 x 100 x 8
+        (Role.OUTPUT, (200, 8, 3), 600 + 24, 1_600),
+        (Role.INPUT_GRADIENT, (200, 3, 8), 1_600 + 24, 600),
+        (Role.WEIGHT_GRADIENT, (8, 3, 200), 600 + 1_600, 24),
+    ],
+)
+@pytest.mark.parametrize("processor", ["gpu", "cpu"])
+def test_a_1x1_convolution_without_a_stride_is_one_plain_product(role, extents, read, written, processor):
+    operation = replace(POINTWISE, role=role)
+    (alternative,) = lower(operation, rules=POINTWISE_RULES, element_bytes=4, processor=processor)
+    assert (alternative.name, alternative.workspace_bytes) == ("pointwise_gemm", 0)
+    (product,) = alternative.kernels  # nothing is transposed: the product takes the framework's own layout
+    assert isinstance(product, Matmul)
+    assert (product.m, product.n, product.k) == extents
+    assert (product.read_bytes, product.written_bytes) == (4 * read, 4 * written)
+    assert (product.efficiency, product.count, product.launches) == ("gemm", 1, 1)
+    # 2 FLOP x 200 pixels x 3 x 8 channels, whatever the role
+    assert product.flop_count == 9_600
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kernel_size": (3, 3), "padding": ((1, 1), (1, 1))},
+        {"kernel_size": (1, 3), "output_size": (10, 8)},
+        {"stride": (2, 2), "output_size": (5, 5)},
+        {"stride": (1, 2), "output_size": (10, 5)},
+        {"padding": ((1, 1), (1, 1)), "output_size": (12, 12)},
+        {"padding": ((0, 0), (0, 1)), "output_size": (10, 11)},
+        {"in_channels": 4, "groups": 2},
+    ],
+    ids=["3x3", "1x3", "strided", "strided in one direction", "padded", "padded on one side", "grouped"],
+)
+@pytest.mark.parametrize("role", [Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT])
+def test_any_other_convolution_stays_one(changes, role):
+    operation = replace(POINTWISE, **changes, role=role)
+    direct, usual = (
+        lower(operation, rules=replace(POINTWISE_RULES, pointwise_products=on), element_bytes=4, processor="gpu")
+        for on in (True, False)
+    )
+    assert direct == usual
+    assert all(each.name != "pointwise_gemm" for each in direct)
+    assert [each.efficiency for each in direct[0].kernels][-3:] == ["transpose"] * 3
+
+
+def test_a_plain_product_of_a_convolution_keeps_its_bias_and_what_it_accumulates():
+    product, bias = kernels_of(replace(POINTWISE, bias_elements=8), replace(POINTWISE_RULES, bias="separate"))
+    assert (product.efficiency, bias.efficiency, bias.read_bytes) == ("gemm", "bias", 4 * 1_600)
+    gradient = replace(POINTWISE, role=Role.WEIGHT_GRADIENT)
+    (plain,) = kernels_of(gradient, POINTWISE_RULES)
+    (adding,) = kernels_of(gradient, replace(POINTWISE_RULES, gradient_accumulation=True))
+    assert adding.read_bytes - plain.read_bytes == 4 * 24
+
+
+def test_without_the_rule_a_1x1_convolution_is_the_librarys():
+    (product, *passes) = kernels_of(
+        replace(POINTWISE, in_channels=64, out_channels=64), replace(POINTWISE_RULES, pointwise_products=False)
+    )
+    assert product.efficiency == "conv_1x1"
+    assert len(passes) == 3
+
+
 PASS = MemoryPass(name="thing", read_elements=100, written_elements=50, tensor_elements=100, flop_count=700, parts=4)
 
 
@@ -110,6 +182,18 @@ def test_a_pass_a_framework_does_without_is_never_launched():
     (kernel,) = kernels_of(PASS, replace(RULES, passes={"thing": PassRule(reads=0, writes=0, launches=0)}))
     assert kernel.launches == 0
     assert (kernel.read_bytes, kernel.written_bytes) == (0, 0)
+
+
+def test_serial_rows_are_those_that_the_rules_name():
+    search = replace(PASS, name="argmax", row_elements=26_752)
+    (parallel,) = kernels_of(search)
+    (serial,) = kernels_of(search, replace(RULES, serial_rows=("argmax",)))
+    assert (parallel.serial_steps, serial.serial_steps) == (0, 26_752)
+    assert replace(serial, serial_steps=0) == parallel  # the traffic is the same
+    (other,) = kernels_of(search, replace(RULES, serial_rows=("softmax",)))
+    assert other == parallel
+    # a pass that reduces nothing has no row to wait for
+    assert kernels_of(PASS, replace(RULES, serial_rows=("thing",))) == kernels_of(PASS)
 
 
 def test_parts_are_looped_only_by_a_framework_that_loops():

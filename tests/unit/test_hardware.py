@@ -34,7 +34,7 @@ def test_gtx_1080_in_base_units():
     assert gpu.l2_bytes == 2 * 2**20
     assert gpu.context_bytes == 200 * 2**20
     assert gpu.clock_hz == 1733e6
-    assert gpu.launch_latency_s == pytest.approx(2.5e-6)
+    assert gpu.launch_latency_s == pytest.approx(3_040 / 1733e6, rel=3e-3)  # 1.75 us
     assert gpu.sustained_peak_flop_per_s() == gpu.peak_flop_per_s()  # no issue limit
     assert gpu.host_link.link_name == "pcie_3_x16"
     # ridge point (Williams, Waterman, Patterson 2009): 8872.96 GFLOP/s over the data sheet's 320 GB/s
@@ -46,6 +46,33 @@ def test_k80_die_is_limited_by_issue_not_by_its_base_clock():
     assert die.peak_flop_per_s() == pytest.approx(2 * 13 * 192 * 875e6)  # 4.368 TFLOP/s
     assert die.sustained_peak_flop_per_s() == pytest.approx(4.368e12 * 128 / 192, rel=1e-3)
     assert die.memory_bandwidth_bytes_per_s < 250e9  # one die, not the board's 480
+
+
+@pytest.mark.parametrize("name", ["tesla_k20x", "tesla_k40", "tesla_k80_gk210"])
+def test_error_correction_of_kepler_boards_takes_bandwidth(name):
+    die = load_device(name)
+    assert die.memory.ecc_bandwidth_fraction == 0.85
+    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(0.85 * die.memory_bandwidth_bytes_per_s)
+    assert any("memory.ecc_bandwidth_fraction" in source.fields for source in die.source)
+
+
+def test_bandwidth_of_a_k80_die_with_error_correction():
+    # 5 Gb/s on 384 bit are 240 GB/s at the pins (240.6 in the file); 0.85 of them 204.5
+    die = load_device("tesla_k80_gk210")
+    assert die.memory_bandwidth_bytes_per_s == pytest.approx(5e9 * 384 / 8, rel=3e-3)
+    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(204.51e9, rel=1e-4)
+
+
+def test_a_board_that_says_nothing_of_error_correction_keeps_its_bandwidth():
+    for name in ("gtx_1080", "gtx_980", "tesla_p100_pcie", "v100_sxm2"):  # HBM2 has bits of its own for it
+        gpu = load_device(name)
+        assert gpu.sustained_memory_bandwidth_bytes_per_s == gpu.memory_bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize("name", ["gtx_980", "gtx_1080", "tesla_k80_gk210", "v100_sxm2", "h100_sxm"])
+def test_the_launch_gap_is_a_number_of_cycles(name):
+    gpu = load_device(name)
+    assert gpu.launch_latency_s * gpu.clock_hz == pytest.approx(3_040, rel=5e-3)
 
 
 def test_usable_memory_falls_back_to_the_nominal_one():

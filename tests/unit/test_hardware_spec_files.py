@@ -83,12 +83,26 @@ def test_faults_of_a_gpu_file(load_edited, tmp_path, old, new, message):
 
 def test_a_number_without_a_source(load_edited):
     with pytest.raises(SpecError) as caught:
-        load_edited("devices", "gtx_1080", ("latency_us = 2.5", "latency_us = 2.5\n[memory2]\nx = 1"))
+        load_edited("devices", "gtx_1080", ("latency_us = 1.75", "latency_us = 1.75\n[memory2]\nx = 1"))
     assert len(caught.value.faults) == 1  # an unknown table is not reported as unsourced too
     with pytest.raises(SpecError) as caught:
         load_edited("devices", "gtx_1080", ('"host_link.width", ', ""))
     assert len(caught.value.faults) == 1
     assert caught.value.faults[0].startswith("host_link.width: value 16: no [[source]] names it")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "message"),
+    [
+        ("0.85", "memory.ecc_bandwidth_fraction: value 0.85: no [[source]] names it"),
+        ("0", "memory.ecc_bandwidth_fraction: value 0: must be greater than 0"),
+        ("1.5", "memory.ecc_bandwidth_fraction: value 1.5: must be less than or equal to 1"),
+    ],
+)
+def test_faults_of_error_correction(load_edited, fraction, message):
+    with pytest.raises(SpecError) as caught:
+        load_edited("devices", "gtx_1080", (BANDWIDTH, f"{BANDWIDTH}ecc_bandwidth_fraction = {fraction}\n"))
+    assert message in str(caught.value)
 
 
 def test_all_faults_come_in_one_error(load_edited):

@@ -4,6 +4,7 @@ import pytest
 
 from perfmodel.layers import (
     LSTM,
+    Accuracy,
     Add,
     AveragePool2d,
     BatchNorm,
@@ -123,6 +124,21 @@ def test_cross_entropy_over_probabilities():
     # -dy / p at the label, zero elsewhere
     assert backward(layer, (10,)) == Work(2 * N, 4 * 2 * N + 4 * N, 4 * n)
     assert layer.saved_bytes(((10,),), batch_size=N, element_bytes=4) == 0
+
+
+def test_accuracy():
+    n, rows = N * 5 * 6, N * 5
+    assert Accuracy().output_shape(((5, 6),)) == (5,)
+    # each of the 60 scores is read and compared once, and an index of 4 B is written for each of the 10 rows
+    assert forward(Accuracy(), (5, 6)) == Work(n, 4 * n, 4 * rows)
+    # the rows of one-hot labels are as long, and are searched in the same way
+    assert forward(Accuracy(labels="one_hot"), (5, 6)) == Work(2 * n, 4 * 2 * n, 4 * 2 * rows)
+    for layer in (Accuracy(), Accuracy(labels="one_hot")):
+        assert backward(layer, (5, 6)) == Work()
+        assert layer.parameter_count(((5, 6),)) == 0
+        assert {each.row_elements for each in layer.operations(((5, 6),), batch_size=N, phase="forward")} == {6}
+    # FCN-5 on 64 rows of 26,752 scores: 6.85 MB are searched, and once more for the labels
+    assert forward(Accuracy(labels="one_hot"), (26_752,)).read_bytes * 64 // N == 2 * 64 * 26_752 * 4 == 13_697_024
 
 
 def test_class_softmax():

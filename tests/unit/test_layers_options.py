@@ -7,6 +7,7 @@ import sympy
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import (
     LSTM,
+    Accuracy,
     Add,
     AveragePool2d,
     ClassSoftmax,
@@ -94,6 +95,7 @@ def test_pooling_windows(kind, options, size, expected):
         (lambda: Dropout(rate=1), "rate"),
         (lambda: Dropout(rate=float("nan")), "rate"),
         (lambda: CrossEntropy(over="logit"), "over"),
+        (lambda: Accuracy(labels="onehot"), "labels"),
         (lambda: ClassSoftmax(vocabulary=10, classes=3), "classes"),
         (lambda: Embedding(vocabulary=-1, features=2), "vocabulary"),
         (lambda: LSTM(hidden_size=2, layer_count=0), "layer_count"),
@@ -125,6 +127,7 @@ def test_a_misspelt_word_is_answered_with_the_nearest():
         (Concat(), [(3, 5, 5), (3, 4, 4)], ("3x5x5", "3x4x4")),
         (Concat(axis=3), [(3, 5, 5), (3, 5, 5)], ("axis 3",)),
         (LSTM(hidden_size=4), [(5,)], ("steps, features", "5")),
+        (Accuracy(), [(3, 5, 5)], ("classes", "3x5x5")),
         (Embedding(vocabulary=5, features=2), [(4, 3)], ("steps", "4x3")),
         (LocalResponseNorm(), [(4, 3)], ("channels", "4x3")),
     ],

@@ -1,5 +1,6 @@
 """The composition of a step from kernels whose times are set by hand, and one path for numbers, arrays, symbols."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import sympy
 from perfmodel import zoo
 from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
 from perfmodel.framework.profile import load_framework
-from perfmodel.framework.rules import LoweringRules
+from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
 from perfmodel.prediction.plan import plan_for
@@ -28,7 +29,7 @@ class Toy:
     launch_s: float = 0.0
     dispatch_s: float = 0.0
     step_overhead_s: float = 0.0
-    asynchronous: bool = True
+    overlap_exponent: float = math.inf
     configuration_count: None = None
 
     def matmul_times(self, columns, efficiency):
@@ -39,7 +40,7 @@ class Toy:
         return columns["flop_count"], columns["read_bytes"] + columns["written_bytes"]
 
 
-def toy_step(numbers, **feed):
+def toy_step(numbers, passes=(), **feed):
     """One product of 10 x 10 x 10 N, two passes of 80 N B, one update of 24 B: 2000 N + 160 N + 24 s, 4 launches."""
     relu = {"name": "relu", "written_elements": 0, "flop_count": 1}
 
@@ -51,7 +52,7 @@ def toy_step(numbers, **feed):
 
     table = build_kernel_table(
         [[LayerOperation(layer, Phase.FORWARD, each) for layer, each in operations(n)] for n in (1, 2, 3)],
-        rules=LoweringRules(convolution_algorithms=()),
+        rules=LoweringRules(convolution_algorithms=(), passes=dict(passes)),
         element_bytes=4,
         processor="gpu",
     )
@@ -71,18 +72,49 @@ def test_launch_gaps_hide_behind_nothing():
     assert (parts.launch_s, parts.overhead_s, parts.step_s) == (20, 20, 6_524)
 
 
-def test_a_queue_hides_dispatch_up_to_the_time_of_the_kernels():
-    assert toy_step(Toy(dispatch_s=1_000.0)).step_s == 6_504  # 4000 s of dispatch behind 6504 s
-    exposed = toy_step(Toy(dispatch_s=2_000.0, launch_s=5.0, step_overhead_s=7.0))
-    # 8000 s of dispatch, kernels and gaps take 6524 s of it, the script's 7 s come on top
-    assert exposed.step_s == 8_007
-    assert exposed.overhead_s == 20 + (8_000 - 6_524) + 7
-    assert exposed.dispatch_s == 8_007
+# kernels of 6000, 240, 240 and 24 s; each launch is held against its own kernel, whatever the others take
 
 
-def test_a_processor_that_dispatches_in_line_hides_nothing():
-    parts = toy_step(Toy(dispatch_s=1_000.0, step_overhead_s=7.0, asynchronous=False))
+def test_with_a_full_overlap_each_launch_takes_the_longer_of_its_kernel_and_its_dispatch():
+    assert toy_step(Toy(dispatch_s=24.0)).step_s == 6_504  # no kernel is shorter
+    parts = toy_step(Toy(dispatch_s=1_000.0))
+    # the product's 6000 s hide 1000 s, and none of the 4000 s that the other three need
+    assert parts.step_s == 6_000 + 3 * 1_000
+    assert parts.overhead_s == 2 * (1_000 - 240) + (1_000 - 24)
+    late = toy_step(Toy(dispatch_s=2_000.0, launch_s=5.0, step_overhead_s=7.0))
+    # 6005 s, and three times 2000 s in which kernel and gap are hidden; the script's 7 s come on top
+    assert late.step_s == 6_005 + 3 * 2_000 + 7
+    assert late.overhead_s == 4 * 5 + 2 * (2_000 - 245) + (2_000 - 29) + 7
+    assert late.dispatch_s == 8_007
+
+
+def test_without_overlap_nothing_is_hidden():
+    parts = toy_step(Toy(dispatch_s=1_000.0, step_overhead_s=7.0, overlap_exponent=1.0))
     assert (parts.overhead_s, parts.step_s) == (4_007, 6_504 + 4_007)
+    with_gaps = toy_step(Toy(dispatch_s=1_000.0, launch_s=5.0, overlap_exponent=1.0))
+    assert (with_gaps.launch_s, with_gaps.overhead_s) == (20, 4_020)
+
+
+def test_in_between_short_kernels_wait_and_long_ones_hide():
+    parts = toy_step(Toy(dispatch_s=70.0, overlap_exponent=2.0))
+    # sqrt(240^2 + 70^2) = 250 twice, sqrt(24^2 + 70^2) = 74; the product: sqrt(6000^2 + 70^2) - 6000 = 0.408
+    of_product = math.sqrt(36_004_900) - 6_000
+    assert parts.overhead_s == pytest.approx(10 + 10 + 50 + of_product, rel=1e-12)
+    assert parts.step_s == pytest.approx(6_504 + 70 + of_product, rel=1e-12)
+    assert (parts.dispatch_s, parts.launch_s) == (280, 0)
+    # the gap belongs to the time the device is busy: sqrt((24 + 8)^2 + 24^2) = 40
+    gaps = toy_step(Toy(dispatch_s=24.0, launch_s=8.0, overlap_exponent=2.0))
+    others = 2 * (math.hypot(248, 24) - 248) + math.hypot(6_008, 24) - 6_008
+    assert gaps.overhead_s == pytest.approx(4 * 8 + 8 + others, rel=1e-12)
+
+
+def test_every_launch_of_a_kernel_is_held_against_its_own_share_of_the_time():
+    # each pass in three launches of 80 s: sqrt(80^2 + 60^2) = 100, six times
+    parts = toy_step(Toy(dispatch_s=60.0, overlap_exponent=2.0), {"relu": PassRule(reads=1, writes=0, launches=3)})
+    others = math.hypot(6_000, 60) - 6_000 + math.hypot(24, 60) - 24
+    assert parts.memory_bound_s == pytest.approx(480)
+    assert parts.overhead_s == pytest.approx(6 * (100 - 80) + others, rel=1e-12)
+    assert parts.dispatch_s == 8 * 60
 
 
 def test_a_prefetched_feed_costs_what_the_step_does_not_cover():
