@@ -51,6 +51,8 @@ def _load_framework_with_libraries(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
+    from perfmodel.calibration.fit_plan import load_fit_plan
+    from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import load_device, load_library, load_storage, load_system
 
     return {
@@ -60,6 +62,8 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "systems": load_system,
         "libraries": load_library,
         "frameworks": _load_framework_with_libraries,
+        "calibrations": load_calibration,
+        "fits": load_fit_plan,
     }
 
 

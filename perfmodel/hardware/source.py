@@ -16,7 +16,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
-    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -131,6 +130,9 @@ class Source(SpecTable):
         return note
 
 
+_STEM: Final = "_stem"
+
+
 class SpecFile(SpecTable):
     """One spec file: who it describes, its numbers, and the source of each of them.
 
@@ -153,12 +155,16 @@ class SpecFile(SpecTable):
     schema_version: Annotated[int, Field(strict=True)]
     name: Text
     source: tuple[Source, ...]
-    _stem: str = PrivateAttr(default="")
 
     @property
     def stem(self) -> str:
         """Stem of the file it was loaded from, by which others name it; empty for an object made otherwise."""
-        return self._stem
+        return str(self.__dict__.get(_STEM, ""))
+
+    def loaded_from(self, stem: str) -> Self:
+        """Return the same object, which knows the stem of its file from now on; no part of its content or equality."""
+        self.__dict__[_STEM] = stem
+        return self
 
     @field_validator("schema_version")
     @classmethod

@@ -365,8 +365,6 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
     from perfmodel.hardware.faults import faults_of
 
     try:
-        spec = model_class.model_validate(read_toml(path))
+        return model_class.model_validate(read_toml(path)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
-    spec._stem = path.stem
-    return spec
