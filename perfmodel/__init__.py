@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfmodel import errors, measurements, zoo
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import (
         catalogue,
         load_device,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
+    from perfmodel.validation.fit_table import fit
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
@@ -38,6 +40,8 @@ _MODULE_OF = {
     "Prediction": "perfmodel.prediction.prediction",
     "Work": "perfmodel.records",
     "catalogue": "perfmodel.hardware.catalogue",
+    "fit": "perfmodel.validation.fit_table",
+    "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
     "load_library": "perfmodel.hardware.catalogue",
@@ -49,7 +53,7 @@ _MODULE_OF = {
 }
 _LATER = (
     "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx",
-    "from_torch", "load_calibration", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+    "from_torch", "max_batch_size", "plan", "refresh", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -61,7 +65,9 @@ __all__ = [
     "__version__",
     "catalogue",
     "errors",
+    "fit",
     "layers",
+    "load_calibration",
     "load_device",
     "load_framework",
     "load_library",

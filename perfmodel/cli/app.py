@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.specs import specs_app
 from perfmodel.cli.validate import validate_command
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("predict")(predict_command)
 app.command("validate")(validate_command)
+app.command("fit")(fit_command)
 app.add_typer(specs_app, name="specs")
 
 

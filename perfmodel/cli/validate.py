@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
+from perfmodel.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfmodel.presentation.tables import Table
+    from perfmodel.validation.report import Report
 
 CHECK_FAILED = 1
 """Exit code where the error is above what ``--max-mape`` allows."""
+
+EVERY_PROTOCOL = "all"
+"""Value of ``--protocol`` that prints one line for each."""
+
+FITTED_SUBSETS = ("gpu", "cpu")
+"""Subsets that sensitivity and ablation cover unless one is asked for."""
 
 
 def _percent(given: float | None) -> float | None:
@@ -26,11 +39,21 @@ def _percent(given: float | None) -> float | None:
 def validate_command(
     table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
     protocol: Annotated[
-        str, typer.Option(metavar="NAME", help="What is fitted on what before scoring.")
+        str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
     ] = "nothing_fitted",
     only: Annotated[
         str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
     ] = None,
+    fit: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
+    ] = False,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Score the protocol without each physical term.")
+    ] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Print every cell too.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
@@ -47,13 +70,90 @@ def validate_command(
     out: OutOption = None,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    check_writable(out, argument="--out")
+    check_plot(plot)
+    if sensitivity or ablate or protocol == EVERY_PROTOCOL:
+        _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
+        with progress_bar(f"validating {table}", shown=progress) as told:
+            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=told)
+        emit(
+            lambda: "\n\n".join(rounded(each).to_text() for each in tables),
+            lambda: {each.title: [asdict(row) for row in each] for each in tables},
+            as_json=as_json,
+            out=out,
+        )
+        return
+    _one_protocol(
+        table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
+        max_mape=max_mape,
+    )  # fmt: skip
+
+
+def rounded(table: Table[Any]) -> Table[Any]:
+    """Return a table of scores with its percentages as people read them."""
+    from perfmodel.validation.text import score_lines
+
+    return score_lines(table)
+
+
+def _refuse_together(**given: Any) -> None:
+    """Refuse options that a table of many scores cannot serve."""
+    both = given.pop("sensitivity") and given.pop("ablate")
+    told = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False) and name != "ablate"]
+    if both or told:
+        allowed = "one of --sensitivity, --ablate and --protocol all, without --fit, --plot, --max-mape and --rows"
+        raise ArgumentError("options", ", ".join(told) or "--sensitivity --ablate", allowed)
+
+
+def _tables(
+    table: str,
+    *,
+    protocol: str,
+    only: str | None,
+    sensitivity: bool,
+    ablate: bool,
+    told: Callable[[int, int], None] | None,
+) -> list[Table[Any]]:
+    from perfmodel import measurements
+    from perfmodel.validation.ablation import ablation
+    from perfmodel.validation.protocol_board import protocol_board
+    from perfmodel.validation.protocols import PROTOCOLS, protocol_names
+    from perfmodel.validation.sensitivity import sensitivity as sensitivity_of
+
+    if not sensitivity and not ablate:
+        return [protocol_board(table, only=only, progress=told)]
+    loaded = measurements.load(table)
+    subsets = [subset for subset in ((only,) if only else FITTED_SUBSETS) if loaded.subset(subset)]  # type: ignore[arg-type]
+    if sensitivity:
+        return [sensitivity_of(loaded, only=subset, progress=told) for subset in subsets]
+    asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)
+    tables = []
+    for subset in subsets:
+        fitting = [
+            name for name in asked if not (subset == "gpu" and name in PROTOCOLS and PROTOCOLS[name].needs_threads)
+        ]
+        tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
+    return tables
+
+
+def _one_protocol(
+    table: str,
+    *,
+    protocol: str,
+    only: str | None,
+    fit: float | None,
+    rows: bool,
+    plot: Path | None,
+    progress: bool | None,
+    as_json: bool,
+    out: Path | None,
+    max_mape: float | None,
+) -> None:
     from perfmodel.validation.text import cell_lines
     from perfmodel.validation.validate import validate
 
-    check_writable(out, argument="--out")
-    check_plot(plot)
     with progress_bar(f"predicting {table}", shown=progress) as told:
-        report = validate(table, protocol=protocol, only=only, progress=told)
+        report: Report = validate(table, protocol=protocol, only=only, fit_share=fit, progress=told)
     if plot is not None:
         report.plot(plot)
     emit(

@@ -7,8 +7,8 @@ array of batch sizes or symbol is one multiply-add per column, and identical lay
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +139,24 @@ class KernelTable:
     multiplicity: NDArray[np.float64]
     is_update: NDArray[np.bool_]
     occurrences: tuple[Occurrence, ...]
+
+    def without_alternatives(self, names: Collection[str]) -> KernelTable:
+        """Return the table in which no group chooses these algorithms, but where it has no other.
+
+        Parameters
+        ----------
+        names : collection of str
+            Names of alternatives. [-]
+
+        Returns
+        -------
+        KernelTable
+            The same kernels with fewer choices. [-]
+        """
+        left_out = np.array([name in names for name in self.alternative_names])[self.choices]
+        first_kept = np.argmin(left_out, axis=0)
+        other = np.take_along_axis(self.choices, first_kept[None], axis=0)
+        return replace(self, choices=np.where(left_out, other, self.choices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 
@@ -156,6 +158,58 @@ class CalibrationFile(SpecFile):
             f"{fit.parameter_count} constants fitted on {fit.row_count} cells of {fit.table} ({fit.subset}): "
             f"MAPE {fit.mape_percent:.1f} % on them"
         )
+
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibration as a TOML that ``load_calibration`` reads.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where; an existing file is replaced only once the new one is whole. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be written there.
+        """
+        with replacement_of(Path(path)) as temporary:
+            temporary.write_text(toml_text(self), encoding="utf-8")
+
+
+def toml_text(calibration: CalibrationFile) -> str:
+    """Return the text of a calibration's file.
+
+    Parameters
+    ----------
+    calibration : CalibrationFile
+        The calibration. [-]
+
+    Returns
+    -------
+    str
+        TOML; reading it gives an equal calibration. [-]
+    """
+    content = calibration.model_dump(mode="python")
+    lines = [f"{key} = {_toml(content[key])}" for key in ("schema_version", "name", "kind")]
+    lines += ["", "[fitted_on]", *_entries(content["fitted_on"])]
+    for table in ("factor", "constant", "source"):
+        for entry in content[table]:
+            lines += ["", f"[[{table}]]", *_entries(entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(table: dict[str, Any]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it: the file has text, numbers, dates and lists of text, nothing else."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(entry) for entry in value)}]"
+    return value.isoformat() if isinstance(value, date) else repr(value)
 
 
 @lru_cache(maxsize=256)

@@ -7,10 +7,12 @@ Map of the folder, lowest module first:
 - ``rows``: reads and checks a CSV of times.
 - ``description``: the schema of the TOML beside the CSV (imports pydantic; loaded only when needed).
 - ``reading``: ``load`` and ``names``.
+- ``frames``: ``from_frame``, a table of a DataFrame (imports pandas; loaded only when needed).
 - ``checking``: ``check_names``, that devices, frameworks and networks of a table are known.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
 
+from perfmodel.measurements.frames import from_frame
 from perfmodel.measurements.reading import load, names
 from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.table import Erratum, Hardware, MeasuredRow, MeasurementTable
@@ -23,6 +25,7 @@ __all__ = [
     "MeasuredRow",
     "MeasurementTable",
     "Run",
+    "from_frame",
     "load",
     "names",
 ]

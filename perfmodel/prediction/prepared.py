@@ -77,8 +77,23 @@ class Prepared:
         """Full names of all constants of files that this step's time depends on."""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
-        self._feed_times(asked)
+        Prepared.feed_times(self, asked)
         return tuple(asked.names)
+
+    def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
+        """Return the plain numbers of hardware, libraries and framework.
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+
+        Returns
+        -------
+        ProcessorNumbers
+            What the step's path wants. [-]
+        """
+        return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
         """Time the step.
@@ -93,11 +108,11 @@ class Prepared:
         TimedStep
             Parts of the step, one for each configuration of the factors. [s]
         """
-        numbers = self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
+        numbers = self.numbers(factors)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         table = self.plan.table
         groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
-        feed_s, prefetched_feed_s = self._feed_times(factors)
+        feed_s, prefetched_feed_s = self.feed_times(factors)
         parts = step_time(
             table,
             numbers,
@@ -132,8 +147,19 @@ class Prepared:
             capacity_bytes=self.target.capacity_bytes,
         )
 
-    def _feed_times(self, factors: Factors) -> tuple[Any, Any]:
-        """Return the time of what is copied before the step, and of what is copied while the last one computes. [s]"""
+    def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
+        """Return the time of what is copied before the step, and of what is copied while the last one computes.
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+
+        Returns
+        -------
+        tuple of float or ndarray
+            Before, and meanwhile. [s]
+        """
         subject = self.subject
         feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
         before, meanwhile = (

@@ -1,22 +1,59 @@
-"""Predict the cells of a measurement table: each one what its Run really executed, on the row's hardware."""
+"""The cells of a measurement table, lowered for what their Runs really executed, and their predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.source import SpecFile
-from perfmodel.layers import LSTM
-from perfmodel.measurements.run import Run
-from perfmodel.measurements.table import MeasuredRow, MeasurementTable
+from perfmodel.layers import LSTM, Convolution2d
+from perfmodel.measurements.table import SCORED, MeasuredRow, MeasurementTable
 from perfmodel.prediction.predict import predict_subject
+from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target
 
+if TYPE_CHECKING:
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.run import Run
+
 Progress = Callable[[int, int], None]
-"""Called with the number of cells done and of all cells."""
+"""Called with the number of things done and of all things."""
+
+FAMILIES = ((LSTM.kind, "LSTM"), (Convolution2d.kind, "CNN"))
+"""Kind of layer -> family of a network that has it; the first that holds. Others are fully connected, ``FCN``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCell:
+    """A measured cell, ready to be predicted with any constants.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+        The measurement. [-]
+    prepared : Prepared
+        What ran, lowered for the row's hardware. [-]
+    family : str
+        ``FCN``, ``CNN`` or ``LSTM``: nearly equal networks share it. [-]
+    """
+
+    row: MeasuredRow
+    prepared: Prepared
+    family: str
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether it counts: cells set aside are predicted and shown, and neither fitted nor scored."""
+        return self.row.status == SCORED
+
+    @property
+    def measured_s(self) -> float:
+        """Measured time of the step. [s]"""
+        assert self.row.step_s is not None
+        return self.row.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +84,10 @@ class PredictedCell:
         Whether the graph has recurrent layers, which percent-of-peak models of the literature cannot express. [-]
     peak_flop_per_s, bandwidth_bytes_per_s : float
         Of the target, for the baselines. [FLOP/s, B/s]
+    family : str
+        ``FCN``, ``CNN`` or ``LSTM``. [-]
+    fold : str
+        What was held out when its prediction was fitted; empty where nothing was fitted. [-]
     """
 
     network: str
@@ -64,6 +105,8 @@ class PredictedCell:
     is_recurrent: bool
     peak_flop_per_s: float
     bandwidth_bytes_per_s: float
+    family: str
+    fold: str = ""
 
     @property
     def row_key(self) -> tuple[str, str, str]:
@@ -71,13 +114,8 @@ class PredictedCell:
         return self.framework, self.network, self.device
 
 
-def predict_cells(
-    table: MeasurementTable,
-    rows: Sequence[MeasuredRow],
-    *,
-    progress: Progress | None = None,
-) -> tuple[tuple[PredictedCell, ...], tuple[SpecFile, ...]]:
-    """Predict cells of a table with the shipped constants.
+def prepare_cells(table: MeasurementTable, rows: Sequence[MeasuredRow]) -> tuple[MeasuredCell, ...]:
+    """Lower what every row's Run executed for the row's hardware.
 
     Parameters
     ----------
@@ -85,69 +123,94 @@ def predict_cells(
         Whose Runs say what was executed. [-]
     rows : sequence of MeasuredRow
         Cells with a time. [-]
-    progress : callable or None
-        Told how many cells are done, and of how many. [-]
 
     Returns
     -------
-    tuple of PredictedCell
+    tuple of MeasuredCell
         In the order of ``rows``.
-    tuple of SpecFile
-        Every file whose numbers were used.
     """
     subjects: dict[tuple[str, str, int], Subject] = {}
-    sources: dict[int, SpecFile] = {}
     cells = []
-    for done, row in enumerate(rows):
+    for row in rows:
         run = table.run_of(row)
         if row.run_key not in subjects:
             subjects[row.run_key] = subject_of_run(run)
-        cell, used = _predict_cell(row, run, subjects[row.run_key])
-        cells.append(cell)
-        sources |= {id(spec): spec for spec in used}
-        if progress is not None:
-            progress(done + 1, len(rows))
-    return tuple(cells), tuple(sources.values())
+        cells.append(_prepare_cell(row, run, subjects[row.run_key]))
+    return tuple(cells)
 
 
-def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
+def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
     is_system = row.device in spec_files.names("systems")
     target = resolve_target(
         device=None if is_system else row.device,
         system=row.device if is_system else None,
         threads=row.threads,
     )
+    prepared = prepare(
+        subject, target=target, profile=load_framework(run.framework), batch_size=row.batch_size, dtype="fp32"
+    )
+    kinds = {node.layer.kind for node in subject.graph.layers}
+    family = next((family for kind, family in FAMILIES if kind in kinds), "FCN")
+    return MeasuredCell(row=row, prepared=prepared, family=family)
+
+
+def predict_cell(
+    cell: MeasuredCell, factors: Mapping[str, float] | None = None, *, fold: str = ""
+) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
+    """Predict one cell.
+
+    Parameters
+    ----------
+    cell : MeasuredCell
+        The cell. [-]
+    factors : mapping of str to float or None
+        Factors on constants by full name; None for the constants of the files. [1]
+    fold : str
+        What was held out when the factors were fitted. [-]
+
+    Returns
+    -------
+    PredictedCell
+        Beside its measurement.
+    tuple of SpecFile
+        Every file whose numbers were used.
+    """
+    prepared, row = cell.prepared, cell.row
+    subject, target = prepared.subject, prepared.target
     prediction = predict_subject(
         subject,
         target=target,
-        profile=load_framework(run.framework),
-        batch_size=row.batch_size,
-        dtype="fp32",
+        profile=prepared.profile,
+        batch_size=prepared.batch_size,
+        dtype=prepared.dtype,
         library=None,
+        factors=factors,
     )
     work = subject.graph.work(
         batch_size=row.batch_size,
         phase=subject.phase,
         optimizer=subject.optimizer,
         input_gradient=bool(subject.input_gradient),
+        dtype=prepared.dtype,
     )
-    assert row.step_s is not None
     predicted_s = float(prediction.step_s)
-    cell = PredictedCell(
+    predicted = PredictedCell(
         network=row.network,
         framework=row.framework,
         device=row.device,
         threads=row.threads,
         batch_size=row.batch_size,
-        measured_s=row.step_s,
+        measured_s=cell.measured_s,
         predicted_s=predicted_s,
-        ratio=predicted_s / row.step_s,
+        ratio=predicted_s / cell.measured_s,
         bottleneck=prediction.bottleneck,
         status=row.status,
         flop_count=float(work.flop_count),
         moved_bytes=float(work.moved_bytes),
-        is_recurrent=any(node.layer.kind == LSTM.kind for node in subject.graph.layers),
-        peak_flop_per_s=target.peak_flop_per_s("fp32"),
+        is_recurrent=cell.family == "LSTM",
+        peak_flop_per_s=target.peak_flop_per_s(prepared.dtype),
         bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
+        family=cell.family,
+        fold=fold,
     )
-    return cell, prediction.sources
+    return predicted, prediction.sources

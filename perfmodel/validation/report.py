@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from numbers import Real
@@ -14,78 +14,13 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
+from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.cells import PredictedCell
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRow:
-    """One line of the scoreboard.
-
-    Parameters
-    ----------
-    subset, model : str
-        Which cells, and whose predictions. [-]
-    cells : int
-        Cells scored; a baseline may have nothing to say about some. [1]
-    mape, median_ape, p90_ape, typical_factor_percent : float
-        Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
-    geometric_mean_ratio : float
-        Bias: predicted over measured. [1]
-    percent_within_10, percent_within_25 : float
-        Percentage of the cells that are predicted within 10 and 25 percent. [%]
-    fitted : int
-        Numbers fitted on the table for one fold. [1]
-    """
-
-    subset: str
-    model: str
-    cells: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    typical_factor_percent: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
-    fitted: int
-
-
-def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted: int) -> ScoreRow:
-    """Score predictions against measurements.
-
-    Parameters
-    ----------
-    subset, model : str
-        Labels. [-]
-    predicted_s, measured_s : array_like of float, shape (n,)
-        Times. [s]
-    fitted : int
-        Numbers fitted on the table. [1]
-
-    Returns
-    -------
-    ScoreRow
-        All metrics.
-    """
-    arguments = (predicted_s,)
-    return ScoreRow(
-        subset=subset,
-        model=model,
-        cells=len(measured_s),
-        mape=metrics.mape(*arguments, measured=measured_s),
-        median_ape=metrics.median_ape(*arguments, measured=measured_s),
-        p90_ape=metrics.p90_ape(*arguments, measured=measured_s),
-        typical_factor_percent=metrics.typical_factor_percent(*arguments, measured=measured_s),
-        geometric_mean_ratio=metrics.geometric_mean_ratio(*arguments, measured=measured_s),
-        percent_within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
-        percent_within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
-        fitted=fitted,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,14 +35,20 @@ class Report:
         Scored cells. [-]
     set_aside : tuple of PredictedCell
         Cells with a time that are not scored, with their reason in the table. [-]
+    subset_of_set_aside : tuple of str
+        Subset of each of them. [-]
     subsets : tuple of str
         Subsets scored, each by itself. [-]
     subset_of_cell : tuple of str
         Subset of each scored cell. [-]
     baselines : mapping of str to tuple of Baseline
         Naive rules by subset, on the same cells. [-]
-    parameter_count : int
-        Numbers of the model fitted on the table. [1]
+    fitted : mapping of str to int
+        Constants fitted on the table in one fold at most, by subset. [1]
+    folds : Table of FoldRow
+        Score of every fold. [-]
+    factors : Table of FactorRow
+        Fitted factors with their intervals, where one fit stands for a subset. [-]
     estimates : tuple of str
         Fields of the files used that are estimates, not data. [-]
     """
@@ -116,11 +57,74 @@ class Report:
     protocol: str
     cells: tuple[PredictedCell, ...]
     set_aside: tuple[PredictedCell, ...]
+    subset_of_set_aside: tuple[str, ...]
     subsets: tuple[str, ...]
     subset_of_cell: tuple[str, ...]
     baselines: dict[str, tuple[Baseline, ...]]
-    parameter_count: int
+    fitted: dict[str, int]
+    folds: Table[FoldRow]
+    factors: Table[FactorRow]
     estimates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        table: str,
+        protocol: str,
+        outcomes: Mapping[str, Sequence[FoldOutcome]],
+        baselines: dict[str, tuple[Baseline, ...]],
+        estimates: tuple[str, ...],
+    ) -> Report:
+        """Put the folds of every subset together.
+
+        Parameters
+        ----------
+        table, protocol : str
+            What was scored, and how. [-]
+        outcomes : mapping of str to sequence of FoldOutcome
+            Folds by subset. [-]
+        baselines : dict of str to tuple of Baseline
+            Naive rules by subset, on the scored cells in the order of the folds. [-]
+        estimates : tuple of str
+            Fields of the files used that are estimates. [-]
+
+        Returns
+        -------
+        Report
+            Ready to print.
+        """
+        predicted = {
+            subset: [cell for outcome in folds for cell in outcome.predicted] for subset, folds in outcomes.items()
+        }
+        scored = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status == "measured"]
+        aside = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status != "measured"]
+        rows = [fold_row(subset, outcome) for subset, folds in outcomes.items() for outcome in folds]
+        return cls(
+            table=table,
+            protocol=protocol,
+            cells=tuple(cell for cell, _ in scored),
+            set_aside=tuple(cell for cell, _ in aside),
+            subset_of_set_aside=tuple(subset for _, subset in aside),
+            subsets=tuple(subset for subset in outcomes if any(of_cell == subset for _, of_cell in scored)),
+            subset_of_cell=tuple(subset for _, subset in scored),
+            baselines=baselines,
+            fitted={
+                subset: max((outcome.fit.parameter_count for outcome in folds if outcome.fit is not None), default=0)
+                for subset, folds in outcomes.items()
+            },
+            folds=Table(tuple(row for row in rows if row is not None), title=f"{table}, {protocol}: every fold"),
+            factors=Table(
+                tuple(row for subset, folds in outcomes.items() for row in factor_rows(subset, folds)),
+                title="factors on the constants of the files",
+            ),
+            estimates=estimates,
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        """Constants fitted on the table, over all subsets. [1]"""
+        return sum(self.fitted.values())
 
     @cached_property
     def _predicted(self) -> Any:
@@ -253,6 +257,10 @@ class Report:
             raise UnknownNameError(kind, subset, self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
+    def _set_aside_of(self, subset: str) -> list[PredictedCell]:
+        pairs = zip(self.set_aside, self.subset_of_set_aside, strict=True)
+        return [cell for cell, of_cell in pairs if of_cell == subset]
+
     def _limited_to(self, keep: Any) -> Report:
         from dataclasses import replace
 
@@ -278,6 +286,7 @@ class Report:
             self,
             cells=kept,
             set_aside=(),
+            subset_of_set_aside=(),
             subsets=subsets,
             subset_of_cell=subset_of_cell,
             baselines=baselines,
@@ -291,7 +300,18 @@ class Report:
         for subset in self.subsets:
             mask = of_cell == subset
             predicted, measured = self._predicted[mask], self._measured[mask]
-            rows.append(score(subset, "perfmodel", predicted, measured_s=measured, fitted=self.parameter_count))
+            fitted = self.fitted.get(subset, 0)
+            rows.append(score(subset, "perfmodel", predicted, measured_s=measured, fitted=fitted))
+            if aside := self._set_aside_of(subset):
+                rows.append(
+                    score(
+                        subset,
+                        "perfmodel, with the cells set aside",
+                        [*predicted, *(cell.predicted_s for cell in aside)],
+                        measured_s=[*measured, *(cell.measured_s for cell in aside)],
+                        fitted=fitted,
+                    )
+                )
             for baseline in self.baselines[subset]:
                 covered = baseline.covered
                 if covered.any():
@@ -318,6 +338,9 @@ class Report:
             "table": self.table,
             "protocol": self.protocol,
             "parameter_count": self.parameter_count,
+            "fitted": dict(self.fitted),
+            "folds": [asdict(row) for row in self.folds],
+            "factors": [asdict(row) for row in self.factors],
             "estimated_fields": list(self.estimates),
             "mape_percent": self.mape,
             "mape_bootstrap_percent": [low, high],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     from perfmodel.validation.cells import PredictedCell
     from perfmodel.validation.report import Report
+    from perfmodel.validation.scores import FactorRow, FoldRow
 
 HEADINGS: Final = {
     "cells_of": "cells of",
@@ -87,6 +88,129 @@ def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[_CellLine
     return Table(lines, title=title)
 
 
+SCORE_HEADINGS: Final = {
+    **HEADINGS,
+    "subset": "cells of",
+    "typical_factor_percent": "exp|ln|-1 [%]",
+    "median_ape": "median [%]",
+    "p90_ape": "p90 [%]",
+    "geometric_mean_ratio": "bias",
+    "fitted": "constants",
+    "naive": "best naive rule, told the same",
+    "naive_mape": "its MAPE [%]",
+    "naive_typical_factor_percent": "its exp|ln|-1 [%]",
+    "most_percent": "most [%]",
+    "is_pair": "one family of one framework",
+    "change": "change",
+}
+"""Heading of each column of scores."""
+
+TWO_PLACES: Final = ("geometric_mean_ratio", "factor")
+
+
+def score_lines(table: Table[Any]) -> Table[Any]:
+    """Return a table of scores with its numbers as people read them.
+
+    Parameters
+    ----------
+    table : Table
+        Rows of plain numbers and text. [-]
+
+    Returns
+    -------
+    Table
+        The same rows as text: one decimal of a percentage, two of a ratio.
+    """
+    columns = table.columns
+    lines = make_dataclass("Line", [(name, str) for name in columns], frozen=True)
+    rows = tuple(lines(*(_score_text(name, getattr(row, name)) for name in columns)) for row in table)
+    return Table(rows, title=table.title, headings={name: SCORE_HEADINGS.get(name, name) for name in columns})
+
+
+def _score_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "YES" if value else ""
+    if isinstance(value, float):
+        if np.isnan(value):
+            return ""
+        return f"{value:.2f}" if name in TWO_PLACES else f"{value:.1f}"
+    return str(value)
+
+
+MOST_FOLDS: Final = 40
+"""Folds up to which each is printed; --json has them all. [1]"""
+
+
+@dataclass(frozen=True, slots=True)
+class _FoldLine:
+    cells_of: str
+    held_out: str
+    fitted: str
+    scored: int
+    constants: int
+    mape: str
+    typical: str
+    bias: str
+
+
+def fold_lines(folds: Iterable[FoldRow]) -> Table[_FoldLine]:
+    """Return the folds of a validation, ready to print.
+
+    Parameters
+    ----------
+    folds : iterable of FoldRow
+        Folds. [-]
+
+    Returns
+    -------
+    Table
+        One line per fold.
+    """
+    lines = tuple(
+        _FoldLine(
+            row.subset,
+            row.held_out,
+            f"{row.fitted_cells}",
+            row.scored_cells,
+            row.fitted,
+            f"{row.mape:.1f}",
+            f"{row.typical_factor_percent:.1f}",
+            f"{row.geometric_mean_ratio:.2f}",
+        )
+        for row in folds
+    )
+    headings = {**HEADINGS, "held_out": "held out", "fitted": "cells fitted", "scored": "scored"}
+    return Table(lines, title="every fold", headings=headings)
+
+
+@dataclass(frozen=True, slots=True)
+class _FactorLine:
+    cells_of: str
+    factor_on: str
+    value: str
+    interval: str
+
+
+def factor_lines(factors: Iterable[FactorRow]) -> Table[_FactorLine]:
+    """Return fitted factors, ready to print.
+
+    Parameters
+    ----------
+    factors : iterable of FactorRow
+        Factors. [-]
+
+    Returns
+    -------
+    Table
+        One line per factor.
+    """
+    lines = tuple(
+        _FactorLine(row.subset, row.name, f"{row.factor:.2f}", f"{row.low:.2f} to {row.high:.2f}") for row in factors
+    )
+    headings = {**HEADINGS, "factor_on": "factor on", "interval": "80 % interval"}
+    return Table(lines, title="fitted factors on the sourced constants", headings=headings)
+
+
 def report_text(report: Report) -> str:
     """Return what ``print(report)`` shows.
 
@@ -123,11 +247,15 @@ def report_text(report: Report) -> str:
         low, high = part.bootstrap
         order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""
         parts.append(f"{subset}: {order}MAPE {part.mape:.1f} %, 90 % interval over rows {low:.1f} to {high:.1f} %")
-    if report.estimates:
-        parts.append(
-            f"fitted on this table: {report.parameter_count} constants; taken from it: none (refused otherwise); "
-            f"of the fields in the files used, {len(report.estimates)} are estimates, not data (--json lists them)"
-        )
+    fitted = ", ".join(f"{count} ({subset})" for subset, count in report.fitted.items())
+    parts.append(
+        f"fitted on this table in one fold, at most: {fitted} constants; shipped constants taken from it: none (refused "
+        f"otherwise); of the fields in the files used, {len(report.estimates)} are estimates, not data (--json lists them)"
+    )
+    if 1 < len(report.folds) <= MOST_FOLDS:
+        parts.append(str(fold_lines(report.folds)))
+    if len(report.factors):
+        parts.append(str(factor_lines(report.factors)))
     if report.set_aside:
         parts.append(
             cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)").to_text()

@@ -1,0 +1,159 @@
+"""fit(): the constants of the spec files, fitted to a measured table, as a calibration that predictions can use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import perfmodel
+from perfmodel.calibration.fit_cache import fingerprint
+from perfmodel.calibration.fit_plan import factors_by_constant
+from perfmodel.errors import UnknownNameError
+from perfmodel.framework.profile import load_framework
+from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
+from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.source import Source
+from perfmodel.measurements.table import SUBSETS, MeasurementTable
+from perfmodel.validation import metrics
+from perfmodel.validation.cells import prepare_cells
+from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, predict_subset
+from perfmodel.validation.protocols import ALL_FITTED
+from perfmodel.validation.validate import checked_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from perfmodel.hardware.constant import Constant
+
+MOST_CHANGED = 1e-9
+"""Relative change below which a constant counts as untouched. [1]"""
+
+
+def fit(
+    table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
+    *,
+    only: Literal["gpu", "cpu", "cpu_oversubscribed"] | str = "gpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> CalibrationFile:
+    """Fit the constants of device, library and framework files to all measured cells of a subset.
+
+    Parameters
+    ----------
+    table : str, Path, MeasurementTable or DataFrame
+        A shipped table, the path of a CSV, a loaded table, or a frame with the columns of such a CSV. [-]
+    only : str
+        ``gpu``, ``cpu`` or ``cpu_oversubscribed``: GPU and CPU rows are fitted apart. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Returns
+    -------
+    CalibrationFile
+        Factors with intervals and the residual; ``save()`` it, and give it to ``predict(calibration=)``.
+
+    Raises
+    ------
+    UnknownNameError
+        If the table or subset is unknown.
+    TableError
+        If a row of the table is wrong.
+    CalibrationError
+        If nothing is left to fit.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> calibration = pm.fit("shi2016", only="gpu")
+    >>> calibration.fitted_on.row_count
+    63
+    """
+    if only not in SUBSETS:
+        kind = "subset"
+        raise UnknownNameError(kind, only, SUBSETS)
+    loaded = checked_table(table)
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
+    return _calibration(fitted, loaded, only)
+
+
+def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> CalibrationFile:
+    found, unknowns = fitted.fits[0], fitted.problem.unknowns
+    factors = []
+    for unknown in unknowns:
+        low, high = found.interval(unknown.name)
+        factors.append(
+            Factor(
+                name=unknown.name,
+                scales=unknown.scales,
+                value=found.factors[unknown.name],
+                low=low,
+                high=high,
+                prior_spread=float(np.hypot(unknown.spread, unknown.shared_spread)),
+            )
+        )
+    (predicted,) = fitted.predicted
+    measured = [cell.measured_s for cell in predicted]
+    times = [cell.predicted_s for cell in predicted]
+    published = table.source.get("publication", "")
+    return CalibrationFile(
+        schema_version=1,
+        name=f"{table.key}, {subset}",
+        kind="fit",
+        fitted_on=FittedOn(
+            table=table.key,
+            subset=subset,
+            row_count=len(measured),
+            parameter_count=found.parameter_count,
+            mape_percent=round(metrics.mape(times, measured=measured), 2),
+            typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
+            fitted_at=datetime.now(UTC).date(),
+            code_version=perfmodel.__version__,
+            content=fingerprint([cell.cell_key for cell in table.rows]),
+        ),
+        factor=tuple(factors),
+        constant=_constants(fitted, found.factors),
+        source=(
+            Source(
+                fields=("fitted_on", "factor", "constant"),
+                title=f"fit to the measured table {table.key}. {published}".strip(),
+                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at the shipped values",
+            ),
+        ),
+    )
+
+
+def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[CalibratedConstant, ...]:
+    """Return every single constant that a factor moved, before and after."""
+    names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
+    by_name = factors_by_constant(fitted.problem.unknowns, factors, names)
+    rows = []
+    for name, factor in by_name.items():
+        stated = _stated(name)
+        if stated is None or abs(factor - 1) < MOST_CHANGED:
+            continue
+        value, constant = stated
+        moved = min(max(value * factor, constant.valid_min), constant.valid_max)
+        rows.append(CalibratedConstant(name=name, unit=constant.unit, shipped=value, fitted=moved))
+    return tuple(rows)
+
+
+def _stated(name: str) -> tuple[float, Constant] | None:
+    """Return value and description of a constant of a library or framework file; None for lists and device facts."""
+    kind, stem, place = name.split("/", 2)
+    head, _, constant_name = place.partition(".")
+    value: Any = None
+    described: Any = {}
+    if kind == "libraries":
+        library = load_library(stem)
+        value, described = library.constants_for(head).get(constant_name), library.constant
+    elif kind == "frameworks":
+        profile = load_framework(stem)
+        value, described = getattr(profile, head).constants.get(constant_name), profile.constant
+    if not isinstance(value, int | float) or constant_name not in described:
+        return None
+    return float(value), described[constant_name]

@@ -1,0 +1,150 @@
+"""All protocols at once: one line each, beside the best naive rule that was told the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.measurements.table import SUBSETS
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.protocols import PROTOCOLS, protocol_names
+from perfmodel.validation.validate import checked_table, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perfmodel.measurements.table import MeasurementTable
+    from perfmodel.validation.report import Report
+    from perfmodel.validation.scores import ScoreRow
+
+APART: Final = {"leave_one_network_out": ("alexnet", "resnet50")}
+"""Protocol -> folds that get a line of their own: the other networks have a near copy that stays in."""
+
+COVERS: Final = 0.9
+"""Share of the cells that a naive rule must have a prediction for to stand beside a score. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolRow:
+    """One protocol on one subset.
+
+    Parameters
+    ----------
+    subset, protocol : str
+        Which cells, and what was held out. [-]
+    cells, fitted : int
+        Cells scored, and constants fitted in one fold at most. [1]
+    mape, typical_factor_percent, median_ape, p90_ape : float
+        Errors of perfmodel. [%]
+    geometric_mean_ratio : float
+        Bias. [1]
+    naive : str
+        The naive rule, told the same, with the least typical error; empty where none has an answer. [-]
+    naive_mape, naive_typical_factor_percent : float
+        Its errors; NaN without one. [%]
+    """
+
+    subset: str
+    protocol: str
+    cells: int
+    fitted: int
+    mape: float
+    typical_factor_percent: float
+    median_ape: float
+    p90_ape: float
+    geometric_mean_ratio: float
+    naive: str
+    naive_mape: float
+    naive_typical_factor_percent: float
+
+
+def protocol_board(
+    table: str | Path | MeasurementTable = "shi2016",
+    *,
+    only: str | None = None,
+    protocols: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Table[ProtocolRow]:
+    """Score a table under every protocol.
+
+    Parameters
+    ----------
+    table : str, Path or MeasurementTable
+        What is scored. [-]
+    only : str or None
+        One subset; None for all. [-]
+    protocols : sequence of str or None
+        Protocols; None for all. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Returns
+    -------
+    Table of ProtocolRow
+        Subset by subset, in the order of the protocols.
+
+    Raises
+    ------
+    UnknownNameError, TableError, CalibrationError
+        As for ``validate``.
+    """
+    loaded = checked_table(table)
+    subsets = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset)]
+    asked = tuple(protocols or protocol_names())
+    jobs = [
+        (subset, protocol)
+        for subset in subsets
+        for protocol in asked
+        if not (subset == "gpu" and protocol in PROTOCOLS and PROTOCOLS[protocol].needs_threads)
+    ]
+    rows: list[ProtocolRow] = []
+    for done, (subset, protocol) in enumerate(jobs):
+
+        def told(part: int, whole: int, before: int = done) -> None:
+            if progress is not None:
+                progress(100 * before + round(100 * part / whole), 100 * len(jobs))
+
+        report = validate(loaded, protocol=protocol, only=subset, progress=told)
+        rows.append(protocol_row(report, protocol))
+        rows += [
+            protocol_row(report.where(network=network), f"{network} out")
+            for network in APART.get(protocol, ())
+            if any(cell.network == network for cell in report.cells)
+        ]
+    return Table(tuple(rows), title=f"{loaded.key}: every protocol")
+
+
+def protocol_row(report: Report, label: str) -> ProtocolRow:
+    """Return the line of a report.
+
+    Parameters
+    ----------
+    report : Report
+        Of one subset. [-]
+    label : str
+        What was held out. [-]
+
+    Returns
+    -------
+    ProtocolRow
+        Scores of perfmodel and of the best naive rule.
+    """
+    own, *others = report.scoreboard
+    rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * own.cells]
+    best: ScoreRow | None = min(rules, key=lambda row: row.typical_factor_percent, default=None)
+    return ProtocolRow(
+        subset=own.subset,
+        protocol=label,
+        cells=own.cells,
+        fitted=own.fitted,
+        mape=own.mape,
+        typical_factor_percent=own.typical_factor_percent,
+        median_ape=own.median_ape,
+        p90_ape=own.p90_ape,
+        geometric_mean_ratio=own.geometric_mean_ratio,
+        naive="" if best is None else best.model,
+        naive_mape=float("nan") if best is None else best.mape,
+        naive_typical_factor_percent=float("nan") if best is None else best.typical_factor_percent,
+    )

@@ -1,0 +1,204 @@
+"""What a validation yields, line by line: scores, folds, fitted factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.validation import metrics
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.fit import Fit
+    from perfmodel.validation.cells import PredictedCell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One line of the scoreboard.
+
+    Parameters
+    ----------
+    subset, model : str
+        Which cells, and whose predictions. [-]
+    cells : int
+        Cells scored; a baseline may have nothing to say about some. [1]
+    mape, median_ape, p90_ape, typical_factor_percent : float
+        Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
+    geometric_mean_ratio : float
+        Bias: predicted over measured. [1]
+    percent_within_10, percent_within_25 : float
+        Percentage of the cells that are predicted within 10 and 25 percent. [%]
+    fitted : int
+        Numbers fitted on the table for one fold. [1]
+    """
+
+    subset: str
+    model: str
+    cells: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    typical_factor_percent: float
+    geometric_mean_ratio: float
+    percent_within_10: float
+    percent_within_25: float
+    fitted: int
+
+
+def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted: int) -> ScoreRow:
+    """Score predictions against measurements.
+
+    Parameters
+    ----------
+    subset, model : str
+        Labels. [-]
+    predicted_s, measured_s : array_like of float, shape (n,)
+        Times. [s]
+    fitted : int
+        Numbers fitted on the table. [1]
+
+    Returns
+    -------
+    ScoreRow
+        All metrics.
+    """
+    arguments = (predicted_s,)
+    return ScoreRow(
+        subset=subset,
+        model=model,
+        cells=len(measured_s),
+        mape=metrics.mape(*arguments, measured=measured_s),
+        median_ape=metrics.median_ape(*arguments, measured=measured_s),
+        p90_ape=metrics.p90_ape(*arguments, measured=measured_s),
+        typical_factor_percent=metrics.typical_factor_percent(*arguments, measured=measured_s),
+        geometric_mean_ratio=metrics.geometric_mean_ratio(*arguments, measured=measured_s),
+        percent_within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
+        percent_within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
+        fitted=fitted,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FoldOutcome:
+    """One fold: what it was fitted on, and what it predicted.
+
+    Parameters
+    ----------
+    label : str
+        What was held out. [-]
+    predicted : tuple of PredictedCell
+        Cells that were held out, those set aside too. [-]
+    trained : tuple of PredictedCell
+        Cells that were fitted, for the naive rules. [-]
+    fit : Fit or None
+        Fitted constants; None where nothing was fitted. [-]
+    """
+
+    label: str
+    predicted: tuple[PredictedCell, ...]
+    trained: tuple[PredictedCell, ...]
+    fit: Fit | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldRow:
+    """Score of one fold.
+
+    Parameters
+    ----------
+    subset, held_out : str
+        Which cells, and what the fit did without. [-]
+    fitted_cells, scored_cells : int
+        Cells it was fitted and scored on. [1]
+    fitted : int
+        Constants that its cells determined. [1]
+    mape, typical_factor_percent : float
+        Mean absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
+    geometric_mean_ratio : float
+        Bias: predicted over measured. [1]
+    """
+
+    subset: str
+    held_out: str
+    fitted_cells: int
+    scored_cells: int
+    fitted: int
+    mape: float
+    typical_factor_percent: float
+    geometric_mean_ratio: float
+
+
+def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
+    """Score one fold.
+
+    Parameters
+    ----------
+    subset : str
+        Label. [-]
+    outcome : FoldOutcome
+        The fold. [-]
+
+    Returns
+    -------
+    FoldRow or None
+        None where it holds out only cells that are set aside. [-]
+    """
+    scored = [cell for cell in outcome.predicted if cell.status == "measured"]
+    if not scored:
+        return None
+    predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+    return FoldRow(
+        subset=subset,
+        held_out=outcome.label,
+        fitted_cells=len(outcome.trained),
+        scored_cells=len(scored),
+        fitted=0 if outcome.fit is None else outcome.fit.parameter_count,
+        mape=metrics.mape(predicted, measured=measured),
+        typical_factor_percent=metrics.typical_factor_percent(predicted, measured=measured),
+        geometric_mean_ratio=metrics.geometric_mean_ratio(predicted, measured=measured),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorRow:
+    """One fitted factor of a validation with a single fold.
+
+    Parameters
+    ----------
+    subset, name : str
+        Which cells, and which unknown. [-]
+    factor, low, high : float
+        Factor on the sourced constants, and its 80 % interval. [1]
+    """
+
+    subset: str
+    name: str
+    factor: float
+    low: float
+    high: float
+
+
+def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow, ...]:
+    """Return the fitted factors where one fit stands for the subset.
+
+    Parameters
+    ----------
+    subset : str
+        Label. [-]
+    outcomes : sequence of FoldOutcome
+        Folds. [-]
+
+    Returns
+    -------
+    tuple of FactorRow
+        Empty where nothing was fitted, or in several folds. [-]
+    """
+    if len(outcomes) != 1 or outcomes[0].fit is None:
+        return ()
+    fit = outcomes[0].fit
+    rows = []
+    for name, factor in fit.factors.items():
+        low, high = fit.interval(name)
+        rows.append(FactorRow(subset=subset, name=name, factor=factor, low=low, high=high))
+    return tuple(rows)
