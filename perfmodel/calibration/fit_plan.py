@@ -14,7 +14,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.source import Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
-"""What an unknown may be repeated for -> kind folder in the names of constants; an architecture stands in a library's."""
+"""What an unknown may be repeated for -> kind folder in names of constants; architectures stand in a library's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,9 @@ class UnknownTable(SpecTable):
     def _names_have_a_folder(cls, scales: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
         if wrong:
-            message = f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+            message = (
+                f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+            )
             raise ValueError(message)
         return scales
 

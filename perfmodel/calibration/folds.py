@@ -55,9 +55,9 @@ def fit_folds(
 
     Notes
     -----
-    Every fit minimises its own cost to its own tolerance. Where there are many, they start from the minimum of one fit to
-    all their rows, which is near theirs: that decides how long they take, not where they end (a test starts some at
-    their priors).
+    Every fit minimises its own cost to its own tolerance. Where there are many, they start from the minimum of one fit
+    to all their rows, which is near theirs: that decides how long they take, not where they end (a test starts some
+    at their priors).
     """
     rows = sorted({row for fold in trained for row in fold})
     start = fit_unknowns(problem, rows).log_factors if len(trained) > FEW else None

@@ -81,9 +81,7 @@ class CompiledRow:
         count = len(self.reached) + 1
         shifted = np.repeat(log_factors[:, None], count, axis=1)
         shifted[self.reached, np.arange(1, count)] += STEP
-        factors = {
-            name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()
-        }
+        factors = {name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()}
         times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
         gradient = np.zeros(len(log_factors))
         gradient[list(self.reached)] = (times[1:] - times[0]) / STEP

@@ -51,9 +51,7 @@ def validate_command(
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
     ] = False,
-    ablate: Annotated[
-        bool, typer.Option("--ablate", help="Score the protocol without each physical term.")
-    ] = False,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Score the protocol without each physical term.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Print every cell too.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
@@ -99,7 +97,11 @@ def rounded(table: Table[Any]) -> Table[Any]:
 def _refuse_together(**given: Any) -> None:
     """Refuse options that a table of many scores cannot serve."""
     both = given.pop("sensitivity") and given.pop("ablate")
-    told = [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, False) and name != "ablate"]
+    told = [
+        f"--{name.replace('_', '-')}"
+        for name, value in given.items()
+        if value not in (None, False) and name != "ablate"
+    ]
     if both or told:
         allowed = "one of --sensitivity, --ablate and --protocol all, without --fit, --plot, --max-mape and --rows"
         raise ArgumentError("options", ", ".join(told) or "--sensitivity --ablate", allowed)

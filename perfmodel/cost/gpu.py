@@ -132,9 +132,7 @@ def tiled_matmul_time(
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
 
 
-def transposed_efficiency(
-    *, m: Quantity, n: Quantity, slowdown: Quantity, wide_slowdown: Quantity
-) -> Quantity:
+def transposed_efficiency(*, m: Quantity, n: Quantity, slowdown: Quantity, wide_slowdown: Quantity) -> Quantity:
     r"""Share of a library's usual rate that is left where the weights of a product lie transposed in memory.
 
     .. math:: e = \begin{cases} 1 & \min(m, n) \le 32 \\ 1 / s & n < 4500 \\ 1 / s_w & n \ge 4500 \end{cases}

@@ -159,7 +159,6 @@ class CalibrationFile(SpecFile):
             f"MAPE {fit.mape_percent:.1f} % on them"
         )
 
-
     def save(self, path: str | Path) -> None:
         """Write the calibration as a TOML that ``load_calibration`` reads.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from perfmodel.errors import ArgumentError
 from perfmodel.measurements.reading import load
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
 
     Raises
     ------
+    ArgumentError
+        If it is no DataFrame.
     TableError
         If a column is missing or unknown, or a value is wrong; names row (the header is row 1) and column.
 
@@ -43,11 +46,13 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
     >>> len(table)
     1
     """
+    if not hasattr(frame, "columns"):
+        raise ArgumentError("table", frame, "a table's name, the path of a CSV, a MeasurementTable or a DataFrame")
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{key}.csv"
         whole = frame.copy()
         for name in {"threads", "batch_size"} & set(whole.columns):
-            whole[name] = [_whole(value) for value in whole[name]]
+            whole[name] = whole[name].map(_whole).astype(object)
         whole.to_csv(path, index=False)
         return load(path)
 

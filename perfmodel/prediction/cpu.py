@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
-from perfmodel.numeric import exceeds, first_array_length, where
 from perfmodel.framework.profile import in_base_units
+from perfmodel.numeric import exceeds, first_array_length, where
 from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
 

@@ -205,9 +205,7 @@ def _matmul_library(
 ) -> MatmulLibrary:
     share = constants["translation_efficiency"] * calls
     return MatmulLibrary(
-        efficiency={
-            name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)
-        },
+        efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
         tile_efficiency=np.array(constants["tile_efficiency"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -127,8 +127,11 @@ def _free_streams(numbers: GpuNumbers) -> GpuNumbers:
 
 def _law_without(name: str, neutral: float) -> Change:
     def change(numbers: CpuNumbers) -> CpuNumbers:
-        laws = {law: {**getattr(numbers, law), name: neutral} for law in ("matmul_law", "pass_law")}
-        return replace(numbers, **laws)
+        return replace(
+            numbers,
+            matmul_law={**numbers.matmul_law, name: neutral},
+            pass_law={**numbers.pass_law, name: neutral},
+        )
 
     return change
 
@@ -142,8 +145,11 @@ def _no_packing(numbers: CpuNumbers) -> CpuNumbers:
 
 
 def _no_scalar_code(numbers: CpuNumbers) -> CpuNumbers:
-    tables = ("cycles_per_flop", "cycles_per_byte")
-    return replace(numbers, **{name: dict.fromkeys(getattr(numbers, name), 0.0) for name in tables})
+    return replace(
+        numbers,
+        cycles_per_flop=dict.fromkeys(numbers.cycles_per_flop, 0.0),
+        cycles_per_byte=dict.fromkeys(numbers.cycles_per_byte, 0.0),
+    )
 
 
 _FEED, _UPDATE = Term("host feed", feeds=False), Term("optimizer", updates=False)
@@ -274,7 +280,7 @@ def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) ->
     everything = tuple(range(len(cells)))
     if protocol == NOTHING_FITTED:
         folds = [Fold("none", everything, everything)]
-        found: list[Mapping[str, Any] | Any] = [np.zeros(len(problem.unknowns))]
+        found = [np.zeros(len(problem.unknowns))]
     else:
         folds = folds_of(protocol, cells)
         found = [fit.log_factors for fit in fit_folds(problem, [fold.trained for fold in folds])]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-import perfmodel
 from perfmodel.calibration.fit_cache import fingerprint
 from perfmodel.calibration.fit_plan import factors_by_constant
 from perfmodel.errors import UnknownNameError
@@ -76,7 +76,7 @@ def fit(
         kind = "subset"
         raise UnknownNameError(kind, only, SUBSETS)
     loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 
@@ -112,7 +112,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             mape_percent=round(metrics.mape(times, measured=measured), 2),
             typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
             fitted_at=datetime.now(UTC).date(),
-            code_version=perfmodel.__version__,
+            code_version=version("perfmodel"),
             content=fingerprint([cell.cell_key for cell in table.rows]),
         ),
         factor=tuple(factors),
@@ -121,7 +121,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             Source(
                 fields=("fitted_on", "factor", "constant"),
                 title=f"fit to the measured table {table.key}. {published}".strip(),
-                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at the shipped values",
+                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at shipped values",
             ),
         ),
     )

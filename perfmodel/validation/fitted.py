@@ -1,4 +1,4 @@
-"""One subset of a table under a protocol that fits: folds, fits, and every scored cell predicted by its fold's constants."""
+"""One subset of a table under a protocol that fits: folds, fits, and cells predicted by their fold's constants."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def predict_subset(
     plan = load_fit_plan(PLAN_OF_SUBSET[subset])
     problem = compiled(cells, plan)
     fits = _fits(problem, cells, folds, plan=plan, progress=progress)
-    predicted, sources = [], {}
+    predicted: list[tuple[PredictedCell, ...]] = []
+    sources: dict[int, SpecFile] = {}
     for fold, fit in zip(folds, fits, strict=True):
         of_fold = []
         for index in fold.scored:

@@ -183,9 +183,7 @@ def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:
     return NaiveRule("same as all physical cores", partial(_one_by_one, partial(_all_cores, below=below, cores=cores)))
 
 
-def in_folds(
-    rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]
-) -> tuple[Baseline, ...]:
+def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]) -> tuple[Baseline, ...]:
     """Return what naive rules predict when each fold tells them its trained cells.
 
     Parameters

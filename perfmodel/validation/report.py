@@ -380,19 +380,8 @@ class Report:
         return figure
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
-        """Return the cells with the largest |ln ratio|.
-
-        Parameters
-        ----------
-        count : int
-            How many. [1]
-
-        Returns
-        -------
-        Table of PredictedCell
-            Worst first.
-        """
-        ranked: Sequence[PredictedCell] = sorted(self.cells, key=lambda cell: -abs(np.log(cell.ratio)))
+        """Return so many cells [1] with the largest |ln ratio|, worst first."""
+        ranked = sorted(self.cells, key=lambda cell: -abs(np.log(cell.ratio)))
         return Table(tuple(ranked[:count]), title="worst cells")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which cells each fitted constant moves: one that moves a single family of a single framework is no constant of either."""
+"""Which cells each fitted constant moves: what moves one family of one framework only is a constant of neither."""
 
 from __future__ import annotations
 

@@ -249,8 +249,9 @@ def report_text(report: Report) -> str:
         parts.append(f"{subset}: {order}MAPE {part.mape:.1f} %, 90 % interval over rows {low:.1f} to {high:.1f} %")
     fitted = ", ".join(f"{count} ({subset})" for subset, count in report.fitted.items())
     parts.append(
-        f"fitted on this table in one fold, at most: {fitted} constants; shipped constants taken from it: none (refused "
-        f"otherwise); of the fields in the files used, {len(report.estimates)} are estimates, not data (--json lists them)"
+        f"fitted on this table in one fold, at most: {fitted} constants; shipped constants taken from it: none "
+        f"(refused otherwise); of the fields in the files used, {len(report.estimates)} are estimates, not data "
+        "(--json lists them)"
     )
     if 1 < len(report.folds) <= MOST_FOLDS:
         parts.append(str(fold_lines(report.folds)))

@@ -19,13 +19,15 @@ from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, pr
 from perfmodel.validation.fitted import predict_subset
 from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED, Fold, check_protocol, part_of_rows
 from perfmodel.validation.provenance import estimated_fields, require_independence
-from perfmodel.validation.report import FoldOutcome, Report
+from perfmodel.validation.report import Report
+from perfmodel.validation.scores import FoldOutcome
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.baselines import Baseline
+
 
 def _check_rows(table: MeasurementTable) -> None:
     """Raise one error that names every row with an unknown device, framework or network, or too many threads."""
@@ -64,7 +66,8 @@ class _Told:
 def _nothing_fitted(
     cells: Sequence[MeasuredCell], *, progress: Progress
 ) -> tuple[list[FoldOutcome], tuple[SpecFile, ...]]:
-    predicted, sources = [], {}
+    predicted: list[PredictedCell] = []
+    sources: dict[int, SpecFile] = {}
     for done, cell in enumerate(cells):
         one, used = predict_cell(cell)
         predicted.append(one)
@@ -132,10 +135,10 @@ def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> Measur
     """
     if isinstance(table, MeasurementTable):
         loaded = table
-    elif hasattr(table, "columns"):
-        loaded = measurements.from_frame(table)
-    else:
+    elif isinstance(table, str | Path):
         loaded = measurements.load(table)
+    else:
+        loaded = measurements.from_frame(table)
     _check_rows(loaded)
     return loaded
 
