@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_EVALUATIONS: Final = 60
 """Evaluations after which a fit that has not converged stops. [1]"""
 
-TOLERANCE: Final = 1e-4
+TOLERANCE: Final = 1e-3
 """Relative change of the cost at which a fit has converged. [1]"""
 
 Z_80: Final = 1.2816
@@ -133,13 +133,13 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     begin = np.zeros(len(problem.unknowns)) if start is None else start
     solve: Any = least_squares  # its stubs want a loss of one exact shape
     solved = solve(
-        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-4, gtol=1e-4, max_nfev=MOST_EVALUATIONS
+        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-3, gtol=1e-3, max_nfev=MOST_EVALUATIONS
     )
     gradients = jacobian(solved.x)
     weights = np.concatenate([loss(residuals(solved.x) ** 2)[1][:row_count], np.ones(len(root))])
     covariance = np.linalg.inv(gradients.T @ (weights[:, None] * gradients))
     moved = (np.abs(gradients[:row_count]) > MOVED).any(axis=0)
-    problem.forget()
+    problem.forget(keep=solved.x if start is None else start)
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
         log_factors=solved.x,

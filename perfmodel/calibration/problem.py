@@ -161,16 +161,21 @@ class Problem:
             found.append(self._known[key])
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
-    def forget(self, *, most: int = 20_000) -> None:
-        """Drop what was evaluated once there is much of it.
+    def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
+        """Drop what was evaluated, but at one set of factors, from where many fits will start.
 
         Parameters
         ----------
-        most : int
-            Evaluations kept. [1]
+        keep : ndarray, shape (unknowns,), or None
+            Logarithms of these factors. [1]
         """
-        if len(self._known) > most:
-            self._known.clear()
+        kept = {}
+        for index, row in enumerate(self.rows if keep is not None else ()):
+            key = (index, keep[list(row.reached)].tobytes())  # type: ignore[index]
+            if key in self._known:
+                kept[key] = self._known[key]
+        self._known.clear()
+        self._known.update(kept)
 
     def prior_root(self) -> NDArray[np.float64]:
         """Return the matrix W for which W x are independent unit normals under the prior.
