@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 from perfmodel.calibration.fit import Fit, fit_unknowns
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from perfmodel.calibration.problem import Problem
 
 FEW = 4
 """Folds up to which a second process would cost more than it saves. [1]"""
 
-_SHARED: dict[str, tuple[Problem, NDArray[np.float64] | None]] = {}
+_SHARED: dict[str, Problem] = {}
 """The problem that forked workers inherit: it need not be sent to them."""
 
 
@@ -55,14 +52,11 @@ def fit_folds(
 
     Notes
     -----
-    Every fit minimises its own cost to its own tolerance. Where there are many, they start from the minimum of one fit
-    to all their rows, which is near theirs: that decides how long they take, not where they end (a test starts some
-    at their priors).
+    Every fit starts at its priors. The minimum of a fit to all rows would be nearer, but it has seen the rows that a
+    fold holds out, and a cost with kinks has several minima: the start would tell the fold of them.
     """
-    rows = sorted({row for fold in trained for row in fold})
-    start = fit_unknowns(problem, rows).log_factors if len(trained) > FEW else None
     fits = []
-    for fit in _in_turn(problem, trained, start=start, processes=processes):
+    for fit in _in_turn(problem, trained, processes=processes):
         fits.append(fit)
         if progress is not None:
             progress()
@@ -73,15 +67,14 @@ def _in_turn(
     problem: Problem,
     trained: Sequence[tuple[int, ...]],
     *,
-    start: NDArray[np.float64] | None,
     processes: int | None,
 ) -> Iterator[Fit]:
     count = min(processes or os.cpu_count() or 1, len(trained))
     if count == 1 or len(trained) <= FEW or "fork" not in multiprocessing.get_all_start_methods():
         for rows in trained:
-            yield fit_unknowns(problem, rows, start=start)
+            yield fit_unknowns(problem, rows)
         return
-    _SHARED["problem"] = (problem, start)
+    _SHARED["problem"] = problem
     try:
         with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_fit_shared, trained)
@@ -90,5 +83,4 @@ def _in_turn(
 
 
 def _fit_shared(rows: tuple[int, ...]) -> Fit:
-    problem, start = _SHARED["problem"]
-    return fit_unknowns(problem, rows, start=start)
+    return fit_unknowns(_SHARED["problem"], rows)
