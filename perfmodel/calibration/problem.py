@@ -63,9 +63,7 @@ class CompiledRow:
         reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
         return cls(prepared, unknowns_of, reached)
 
-    def log_time(
-        self, log_factors: NDArray[np.float64], *, step: float = STEP
-    ) -> tuple[float, NDArray[np.float64]]:
+    def log_time(self, log_factors: NDArray[np.float64], *, step: float = STEP) -> tuple[float, NDArray[np.float64]]:
         """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations.
 
         Parameters
