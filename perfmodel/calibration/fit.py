@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 MOST_EVALUATIONS: Final = 60
 """Evaluations after which a fit that has not converged stops. [1]"""
 
-TOLERANCE: Final = 1e-3
-"""Relative change of the cost at which a fit has converged. [1]"""
+STAGES: Final = ((0.2, 3e-3), (0.05, 1e-3), (0.01, 1e-3))
+"""Reach of the gradients' differences in ln(factor), and relative change at which it is narrowed, or the fit done. [1]
+
+A step is full of kinks, where another kernel or another bound takes over, and a fit that looks no further than the next
+kink stays there: its end would depend on its start.
+"""
 
 Z_80: Final = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
@@ -89,7 +93,8 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     rows : sequence of int
         Rows to fit. [1]
     start : ndarray, shape (unknowns,), or None
-        Where to start; None for the priors. It decides how long the fit takes, not where it ends. [1]
+        Where to start, near the end: the first stage is left out; None for the priors, and all stages. Never a fit that
+        has seen rows which this one must not see. [1]
 
     Returns
     -------
@@ -120,29 +125,38 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     root = problem.prior_root()
 
     def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        times, _ = problem.log_times(log_factors, rows)
+        times, _ = problem.log_times(log_factors, rows, step=step)
         return np.concatenate([(times - measured) / noise, root @ log_factors])
 
     def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        _, gradients = problem.log_times(log_factors, rows)
+        _, gradients = problem.log_times(log_factors, rows, step=step)
         return np.concatenate([gradients / noise, root])
 
     def loss(squared: Any) -> Any:
         return robust_loss(squared, row_count=row_count, outlier=problem.plan.outlier)
 
-    begin = np.zeros(len(problem.unknowns)) if start is None else start
+    found = np.zeros(len(problem.unknowns)) if start is None else start
     solve: Any = least_squares  # its stubs want a loss of one exact shape
-    solved = solve(
-        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-3, gtol=1e-3, max_nfev=MOST_EVALUATIONS
-    )
-    gradients = jacobian(solved.x)
-    weights = np.concatenate([loss(residuals(solved.x) ** 2)[1][:row_count], np.ones(len(root))])
+    for step, tolerance in STAGES if start is None else STAGES[1:]:  # noqa: B007 (residuals and jacobian read the step)
+        solved = solve(
+            residuals,
+            found,
+            jac=jacobian,
+            loss=loss,
+            ftol=tolerance,
+            xtol=tolerance,
+            gtol=tolerance,
+            max_nfev=MOST_EVALUATIONS,
+        )
+        found = solved.x
+    gradients = jacobian(found)
+    weights = np.concatenate([loss(residuals(found) ** 2)[1][:row_count], np.ones(len(root))])
     covariance = np.linalg.inv(gradients.T @ (weights[:, None] * gradients))
     moved = (np.abs(gradients[:row_count]) > MOVED).any(axis=0)
-    problem.forget(keep=solved.x if start is None else start)
+    problem.forget(keep=found if start is None else start)
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
-        log_factors=solved.x,
+        log_factors=found,
         spreads=np.sqrt(np.diag(covariance)),
         parameter_count=int(moved.sum()),
         converged=bool(solved.status > 0),

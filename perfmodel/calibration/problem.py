@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Floats = "NDArray[np.float64]"
 
-STEP = 1e-4
-"""Step of the forward difference, in ln(factor). [1]"""
+STEP = 0.01
+"""Half width of the difference that a gradient is taken over, in ln(factor). [1]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +63,16 @@ class CompiledRow:
         reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
         return cls(prepared, unknowns_of, reached)
 
-    def log_time(self, log_factors: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def log_time(self, log_factors: NDArray[np.float64], *, step: float = STEP) -> tuple[float, NDArray[np.float64]]:
         """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations.
 
         Parameters
         ----------
         log_factors : ndarray, shape (unknowns,)
             Logarithms of the factors. [1]
+        step : float
+            How far the central difference reaches to either side, in ln(factor): a wide one sees past the kinks where
+            another kernel, or another bound, takes over. [1]
 
         Returns
         -------
@@ -78,13 +81,15 @@ class CompiledRow:
         ndarray, shape (unknowns,)
             Gradient; zero for unknowns that do not reach the row. [1]
         """
-        count = len(self.reached) + 1
+        reached, half = list(self.reached), len(self.reached)
+        count = 2 * half + 1
         shifted = np.repeat(log_factors[:, None], count, axis=1)
-        shifted[self.reached, np.arange(1, count)] += STEP
+        shifted[reached, np.arange(1, half + 1)] += step
+        shifted[reached, np.arange(half + 1, count)] -= step
         factors = {name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()}
         times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
         gradient = np.zeros(len(log_factors))
-        gradient[list(self.reached)] = (times[1:] - times[0]) / STEP
+        gradient[reached] = (times[1 : half + 1] - times[half + 1 :]) / (2 * step)
         return float(times[0]), gradient
 
 
@@ -108,7 +113,7 @@ class Problem:
     log_measured: NDArray[np.float64]
     unknowns: tuple[Unknown, ...]
     plan: FitPlan
-    _known: dict[tuple[int, bytes], tuple[float, NDArray[np.float64]]] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[int, float, bytes], tuple[float, NDArray[np.float64]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, steps: Sequence[Prepared], measured_s: Sequence[float], plan: FitPlan) -> Problem:
@@ -134,7 +139,7 @@ class Problem:
         return cls(rows, np.log(np.asarray(measured_s, dtype=np.float64)), unknowns, plan)
 
     def log_times(
-        self, log_factors: NDArray[np.float64], rows: Iterable[int]
+        self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns.
 
@@ -144,6 +149,8 @@ class Problem:
             Logarithms of the factors. [1]
         rows : iterable of int
             Rows wanted, n of them. [1]
+        step : float
+            Reach of the differences, in ln(factor). [1]
 
         Returns
         -------
@@ -155,14 +162,14 @@ class Problem:
         found = []
         for index in rows:
             row = self.rows[index]
-            key = (index, log_factors[list(row.reached)].tobytes())
+            key = (index, step, log_factors[list(row.reached)].tobytes())
             if key not in self._known:
-                self._known[key] = row.log_time(log_factors)
+                self._known[key] = row.log_time(log_factors, step=step)
             found.append(self._known[key])
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated, but at one set of factors, from where many fits will start.
+        """Drop what was evaluated, but at one set of factors, from where several fits start.
 
         Parameters
         ----------
@@ -170,10 +177,9 @@ class Problem:
             Logarithms of these factors. [1]
         """
         kept = {}
-        for index, row in enumerate(self.rows if keep is not None else ()):
-            key = (index, keep[list(row.reached)].tobytes())  # type: ignore[index]
-            if key in self._known:
-                kept[key] = self._known[key]
+        if keep is not None:
+            wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
+            kept = {key: found for key, found in self._known.items() if key[2] == wanted[key[0]]}
         self._known.clear()
         self._known.update(kept)
 

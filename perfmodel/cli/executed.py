@@ -50,7 +50,7 @@ def find_executed(
     target : str
         Name of the device or system. [-]
     options : dict
-        Arguments of ``predict`` that say on what: device or system, threads, library, dtype. [-]
+        Arguments of ``predict`` that say on what: device or system, threads, library, dtype, calibration. [-]
 
     Returns
     -------

@@ -38,6 +38,10 @@ def predict_command(
     library: Annotated[
         str | None, typer.Option(metavar="NAME", help="A library in place of the framework's own.")
     ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Fitted factors on the constants (perfmodel fit --save): name or TOML file."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder; repeatable."),
@@ -65,6 +69,7 @@ def predict_command(
         "threads": number_as_typed(threads),
         "library": library,
         "dtype": dtype,
+        "calibration": calibration,
     }
     prediction = predict(
         load_graph(graph, options=option or []),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, TableError
 from perfmodel.measurements.reading import load
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
         for name in {"threads", "batch_size"} & set(whole.columns):
             whole[name] = whole[name].map(_whole).astype(object)
         whole.to_csv(path, index=False)
-        return load(path)
+        try:
+            loaded = load(path)
+        except TableError as error:  # the file is gone when its user reads this
+            raise TableError(str(error).replace(str(path), key)) from None
+    return replace(loaded, title=key, path=None)
 
 
 def _whole(value: object) -> object:

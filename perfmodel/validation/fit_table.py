@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from perfmodel.calibration.fit_cache import fingerprint
 from perfmodel.calibration.fit_plan import factors_by_constant
 from perfmodel.errors import UnknownNameError
 from perfmodel.framework.profile import load_framework
@@ -19,7 +18,7 @@ from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, predict_subset
+from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.protocols import ALL_FITTED
 from perfmodel.validation.validate import checked_table
 
@@ -113,7 +112,9 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
             fitted_at=datetime.now(UTC).date(),
             code_version=version("perfmodel"),
-            content=fingerprint([cell.cell_key for cell in table.rows]),
+            content=content_key(
+                fitted.cells, plan=fitted.problem.plan, trained=[fold.trained for fold in fitted.folds]
+            ),
         ),
         factor=tuple(factors),
         constant=_constants(fitted, found.factors),

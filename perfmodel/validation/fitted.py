@@ -124,6 +124,34 @@ def predict_subset(
     )
 
 
+def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequence[tuple[int, ...]]) -> str:
+    """Return a fingerprint of everything that fits follow from.
+
+    Parameters
+    ----------
+    cells : sequence of MeasuredCell
+        Rows with their times and what ran. [-]
+    plan : FitPlan
+        What is free. [-]
+    trained : sequence of tuple of int
+        Cells of each fit. [1]
+
+    Returns
+    -------
+    str
+        Hexadecimal digits; another for other times, Runs, spec files, plans, splits or code. [-]
+    """
+    runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
+    return fingerprint(
+        (
+            plan,
+            [(cell.row.cell_key, cell.row.step_s, cell.prepared.dtype) for cell in cells],
+            [(run.name, run.graph.fingerprint, run.optimizer, run.phase, run.feed, run.input_gradient) for run in runs],
+            [tuple(rows) for rows in trained],
+        )
+    )
+
+
 def _fits(
     problem: Problem,
     cells: Sequence[MeasuredCell],
@@ -134,15 +162,7 @@ def _fits(
 ) -> list[Fit]:
     """Return the fit of every fold, from the cache where the same was fitted before."""
     trained = [fold.trained for fold in folds]
-    runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
-    key = fingerprint(
-        (
-            plan,
-            [(cell.row.cell_key, cell.row.step_s, cell.prepared.dtype) for cell in cells],
-            [(run.name, run.graph.fingerprint, run.optimizer, run.phase, run.feed, run.input_gradient) for run in runs],
-            trained,
-        )
-    )
+    key = content_key(cells, plan=plan, trained=trained)
     fits = kept_fits(key)
     if fits is not None and len(fits) == len(folds):
         if progress is not None:

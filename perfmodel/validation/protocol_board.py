@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.errors import CalibrationError
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.protocols import PROTOCOLS, protocol_names
+from perfmodel.validation.cells import prepare_cells
+from perfmodel.validation.protocols import PROTOCOLS, folds_of, protocol_names
 from perfmodel.validation.validate import checked_table, validate
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def protocol_board(
     only : str or None
         One subset; None for all. [-]
     protocols : sequence of str or None
-        Protocols; None for all. [-]
+        Protocols; None for all that leave every fold something to fit: the title tells the others. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
 
@@ -99,6 +101,8 @@ def protocol_board(
         for protocol in asked
         if not (subset == "gpu" and protocol in PROTOCOLS and PROTOCOLS[protocol].needs_threads)
     ]
+    senseless = [] if protocols else _senseless(loaded, jobs)
+    jobs = [job for job in jobs if job not in senseless]
     rows: list[ProtocolRow] = []
     for done, (subset, protocol) in enumerate(jobs):
 
@@ -113,7 +117,21 @@ def protocol_board(
             for network in APART.get(protocol, ())
             if any(cell.network == network for cell in report.cells)
         ]
-    return Table(tuple(rows), title=f"{loaded.key}: every protocol")
+    without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
+    return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
+
+
+def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the jobs of which a fold would have nothing to fit, as on a table of one device."""
+    found = []
+    for subset, protocol in jobs:
+        cells = prepare_cells(table, table.subset(subset, set_aside=True))  # type: ignore[arg-type]
+        try:
+            if protocol in PROTOCOLS:
+                folds_of(protocol, cells)
+        except CalibrationError:
+            found.append((subset, protocol))
+    return found
 
 
 def protocol_row(report: Report, label: str) -> ProtocolRow:

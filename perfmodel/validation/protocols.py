@@ -175,6 +175,12 @@ def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:
     return folds
 
 
+def check_share(share: object) -> None:
+    """Raise ArgumentError unless a share is a number above 0 and below 1."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise ArgumentError("fit_share", share, "a share of the rows above 0 and below 1")
+
+
 def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
     """Return one fold that fits a share of the rows, drawn with a fixed seed, and scores the others.
 
@@ -199,8 +205,7 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
     """
     import numpy as np
 
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise ArgumentError("fit_share", share, "a share of the rows above 0 and below 1")
+    check_share(share)
     keys = [(cell.row.framework, cell.row.network, cell.row.device) for cell in cells]
     rows = list(dict.fromkeys(keys))
     drawn = np.random.default_rng(0).permutation(len(rows))[: round(share * len(rows))]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
@@ -17,7 +17,7 @@ from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.validation import fold_baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
 from perfmodel.validation.fitted import predict_subset
-from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED, Fold, check_protocol, part_of_rows
+from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED, Fold, check_protocol, check_share, part_of_rows
 from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
 from perfmodel.validation.scores import FoldOutcome
@@ -180,13 +180,19 @@ def validate(
     UnknownNameError
         If the table, protocol or subset is unknown.
     ArgumentError
-        If the protocol does not suit the cells, or the share is not between 0 and 1.
+        If the protocol does not suit the cells, the share is not between 0 and 1, or both are given.
     TableError
         If a row of the table is wrong, or nothing is left to score.
     CalibrationError
         If a constant that was used comes from the scored table, or a fold has nothing to fit.
     """
     check_protocol(protocol)
+    if fit_share is not None:
+        check_share(fit_share)
+        if protocol != NOTHING_FITTED:
+            raise ArgumentError(
+                "fit_share", fit_share, f"None beside protocol={protocol!r}: one of them says what is fitted"
+            )
     if only is not None and only not in SUBSETS:
         kind = "subset"
         raise UnknownNameError(kind, only, SUBSETS)

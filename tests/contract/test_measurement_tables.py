@@ -144,7 +144,13 @@ def test_shi2016_runs_are_those_of_the_scripts():
     # TensorFlow's FCN scripts fetch the accuracy in the timed call, and no other script does
     scored = {(run.framework, run.network) for run in table.runs if run.builder_options.get("accuracy")}
     assert scored == {("tensorflow_0_9", "fcn5"), ("tensorflow_0_9", "fcn8")}
-    assert table.run("tensorflow_0_9", "fcn5").feed_bytes == 2 * 64 * 26752 * 4  # 13.7 MB
+    # features and one-hot labels go up, the terms of the loss come down: each 64 rows of 26752 floats
+    fed = {run.network: run for run in table.runs if run.framework == "tensorflow_0_9"}
+    for network in ("fcn5", "fcn8"):
+        assert [item.name for item in fed[network].feed] == ["features", "one_hot_labels", "loss_terms_to_the_host"]
+        assert fed[network].feed_bytes == 3 * 64 * 26752 * 4  # 20.5 MB
+    down = {(run.framework, run.network) for run in table.runs for item in run.feed if "to_the_host" in item.name}
+    assert down == {("tensorflow_0_9", "fcn5"), ("tensorflow_0_9", "fcn8")}
     assert table.run("tensorflow_0_9", "alexnet").builder_options["padding"] == "same"
     placement = {run.framework: run.builder_options["stride_on"] for run in table.runs if run.network == "resnet50"}
     assert placement == {

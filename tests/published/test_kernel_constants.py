@@ -23,7 +23,7 @@ TITAN_X = {"peak_flop_per_s": 10.974e12, "unit_count": 28, "bandwidth_bytes_per_
 FLOOR_S = 5e-6
 ROLES = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 LIBRARIES = ("cublas_7_5", "cublas_8_0", "cudnn_4", "cudnn_5")
-ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta")
+ARCHITECTURES = ("kepler", "maxwell", "pascal", "pascal_gp100", "volta")
 
 
 def kernel_seconds(kernel, constants, device):
@@ -59,9 +59,9 @@ def kernel_seconds(kernel, constants, device):
         ("cublas_7_5", "maxwell", M40, (1024, 24_000, 2048), 21_469),
         ("cublas_7_5", "maxwell", M40, (4096, 128, 4096), 1206),
         ("cublas_7_5", "maxwell", M40, (4096, 16, 4096), 786),
-        ("cublas_8_0", "pascal", P100, (5124, 9124, 2560), 27_492),
-        ("cublas_8_0", "pascal", P100, (3072, 7435, 1024), 5441),
-        ("cublas_8_0", "pascal", P100, (2560, 128, 2560), 218),
+        ("cublas_8_0", "pascal_gp100", P100, (5124, 9124, 2560), 27_492),
+        ("cublas_8_0", "pascal_gp100", P100, (3072, 7435, 1024), 5441),
+        ("cublas_8_0", "pascal_gp100", P100, (2560, 128, 2560), 218),
         ("cublas_8_0", "pascal", TITAN_X, (5124, 9124, 2560), 24_729),
     ],
 )

@@ -104,11 +104,13 @@ def test_a_1x1_convolution_without_a_stride_is_one_plain_product(role, extents, 
     operation = replace(POINTWISE, role=role)
     (alternative,) = lower(operation, rules=POINTWISE_RULES, element_bytes=4, processor=processor)
     assert (alternative.name, alternative.workspace_bytes) == ("pointwise_gemm", 0)
-    (product,) = alternative.kernels  # nothing is transposed: the product takes the framework's own layout
+    (product,) = alternative.kernels  # no pass transposes images: the product takes the framework's own layout
     assert isinstance(product, Matmul)
     assert (product.m, product.n, product.k) == extents
     assert (product.read_bytes, product.written_bytes) == (4 * read, 4 * written)
-    assert (product.efficiency, product.count, product.launches) == ("gemm", 1, 1)
+    # weights lie as (inputs, outputs), so the gradient of the input alone reads them across
+    efficiency = "gemm_transposed" if role is Role.INPUT_GRADIENT else "gemm"
+    assert (product.efficiency, product.count, product.launches) == (efficiency, 1, 1)
     # 2 FLOP x 200 pixels x 3 x 8 channels, whatever the role
     assert product.flop_count == 9_600
 
