@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-from perfmodel.measurements.run import CLIPPINGS, OPTIMIZERS, ORIGINS, PHASES
+from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
 SCHEMA_VERSION = 1
 """Version of the format that this code reads."""
@@ -71,6 +71,7 @@ class RunEntry(_Entry):
     clipping: str = "none"
     phase: str = "step"
     input_gradient: bool = False
+    cpu_dtype: str = "fp32"
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
 
@@ -88,6 +89,11 @@ class RunEntry(_Entry):
     @classmethod
     def _known_phase(cls, phase: str) -> str:
         return _one_of(phase, PHASES)
+
+    @field_validator("cpu_dtype")
+    @classmethod
+    def _known_dtype(cls, dtype: str) -> str:
+        return _one_of(dtype, CPU_DTYPES)
 
     @field_validator("evidence")
     @classmethod

@@ -117,12 +117,13 @@ def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[Predict
         system=row.device if is_system else None,
         threads=row.threads,
     )
+    dtype = run.dtype_on(target.processor)
     prediction = predict_subject(
         subject,
         target=target,
         profile=load_framework(run.framework),
         batch_size=row.batch_size,
-        dtype="fp32",
+        dtype=dtype,
         library=None,
     )
     work = subject.graph.work(
@@ -130,6 +131,7 @@ def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[Predict
         phase=subject.phase,
         optimizer=subject.optimizer,
         input_gradient=bool(subject.input_gradient),
+        dtype=dtype,
     )
     assert row.step_s is not None
     predicted_s = float(prediction.step_s)
@@ -147,7 +149,7 @@ def _predict_cell(row: MeasuredRow, run: Run, subject: Subject) -> tuple[Predict
         flop_count=float(work.flop_count),
         moved_bytes=float(work.moved_bytes),
         is_recurrent=any(node.layer.kind == LSTM.kind for node in subject.graph.layers),
-        peak_flop_per_s=target.peak_flop_per_s("fp32"),
+        peak_flop_per_s=target.peak_flop_per_s(dtype),
         bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
     return cell, prediction.sources
