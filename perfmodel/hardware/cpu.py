@@ -176,6 +176,9 @@ class Cpu(Device):
         Caches. [-]
     memory : CpuMemory
         Memory channels. [-]
+    subnormal_assist_cycles : float
+        Cycles that microcode takes for a product with a subnormal operand or result; 0 where there is no assist.
+        [cycle]
     """
 
     kind: Literal["cpu"]
@@ -188,6 +191,7 @@ class Cpu(Device):
     flop_per_cycle_per_core: FlopPerCycle
     cache: CpuCache
     memory: CpuMemory
+    subnormal_assist_cycles: Annotated[float, Field(ge=0, le=1000, strict=True)] = 0.0
 
     @field_validator("turbo_ghz_by_active_cores")
     @classmethod

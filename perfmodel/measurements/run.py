@@ -100,6 +100,9 @@ class Run:
         True where the gradient of the network's own input is computed too. [-]
     cpu_dtype : str
         One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs; GPUs compute in fp32. [-]
+    subnormal_products_per_sample : float
+        SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
+        numbers to zero. [1]
     evidence : tuple of Evidence
         A (fact, text) for each fact that somebody has to believe. [-]
 
@@ -124,6 +127,7 @@ class Run:
     feed: tuple[FeedItem, ...] = ()
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
+    subnormal_products_per_sample: float = 0.0
     evidence: tuple[Evidence, ...] = ()
 
     @property

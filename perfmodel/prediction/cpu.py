@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
-from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
+from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
 from perfmodel.numeric import exceeds, first_array_length, where
 from perfmodel.framework.profile import in_base_units
@@ -59,6 +59,8 @@ class CpuNumbers:
         Instructions of each pass by name; ``default`` for the rest. [cycle/FLOP, cycle/B]
     element_bytes : int
         Size of one element. [B]
+    subnormal_assist_cycles : float
+        Microcode of one product with a subnormal operand or result. [cycle]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
     overlap_exponent : float
@@ -88,6 +90,7 @@ class CpuNumbers:
     element_bytes: int
     dispatch_s: Quantity
     step_overhead_s: Quantity
+    subnormal_assist_cycles: Quantity = 0.0
     launch_s: Quantity = 0.0
     overlap_exponent: float = 1.0
 
@@ -160,6 +163,15 @@ class CpuNumbers:
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
+
+    def subnormal_time(self, product_count: Quantity) -> Quantity:
+        """Return what SIMD products with a subnormal operand or result cost besides themselves. [s]"""
+        return subnormal_assist_time(
+            product_count=product_count,
+            assist_cycles=self.subnormal_assist_cycles,
+            clock_hz=self.clock_hz,
+            speedup=thread_speedup(threads=self.threads, physical_cores=self.physical_cores, **self.matmul_law),
+        )
 
     def _region_s(self, parallelism: Quantity) -> Quantity:
         """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
@@ -262,6 +274,7 @@ def cpu_numbers(
         cycles_per_flop=cycles_per_flop,
         cycles_per_byte=cycles_per_byte,
         element_bytes=element_bytes,
+        subnormal_assist_cycles=cpu.subnormal_assist_cycles,
         dispatch_s=own["dispatch_us"],
         step_overhead_s=own["step_overhead_us"],
     )

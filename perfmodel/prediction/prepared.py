@@ -106,6 +106,9 @@ class Prepared:
             feed_s=feed_s,
             prefetched_feed_s=prefetched_feed_s,
             groups=groups,
+            subnormal_s=self.target.subnormal_time(
+                numbers, self.batch_size * self.subject.subnormal_products_per_sample
+            ),
         )
         return TimedStep(numbers, groups, parts)
 

@@ -262,6 +262,7 @@ def step_time(
     feed_s: Quantity = 0.0,
     prefetched_feed_s: Quantity = 0.0,
     groups: GroupTimes | None = None,
+    subnormal_s: Quantity = 0.0,
 ) -> StepTime:
     r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
 
@@ -282,6 +283,8 @@ def step_time(
         Time of the copies that feed the step: before it begins, and while the previous step computes. [s]
     groups : GroupTimes or None
         Result of :func:`group_times` for the same arguments, if it is at hand. [-]
+    subnormal_s : float, ndarray or sympy.Expr
+        Time that subnormal numbers cost besides the kernels. [s]
 
     Returns
     -------
@@ -303,6 +306,7 @@ def step_time(
     compute_s = _weighted(groups.compute_s, forward_backward)
     memory_bound_s = _weighted(groups.memory_s, forward_backward)
     update_s = _weighted(groups.compute_s + groups.memory_s, table.multiplicity * table.is_update)
+    compute_s = compute_s + subnormal_s
     launch_count = _weighted(groups.launches, table.multiplicity)
     launch_s = launch_count * numbers.launch_s
     dispatch_s = launch_count * numbers.dispatch_s + numbers.step_overhead_s

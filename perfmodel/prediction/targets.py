@@ -16,7 +16,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
-from perfmodel.prediction.cpu import cpu_numbers
+from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
 from perfmodel.records import ELEMENT_BYTES
@@ -43,6 +43,11 @@ class Target(ABC):
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
+        del numbers, product_count
+        return 0.0
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
         """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
@@ -202,6 +207,11 @@ class CpuTarget(Target):
             element_bytes=ELEMENT_BYTES[dtype],
             factors=factors,
         )
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return the time of the microcode that handles products of subnormal numbers. [s]"""
+        assert isinstance(numbers, CpuNumbers)
+        return numbers.subnormal_time(product_count)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the SIMD peak of the cores that the threads occupy. [FLOP/s]"""

@@ -144,3 +144,10 @@ def test_float_array_and_symbol_agree():
     assert symbols == pytest.approx(floats, rel=1e-9)
     objects = _everything(np.array([t, sympy.Integer(8)], dtype=object), np.array([4_097.0, 512.0]))
     assert math.isclose(float(objects[0].subs({t: 3})), floats[1], rel_tol=1e-9)
+
+
+def test_subnormal_products_cost_the_more_the_longer_the_assist_and_the_fewer_the_threads():
+    times = {"product_count": 1e6, "assist_cycles": 150.0, "clock_hz": 3e9}
+    assert cpu_passes.subnormal_assist_time(**times) == pytest.approx(0.05)
+    assert cpu_passes.subnormal_assist_time(**times, speedup=4.0) == pytest.approx(0.0125)
+    assert cpu_passes.subnormal_assist_time(**{**times, "product_count": 0.0}) == 0.0
