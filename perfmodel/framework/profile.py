@@ -331,9 +331,13 @@ class FrameworkProfile(SpecFile):
         named, unused = list(self.gpu.lowering.serial_rows), list(self.cpu.lowering.serial_rows)
         faults = []
         if named and "serial_row_cycles" not in self.gpu.constants:
-            faults.append(f"gpu.lowering.serial_rows: value {named!r}: needs the constant gpu.constants.serial_row_cycles")
+            faults.append(
+                f"gpu.lowering.serial_rows: value {named!r}: needs the constant gpu.constants.serial_row_cycles"
+            )
         if unused:
-            faults.append(f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row")
+            faults.append(
+                f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row"
+            )
         return faults
 
 

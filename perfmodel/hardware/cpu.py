@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable
 from perfmodel.units import GIGA, MEGA
@@ -153,6 +154,24 @@ class CpuMemory(SpecTable):
             message = f"must be at most bandwidth_gb_per_s = {bandwidth:g}"
             raise ValueError(message)
         return per_core
+
+    @property
+    def constant(self) -> dict[str, Constant]:
+        """Unit, meaning and range of the fields that are no data sheet's, so that a fit may scale them."""
+        return {
+            "bandwidth_per_core_gb_per_s": Constant(
+                unit="GB/s",
+                meaning="memory bandwidth that one thread can stream",
+                valid_min=0.1,
+                valid_max=self.bandwidth_gb_per_s,
+            ),
+            "efficiency": Constant(
+                unit="1",
+                meaning="share of the peak of all memory channels that a stream over all cores reaches",
+                valid_min=0.05,
+                valid_max=1.0,
+            ),
+        }
 
 
 class Cpu(Device):
