@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 
     from perfmodel.calibration.problem import Problem
 
+STEPS: Final = ((1e-4,), (0.2, 0.1, 0.05, 0.02, 0.01))
+"""Steps of the forward differences of each descent, one stage for each, in ln(factor). [1]"""
+
 MOST_EVALUATIONS: Final = 60
-"""Evaluations after which a fit that has not converged stops. [1]"""
+"""Evaluations after which a stage that has not converged stops. [1]"""
 
 TOLERANCE: Final = 1e-4
 """Relative change of the cost at which a fit has converged. [1]"""
@@ -103,49 +107,80 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
 
     Notes
     -----
-    Only rows are treated robustly: a prior is quadratic however far it is strained. Standard deviations come from the
-    Gauss-Newton matrix at the minimum, so they hold for small errors.
+    A step time has kinks wherever another bound takes over (compute or memory, one core's bandwidth or all cores'), and
+    a local gradient may lead a fit into a kink, where it stays. So a second descent takes differences over steps that
+    shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than the step do
+    not stop it. The lower end of the two counts. Only rows are treated robustly: a prior is quadratic however far it
+    is strained. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for small errors.
 
     References
     ----------
     .. [1] B. Triggs et al., Bundle adjustment - a modern synthesis, 2000, section 4.3 (robustified least squares).
+    .. [2] C. T. Kelley, Implicit filtering, SIAM, 2011, doi:10.1137/1.9781611971903.
     """
-    from scipy.optimize import least_squares  # scipy loads only where something is fitted
-
     if not rows or not problem.unknowns:
         message = f"nothing to fit: {len(rows)} row(s) and {len(problem.unknowns)} unknown(s) are left"
         raise CalibrationError(message)
     rows = tuple(rows)
-    row_count, measured, noise = len(rows), problem.log_measured[list(rows)], problem.plan.noise
-    root = problem.prior_root()
-
-    def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        times, _ = problem.log_times(log_factors, rows)
-        return np.concatenate([(times - measured) / noise, root @ log_factors])
-
-    def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        _, gradients = problem.log_times(log_factors, rows)
-        return np.concatenate([gradients / noise, root])
-
-    def loss(squared: NDArray[np.float64]) -> NDArray[np.float64]:
-        return robust_loss(squared, row_count=row_count, outlier=problem.plan.outlier)
-
     begin = np.zeros(len(problem.unknowns)) if start is None else start
-    solved: Any = least_squares(
-        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-4, gtol=1e-4, max_nfev=MOST_EVALUATIONS
-    )
-    gradients = jacobian(solved.x)
-    weights = np.concatenate([loss(residuals(solved.x) ** 2)[1][:row_count], np.ones(len(root))])
-    covariance = np.linalg.inv(gradients.T @ (weights[:, None] * gradients))
-    moved = (np.abs(gradients[:row_count]) > MOVED).any(axis=0)
+    best = min((_descent(problem, rows, begin, steps=steps) for steps in STEPS), key=lambda end: end.cost)
+    times, gradients = problem.log_times(best.log_factors, rows, step=STEPS[-1][-1])
+    residuals = (times - problem.log_measured[list(rows)]) / problem.plan.noise
+    weights = np.ones(len(rows) + len(problem.unknowns))
+    weights[: len(rows)] = robust_loss(residuals**2, row_count=len(rows), outlier=problem.plan.outlier)[1]
+    jacobian = np.concatenate([gradients / problem.plan.noise, problem.prior_root()])
+    covariance = np.linalg.inv(jacobian.T @ (weights[:, None] * jacobian))
+    moved = (np.abs(gradients) / problem.plan.noise > MOVED).any(axis=0)
     problem.forget()
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
-        log_factors=solved.x,
+        log_factors=best.log_factors,
         spreads=np.sqrt(np.diag(covariance)),
         parameter_count=int(moved.sum()),
-        converged=bool(solved.status > 0),
+        converged=best.converged,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """Where one stage of a fit ended, its cost and whether the cost stopped falling."""
+
+    log_factors: NDArray[np.float64]
+    cost: float
+    converged: bool
+
+
+def _descent(
+    problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, steps: tuple[float, ...]
+) -> _Stage:
+    """Return the best point of stages that follow one another, each from the best point before it."""
+    best = _Stage(begin, np.inf, converged=False)
+    for step in steps:
+        reached = _descend(problem, rows, best.log_factors, step=step)
+        best = reached if reached.cost <= best.cost else best
+    return best
+
+
+def _descend(problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float) -> _Stage:
+    """Return where robust least squares end with gradients over one step."""
+    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+
+    root, noise = problem.prior_root(), problem.plan.noise
+    measured = problem.log_measured[list(rows)]
+
+    def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        times, _ = problem.log_times(log_factors, rows, step=step)
+        return np.concatenate([(times - measured) / noise, root @ log_factors])
+
+    def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        _, gradients = problem.log_times(log_factors, rows, step=step)
+        return np.concatenate([gradients / noise, root])
+
+    loss: Any = partial(robust_loss, row_count=len(rows), outlier=problem.plan.outlier)
+    solved: Any = least_squares(
+        residuals, begin, jac=jacobian, loss=loss, ftol=TOLERANCE, xtol=1e-4, gtol=1e-4, max_nfev=MOST_EVALUATIONS
+    )
+    return _Stage(solved.x, float(solved.cost), converged=bool(solved.status > 0))
 
 
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.prepared import Prepared
 
-Floats = "NDArray[np.float64]"
-
-STEP = 1e-4
-"""Step of the forward difference, in ln(factor). [1]"""
-
 
 @dataclass(frozen=True, eq=False)
 class CompiledRow:
@@ -63,13 +58,15 @@ class CompiledRow:
         reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
         return cls(prepared, unknowns_of, reached)
 
-    def log_time(self, log_factors: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def log_time(self, log_factors: NDArray[np.float64], *, step: float) -> tuple[float, NDArray[np.float64]]:
         """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations.
 
         Parameters
         ----------
         log_factors : ndarray, shape (unknowns,)
             Logarithms of the factors. [1]
+        step : float
+            Step of the forward difference, in ln(factor). [1]
 
         Returns
         -------
@@ -80,13 +77,12 @@ class CompiledRow:
         """
         count = len(self.reached) + 1
         shifted = np.repeat(log_factors[:, None], count, axis=1)
-        shifted[self.reached, np.arange(1, count)] += STEP
-        factors = {
-            name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()
-        }
+        shifted[self.reached, np.arange(1, count)] += step
+        products = {indices: np.exp(shifted[list(indices)].sum(axis=0)) for indices in set(self.unknowns_of.values())}
+        factors = {name: products[indices] for name, indices in self.unknowns_of.items()}
         times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
         gradient = np.zeros(len(log_factors))
-        gradient[list(self.reached)] = (times[1:] - times[0]) / STEP
+        gradient[list(self.reached)] = (times[1:] - times[0]) / step
         return float(times[0]), gradient
 
 
@@ -110,7 +106,7 @@ class Problem:
     log_measured: NDArray[np.float64]
     unknowns: tuple[Unknown, ...]
     plan: FitPlan
-    _known: dict[tuple[int, bytes], tuple[float, NDArray[np.float64]]] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[int, float, bytes], tuple[float, NDArray[np.float64]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, steps: Sequence[Prepared], measured_s: Sequence[float], plan: FitPlan) -> Problem:
@@ -136,7 +132,7 @@ class Problem:
         return cls(rows, np.log(np.asarray(measured_s, dtype=np.float64)), unknowns, plan)
 
     def log_times(
-        self, log_factors: NDArray[np.float64], rows: Iterable[int]
+        self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = 1e-4
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns.
 
@@ -146,6 +142,8 @@ class Problem:
             Logarithms of the factors. [1]
         rows : iterable of int
             Rows wanted, n of them. [1]
+        step : float
+            Step of the forward differences, in ln(factor). [1]
 
         Returns
         -------
@@ -157,9 +155,9 @@ class Problem:
         found = []
         for index in rows:
             row = self.rows[index]
-            key = (index, log_factors[list(row.reached)].tobytes())
+            key = (index, step, log_factors[list(row.reached)].tobytes())
             if key not in self._known:
-                self._known[key] = row.log_time(log_factors)
+                self._known[key] = row.log_time(log_factors, step=step)
             found.append(self._known[key])
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
