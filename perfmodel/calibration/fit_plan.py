@@ -14,7 +14,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.source import Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
-"""What an unknown may be repeated for -> kind folder in the names of constants; an architecture stands in a library's."""
+"""What an unknown may be repeated for -> kind folder in names of constants; an architecture stands in a library's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,8 @@ class UnknownTable(SpecTable):
         Patterns of full names of constants; ``{each}`` stands for what it is repeated for. [-]
     each : str or None
         ``framework``, ``library``, ``device`` or ``architecture``: one unknown for each in the rows. [-]
+    only : tuple of str
+        What it is repeated for, if not for every such thing. [-]
     spread : float
         Standard deviation of ln(factor), about the group's mean where it is repeated. [1]
     shared_spread : float
@@ -66,6 +68,7 @@ class UnknownTable(SpecTable):
     name: Identifier
     scales: Annotated[tuple[Text, ...], Field(min_length=1)]
     each: Literal["framework", "library", "device", "architecture"] | None = None
+    only: tuple[Identifier, ...] = ()
     spread: PositiveNumber
     shared_spread: NonNegativeNumber = 0.0
     meaning: Text
@@ -75,7 +78,9 @@ class UnknownTable(SpecTable):
     def _names_have_a_folder(cls, scales: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
         if wrong:
-            message = f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+            message = (
+                f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+            )
             raise ValueError(message)
         return scales
 
@@ -94,6 +99,8 @@ class UnknownTable(SpecTable):
         """
         names = tuple(constants)
         things: tuple[str | None, ...] = (None,) if self.each is None else _things(self.each, names)
+        if self.only:
+            things = tuple(thing for thing in things if thing in self.only)
         unknowns = []
         for thing in things:
             unknown = Unknown(
