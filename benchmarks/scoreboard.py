@@ -91,7 +91,9 @@ def protocol_lines(rows: Iterable[ProtocolRow]) -> list[str]:
     lines = []
     for row in rows:
         own = f"{row.mape:.1f} | {row.typical_factor_percent:.1f} | {row.median_ape:.1f} | {row.p90_ape:.1f}"
-        naive = f"{row.naive} | {row.naive_mape:.1f} | {row.naive_typical_factor_percent:.1f}" if row.naive else "- | - | -"
+        naive = (
+            f"{row.naive} | {row.naive_mape:.1f} | {row.naive_typical_factor_percent:.1f}" if row.naive else "- | - | -"
+        )
         cells = f"{SUBSET_TEXT[row.subset]} | {row.protocol} | {row.cells} | {row.fitted}"
         lines.append(f"| {cells} | **{own.replace(' | ', '** | ', 1)} | {row.geometric_mean_ratio:.2f} | {naive} |")
     return lines
@@ -110,9 +112,11 @@ def protocols(rows: Iterable[ProtocolRow]) -> str:
 def factors(reports: Iterable[Report]) -> str:
     """Return the factors of fits to all cells as a markdown table."""
     lines = ["| cells | factor on | value | 80 % interval |", "|---|---|---|---|"]
-    for report in reports:
-        for row in report.factors:
-            lines.append(f"| {SUBSET_TEXT[row.subset]} | {row.name} | {row.factor:.2f} | {row.low:.2f} to {row.high:.2f} |")
+    lines += [
+        f"| {SUBSET_TEXT[row.subset]} | {row.name} | {row.factor:.2f} | {row.low:.2f} to {row.high:.2f} |"
+        for report in reports
+        for row in report.factors
+    ]
     return "\n".join(lines)
 
 

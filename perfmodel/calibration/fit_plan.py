@@ -55,6 +55,8 @@ class UnknownTable(SpecTable):
         Patterns of full names of constants; ``{each}`` stands for what it is repeated for. [-]
     each : str or None
         ``framework``, ``library``, ``device`` or ``architecture``: one unknown for each in the rows. [-]
+    only : tuple of str
+        What it is repeated for, if not for every such thing. [-]
     spread : float
         Standard deviation of ln(factor), about the group's mean where it is repeated. [1]
     shared_spread : float
@@ -66,6 +68,7 @@ class UnknownTable(SpecTable):
     name: Identifier
     scales: Annotated[tuple[Text, ...], Field(min_length=1)]
     each: Literal["framework", "library", "device", "architecture"] | None = None
+    only: tuple[Identifier, ...] = ()
     spread: PositiveNumber
     shared_spread: NonNegativeNumber = 0.0
     meaning: Text
@@ -96,6 +99,8 @@ class UnknownTable(SpecTable):
         """
         names = tuple(constants)
         things: tuple[str | None, ...] = (None,) if self.each is None else _things(self.each, names)
+        if self.only:
+            things = tuple(thing for thing in things if thing in self.only)
         unknowns = []
         for thing in things:
             unknown = Unknown(

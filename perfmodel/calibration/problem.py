@@ -86,7 +86,8 @@ class CompiledRow:
         shifted = np.repeat(log_factors[:, None], count, axis=1)
         shifted[reached, np.arange(1, half + 1)] += step
         shifted[reached, np.arange(half + 1, count)] -= step
-        factors = {name: np.exp(shifted[list(indices)].sum(axis=0)) for name, indices in self.unknowns_of.items()}
+        products = {indices: np.exp(shifted[list(indices)].sum(axis=0)) for indices in set(self.unknowns_of.values())}
+        factors = {name: products[indices] for name, indices in self.unknowns_of.items()}
         times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
         gradient = np.zeros(len(log_factors))
         gradient[reached] = (times[1 : half + 1] - times[half + 1 :]) / (2 * step)

@@ -7,7 +7,45 @@ does not, and it runs at the speed of memory, not of arithmetic. The two times t
 
 from __future__ import annotations
 
+from typing import Final
+
 from perfmodel.numeric import Quantity, ceil, maximum, minimum
+
+SHARPNESS: Final = 16
+"""Exponent of the smooth minimum of an efficiency and one. [1]"""
+
+
+def capped_efficiency(*, efficiency: Quantity) -> Quantity:
+    r"""Share of the peak that a product reaches, which no product of factors may take beyond the peak.
+
+    .. math:: e_\mathrm{capped} = \left(e^{-q} + 1\right)^{-1/q}, \qquad q = 16
+
+    Parameters
+    ----------
+    efficiency : float, ndarray or sympy.Expr
+        Product of the factors on the share, e: library, data type, way of calling. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Always below one: 0.1 % below e at 0.75, 4 % below one at e = 1. [1]
+
+    Notes
+    -----
+    Valid for: positive efficiencies. A smooth minimum of e and 1, because a fit needs a gradient on both sides of the
+    limit, and because factors near one wear off before they reach it.
+
+    Examples
+    --------
+    >>> float(capped_efficiency(efficiency=0.75)), float(capped_efficiency(efficiency=1.5))
+    (0.7495, 0.9999)
+
+    References
+    ----------
+    .. [1] S. W. Churchill, R. Usagi, A general expression for the correlation of rates of transfer and other
+       phenomena, AIChE Journal 18(6), 1972, doi:10.1002/aic.690180606: blending of two limits by a power mean.
+    """
+    return (efficiency**-SHARPNESS + 1) ** (-1 / SHARPNESS)
 
 
 def padded_product_flop_count(

@@ -62,6 +62,47 @@ def cpu_scalar_time(
     return (cycles_per_flop * flop_count + cycles_per_byte * moved_bytes) / (clock_hz * speedup)
 
 
+def subnormal_assist_time(
+    *, product_count: Quantity, assist_cycles: Quantity, clock_hz: Quantity, speedup: Quantity = 1.0
+) -> Quantity:
+    r"""Time of the microcode that handles products with a subnormal operand or result.
+
+    .. math:: T = \frac{A \, c_A}{f \, S}
+
+    Parameters
+    ----------
+    product_count : float, ndarray or sympy.Expr
+        SIMD multiplications with a subnormal operand or result in any lane, A. [1]
+    assist_cycles : float, ndarray or sympy.Expr
+        Cycles of one assist, c_A. [cycle]
+    clock_hz : float, ndarray or sympy.Expr
+        Clock of the core, f. [Hz]
+    speedup : float, ndarray or sympy.Expr
+        Speed-up of the threads, S. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Duration, to be added to that of the same products without assists. [s]
+
+    Notes
+    -----
+    Valid for: code that does not flush subnormal numbers to zero. Ignores: additions, which the Sandy Bridge family
+    does without assists; fused multiply-adds, whose result is the sum.
+
+    Examples
+    --------
+    >>> float(subnormal_assist_time(product_count=116e6, assist_cycles=160.0, clock_hz=3.8e9))
+    4.8842
+
+    References
+    ----------
+    .. [1] I. Dooley, L. Kale, Quantifying the interference caused by subnormal floating-point values, Workshop on
+       Operating System Interference in High Performance Applications, 2006.
+    """
+    return product_count * assist_cycles / (clock_hz * speedup)
+
+
 def numa_bandwidth(*, local_bytes_per_s: Quantity, remote_bytes_per_s: Quantity, remote_share: Quantity) -> Quantity:
     r"""Bandwidth of threads of which a share reads memory across the socket interconnect.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable
 from perfmodel.units import GIGA, MEGA
@@ -154,6 +155,24 @@ class CpuMemory(SpecTable):
             raise ValueError(message)
         return per_core
 
+    @property
+    def constant(self) -> dict[str, Constant]:
+        """Unit, meaning and range of the fields that are no data sheet's, so that a fit may scale them."""
+        return {
+            "bandwidth_per_core_gb_per_s": Constant(
+                unit="GB/s",
+                meaning="memory bandwidth that one thread can stream",
+                valid_min=0.1,
+                valid_max=self.bandwidth_gb_per_s,
+            ),
+            "efficiency": Constant(
+                unit="1",
+                meaning="share of the peak of all memory channels that a stream over all cores reaches",
+                valid_min=0.05,
+                valid_max=1.0,
+            ),
+        }
+
 
 class Cpu(Device):
     """One CPU socket.
@@ -176,6 +195,9 @@ class Cpu(Device):
         Caches. [-]
     memory : CpuMemory
         Memory channels. [-]
+    subnormal_assist_cycles : float
+        Cycles that microcode takes for a product with a subnormal operand or result; 0 where there is no assist.
+        [cycle]
     """
 
     kind: Literal["cpu"]
@@ -188,6 +210,7 @@ class Cpu(Device):
     flop_per_cycle_per_core: FlopPerCycle
     cache: CpuCache
     memory: CpuMemory
+    subnormal_assist_cycles: Annotated[float, Field(ge=0, le=1000, strict=True)] = 0.0
 
     @field_validator("turbo_ghz_by_active_cores")
     @classmethod

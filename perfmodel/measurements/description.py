@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator
 
-from perfmodel.measurements.run import CLIPPINGS, OPTIMIZERS, ORIGINS, PHASES
+from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
 SCHEMA_VERSION = 1
 """Version of the format that this code reads."""
@@ -71,6 +71,8 @@ class RunEntry(_Entry):
     clipping: str = "none"
     phase: str = "step"
     input_gradient: bool = False
+    cpu_dtype: str = "fp32"
+    subnormal_products_per_sample: NonNegativeFloat = 0.0
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
 
@@ -88,6 +90,11 @@ class RunEntry(_Entry):
     @classmethod
     def _known_phase(cls, phase: str) -> str:
         return _one_of(phase, PHASES)
+
+    @field_validator("cpu_dtype")
+    @classmethod
+    def _known_dtype(cls, dtype: str) -> str:
+        return _one_of(dtype, CPU_DTYPES)
 
     @field_validator("evidence")
     @classmethod

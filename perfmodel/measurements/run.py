@@ -15,6 +15,9 @@ CLIPPINGS = ("none", "per_batch", "per_sample")
 PHASES = ("step", "forward_backward", "forward")
 """What was timed."""
 
+CPU_DTYPES = ("fp32", "fp64")
+"""Data types that a script may have computed in on CPUs."""
+
 ORIGINS = ("reader", "host_tensor", "interpreter")
 """Where a fed array lives: a reader's buffer, a framework's tensor in host memory, an array of the script."""
 
@@ -95,6 +98,11 @@ class Run:
         What each step takes from host memory; empty where the input stays on the device. [-]
     input_gradient : bool
         True where the gradient of the network's own input is computed too. [-]
+    cpu_dtype : str
+        One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs; GPUs compute in fp32. [-]
+    subnormal_products_per_sample : float
+        SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
+        numbers to zero. [1]
     evidence : tuple of Evidence
         A (fact, text) for each fact that somebody has to believe. [-]
 
@@ -118,12 +126,29 @@ class Run:
     phase: str = "step"
     feed: tuple[FeedItem, ...] = ()
     input_gradient: bool = False
+    cpu_dtype: str = "fp32"
+    subnormal_products_per_sample: float = 0.0
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Framework, network and batch size: what identifies the run in its table."""
         return self.framework, self.network, self.batch_size
+
+    def dtype_on(self, processor: str) -> str:
+        """Return the data type in which the script computed.
+
+        Parameters
+        ----------
+        processor : str
+            ``gpu`` or ``cpu``. [-]
+
+        Returns
+        -------
+        str
+            ``fp32`` or ``fp64``. [-]
+        """
+        return self.cpu_dtype if processor == "cpu" else "fp32"
 
     @property
     def feed_bytes_per_sample(self) -> int:

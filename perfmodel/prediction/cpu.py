@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.cpu import cpu_matmul_time, register_tiles
-from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth
+from perfmodel.cost.cpu import capped_efficiency, cpu_matmul_time, register_tiles
+from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
 from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
 from perfmodel.framework.profile import in_base_units
-from perfmodel.numeric import exceeds, first_array_length, where
+from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
+from perfmodel.prediction.scaling import (
+    NO_FACTORS,
+    Factors,
+    device_constants,
+    framework_constants,
+    library_constants,
+    scaled,
+)
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -59,6 +66,10 @@ class CpuNumbers:
         Instructions of each pass by name; ``default`` for the rest. [cycle/FLOP, cycle/B]
     element_bytes : int
         Size of one element. [B]
+    pass_slowdown : float
+        Time of the framework's own loops over that of plain loops. [1]
+    subnormal_assist_cycles : float
+        Microcode of one product with a subnormal operand or result. [cycle]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
     overlap_exponent : float
@@ -88,6 +99,8 @@ class CpuNumbers:
     element_bytes: int
     dispatch_s: Quantity
     step_overhead_s: Quantity
+    pass_slowdown: Quantity = 1.0
+    subnormal_assist_cycles: Quantity = 0.0
     launch_s: Quantity = 0.0
     overlap_exponent: float = 1.0
 
@@ -144,7 +157,7 @@ class CpuNumbers:
             threads=self.threads, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.pass_law)
-        compute_s = cpu_scalar_time(
+        compute_s = self.pass_slowdown * cpu_scalar_time(
             flop_count=columns["flop_count"],
             cycles_per_flop=cycles_per_flop,
             moved_bytes=moved_bytes,
@@ -152,7 +165,7 @@ class CpuNumbers:
             clock_hz=self.clock_hz,
             speedup=speedup,
         )
-        memory_s = cpu_stream_time(
+        memory_s = self.pass_slowdown * cpu_stream_time(
             moved_bytes=moved_bytes,
             speedup=speedup,
             core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
@@ -160,6 +173,15 @@ class CpuNumbers:
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
+
+    def subnormal_time(self, product_count: Quantity) -> Quantity:
+        """Return what SIMD products with a subnormal operand or result cost besides themselves. [s]"""
+        return subnormal_assist_time(
+            product_count=product_count,
+            assist_cycles=self.subnormal_assist_cycles,
+            clock_hz=self.clock_hz,
+            speedup=thread_speedup(threads=self.threads, physical_cores=self.physical_cores, **self.matmul_law),
+        )
 
     def _region_s(self, parallelism: Quantity) -> Quantity:
         """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
@@ -171,19 +193,31 @@ def _isa_for(cpu: Cpu, library: LibraryProfile) -> str:
     return [isa for isa in cpu.isas if isa in library.isa][-1]
 
 
-def _total_bandwidth(cpu: Cpu, system: System | None, *, active_sockets: int) -> float:
-    """Return what the threads of the active sockets stream together. [B/s]"""
-    local = cpu.sustained_memory_bandwidth_bytes_per_s
+def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
+    """Return what the threads of the active sockets stream together, of the local rate of one socket. [B/s]"""
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
-    return active_sockets * float(
-        numa_bandwidth(local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction)
+    return active_sockets * numa_bandwidth(
+        local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
     )
 
 
 LAW = ("serial_fraction", "contention", "smt_gain", "oversubscription_penalty")
 """Constants of the law of threads, in a library as they are and in a framework with the prefix ``pass_``."""
+
+
+def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
+    law = {name: blas[name] for name in LAW}
+    law["serial_fraction"] = minimum(law["serial_fraction"] * own["blas_serial_factor"], 1.0)
+    return law
+
+
+def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
+    """Return the share of the peak that products reach in a data type, called by a framework. [1]"""
+    of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
+    return capped_efficiency(efficiency=blas["gemm_efficiency"] * own["blas_efficiency"] * of_dtype)
 
 
 def cpu_numbers(
@@ -230,30 +264,28 @@ def cpu_numbers(
     isa = _isa_for(cpu, library)
     blas = in_base_units(library_constants(library, cpu, factors=factors))
     own = framework_constants(profile, "cpu", factors=factors)
+    memory = in_base_units(device_constants(cpu, factors=factors))
     cycles_per_flop, cycles_per_byte = (
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
         for table in ("cycles_per_flop", "cycles_per_byte")
     )
-
-    def clock_hz(isa: str | None) -> float:
-        clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
-        return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
-
-    simd_clock_hz = clock_hz(isa)
+    simd_clock_hz = _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
-        clock_hz=clock_hz(None),
-        core_bandwidth_bytes_per_s=cpu.memory_bandwidth_per_core_bytes_per_s,
-        total_bandwidth_bytes_per_s=_total_bandwidth(cpu, system, active_sockets=active_sockets),
+        clock_hz=_clock_hz(cpu, None, active_cores),
+        core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
+        total_bandwidth_bytes_per_s=_total_bandwidth(
+            cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
+        ),
         cache_bytes=active_sockets * cpu.l3_bytes,
-        gemm_efficiency=blas["gemm_efficiency"],
+        gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_cache_bandwidth_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_law={name: blas[name] for name in LAW},
+        matmul_law=_matmul_law(blas, own),
         pass_law={name: own[f"pass_{name}"] for name in LAW},
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
@@ -262,6 +294,14 @@ def cpu_numbers(
         cycles_per_flop=cycles_per_flop,
         cycles_per_byte=cycles_per_byte,
         element_bytes=element_bytes,
+        pass_slowdown=own["pass_slowdown"],
+        subnormal_assist_cycles=cpu.subnormal_assist_cycles,
         dispatch_s=own["dispatch_us"],
         step_overhead_s=own["step_overhead_us"],
     )
+
+
+def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
+    """Return the clock that a number of busy cores of a socket hold under an instruction set. [Hz]"""
+    clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
+    return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))

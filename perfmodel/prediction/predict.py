@@ -103,12 +103,13 @@ def predict_subject(
     )
 
 
-def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: Any) -> None:
+def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: Any, dtype: Any, ran_dtype: str) -> None:
     """Raise if an argument says otherwise than the Run; left at its default it says nothing."""
     for argument, given, default, ran in (
         ("framework", framework, "generic", run.framework),
         ("optimizer", optimizer, "sgd", run.optimizer),
         ("phase", phase, "step", run.phase),
+        ("dtype", dtype, "fp32", ran_dtype),
     ):
         if given not in (default, ran):
             raise ArgumentError(argument, given, f"{ran!r}, which the Run executed (or leave it out)")
@@ -243,7 +244,11 @@ def predict(
     target = resolve_target(device=device, system=system, threads=threads)
     dtype = one_of("dtype", dtype, DTYPES)
     if isinstance(graph, Run):
-        _refuse_contradiction(graph, framework=framework, optimizer=optimizer, phase=phase)
+        ran_dtype = graph.dtype_on(target.processor)
+        _refuse_contradiction(
+            graph, framework=framework, optimizer=optimizer, phase=phase, dtype=dtype, ran_dtype=ran_dtype
+        )
+        dtype = ran_dtype
         subject, framework = subject_of_run(graph), graph.framework
         batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
     else:

@@ -121,6 +121,10 @@ class Prepared:
             feed_s=feed_s,
             prefetched_feed_s=prefetched_feed_s,
             groups=groups,
+            scheduler_threads=self.target.scheduler_threads(self.profile),
+            subnormal_s=self.target.subnormal_time(
+                numbers, self.batch_size * self.subject.subnormal_products_per_sample
+            ),
         )
         return TimedStep(numbers, groups, parts)
 

@@ -1,7 +1,8 @@
 """Factors on the constants of spec files: how a calibration, or a fit in progress, changes the numbers of a step.
 
 A constant is named ``<kind folder>/<file stem>/<place>.<constant>``, e.g. ``frameworks/tensorflow_0_9/gpu.dispatch_us``
-or ``libraries/cublas_7_5/maxwell.gemm`` (the architecture is the device's, whichever table of the file states it).
+``libraries/cublas_7_5/maxwell.gemm`` (the architecture is the device's, whichever table of the file states it) or
+``devices/i7_3820/memory.efficiency``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.numeric import maximum, minimum
-
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.constant import Constant
+    from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
 
@@ -79,7 +79,7 @@ def scaled(
             continue
         product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
         if described is not None and name in described:
-            product = minimum(maximum(product, described[name].valid_min), described[name].valid_max)
+            product = np.minimum(np.maximum(product, described[name].valid_min), described[name].valid_max)
         changed[name] = product
     return changed
 
@@ -104,6 +104,26 @@ def library_constants(library: LibraryProfile, device: Device, *, factors: Facto
     place = f"libraries/{library.stem}/{device.architecture}"
     constants = library.constants_for(device.architecture)
     return scaled(constants, place=place, factors=factors, described=library.constant)
+
+
+def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
+    """Return what a CPU's memory sustains, scaled: the facts of a device that are estimates, not data sheet.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The device. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name, e.g. ``devices/i7_3820/memory.efficiency``. [1]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        ``bandwidth_per_core_gb_per_s`` and ``efficiency`` of its memory. [unit of each constant]
+    """
+    described = cpu.memory.constant
+    constants = {name: getattr(cpu.memory, name) for name in described}
+    return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
 
 
 def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from perfmodel.cost.dispatch import exposed_dispatch_time
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum_along_first_axis, total, where
+from perfmodel.prediction.concurrency import concurrent_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -262,6 +263,8 @@ def step_time(
     feed_s: Quantity = 0.0,
     prefetched_feed_s: Quantity = 0.0,
     groups: GroupTimes | None = None,
+    subnormal_s: Quantity = 0.0,
+    scheduler_threads: int = 1,
 ) -> StepTime:
     r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
 
@@ -282,6 +285,10 @@ def step_time(
         Time of the copies that feed the step: before it begins, and while the previous step computes. [s]
     groups : GroupTimes or None
         Result of :func:`group_times` for the same arguments, if it is at hand. [-]
+    subnormal_s : float, ndarray or sympy.Expr
+        Time that subnormal numbers cost besides the kernels. [s]
+    scheduler_threads : int
+        Threads that run independent operations beside each other, each operation on one of them. [1]
 
     Returns
     -------
@@ -303,6 +310,11 @@ def step_time(
     compute_s = _weighted(groups.compute_s, forward_backward)
     memory_bound_s = _weighted(groups.memory_s, forward_backward)
     update_s = _weighted(groups.compute_s + groups.memory_s, table.multiplicity * table.is_update)
+    if scheduler_threads > 1:
+        kernel_s = groups.compute_s + groups.memory_s
+        share = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads) / (table.multiplicity @ kernel_s)
+        compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
+    compute_s = compute_s + subnormal_s
     launch_count = _weighted(groups.launches, table.multiplicity)
     launch_s = launch_count * numbers.launch_s
     dispatch_s = launch_count * numbers.dispatch_s + numbers.step_overhead_s

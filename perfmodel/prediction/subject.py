@@ -32,6 +32,8 @@ class Subject:
         Whether the network's own input gets a gradient; None for the framework's habit. [-]
     feed : tuple of FeedItem or None
         What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
+    subnormal_products_per_sample : float
+        SIMD multiplications with a subnormal operand or result. [1]
     """
 
     graph: LayerGraph
@@ -40,6 +42,7 @@ class Subject:
     phase: Phase
     input_gradient: bool | None = None
     feed: tuple[FeedItem, ...] | None = None
+    subnormal_products_per_sample: float = 0.0
 
 
 def subject_of_run(run: Run) -> Subject:
@@ -64,6 +67,7 @@ def subject_of_run(run: Run) -> Subject:
         phase=Phase(run.phase),
         input_gradient=run.input_gradient,
         feed=run.feed,
+        subnormal_products_per_sample=run.subnormal_products_per_sample,
     )
 
 

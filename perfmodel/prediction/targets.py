@@ -16,7 +16,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
-from perfmodel.prediction.cpu import cpu_numbers
+from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
 from perfmodel.records import ELEMENT_BYTES
@@ -43,6 +43,16 @@ class Target(ABC):
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
+        del numbers, product_count
+        return 0.0
+
+    def scheduler_threads(self, profile: FrameworkProfile) -> int:
+        """Return how many independent operations compute beside each other. [1]"""
+        del profile
+        return 1
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
         """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
@@ -179,6 +189,7 @@ class CpuTarget(Target):
         self.cpu, self.system = cpu, system
         hardware_threads = cpu.thread_count if system is None else system.thread_count
         cores = cpu.core_count if system is None else system.core_count
+        self.core_count = cores
         self.name = cpu.name if system is None else system.name
         self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
         self.threads = self.thread_count
@@ -202,6 +213,18 @@ class CpuTarget(Target):
             element_bytes=ELEMENT_BYTES[dtype],
             factors=factors,
         )
+
+    def scheduler_threads(self, profile: FrameworkProfile) -> int:
+        """Return how many operations compute beside each other; a pool of one thread leaves them to their callers."""
+        own_threads = (
+            self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
+        )
+        return self.core_count if own_threads else 1
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return the time of the microcode that handles products of subnormal numbers. [s]"""
+        assert isinstance(numbers, CpuNumbers)
+        return numbers.subnormal_time(product_count)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the SIMD peak of the cores that the threads occupy. [FLOP/s]"""

@@ -147,7 +147,11 @@ def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
         threads=row.threads,
     )
     prepared = prepare(
-        subject, target=target, profile=load_framework(run.framework), batch_size=row.batch_size, dtype="fp32"
+        subject,
+        target=target,
+        profile=load_framework(run.framework),
+        batch_size=row.batch_size,
+        dtype=run.dtype_on(target.processor),
     )
     kinds = {node.layer.kind for node in subject.graph.layers}
     family = next((family for kind, family in FAMILIES if kind in kinds), "FCN")

@@ -144,3 +144,19 @@ def test_float_array_and_symbol_agree():
     assert symbols == pytest.approx(floats, rel=1e-9)
     objects = _everything(np.array([t, sympy.Integer(8)], dtype=object), np.array([4_097.0, 512.0]))
     assert math.isclose(float(objects[0].subs({t: 3})), floats[1], rel_tol=1e-9)
+
+
+def test_no_factor_takes_a_product_beyond_the_peak():
+    shares = np.linspace(0.1, 3.0, 30)
+    capped = cpu.capped_efficiency(efficiency=shares)
+    assert (np.diff(capped) > 0).all()
+    assert (capped < 1).all()
+    assert cpu.capped_efficiency(efficiency=0.6) == pytest.approx(0.6, rel=1e-3)
+    assert cpu.capped_efficiency(efficiency=1.0) == pytest.approx(2 ** (-1 / 16))
+
+
+def test_subnormal_products_cost_the_more_the_longer_the_assist_and_the_fewer_the_threads():
+    times = {"product_count": 1e6, "assist_cycles": 150.0, "clock_hz": 3e9}
+    assert cpu_passes.subnormal_assist_time(**times) == pytest.approx(0.05)
+    assert cpu_passes.subnormal_assist_time(**times, speedup=4.0) == pytest.approx(0.0125)
+    assert cpu_passes.subnormal_assist_time(**{**times, "product_count": 0.0}) == 0.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel import measurements
+from perfmodel import measurements, predict
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements.checking import check_names
 
@@ -202,3 +202,20 @@ def test_unknown_names_and_threads_are_told_for_all_rows_at_once(tmp_path):
         "row 4, column threads: 64 is not allowed: at most the 8 hardware threads of i7",
     ):
         assert fault in text
+
+
+def test_torch_ran_in_double_precision_on_cpus_where_its_script_leaves_the_default_type():
+    runs = {run.network: run for run in measurements.load("shi2016").runs if run.framework == "torch_423cfba"}
+    doubles = {network for network, run in runs.items() if run.dtype_on("cpu") == "fp64"}
+    assert doubles == {"alexnet", "lstm32", "lstm64"}
+    assert {run.dtype_on("gpu") for run in runs.values()} == {"fp32"}
+
+
+def test_predict_computes_in_the_type_that_the_run_executed():
+    (run,) = (
+        run for run in measurements.load("shi2016").runs if (run.framework, run.network) == ("torch_423cfba", "alexnet")
+    )
+    assert predict(run, system="desktop_i7_3820").dtype == "fp64"
+    assert predict(run, device="gtx_980").dtype == "fp32"
+    with pytest.raises(ArgumentError, match="dtype"):
+        predict(run, device="gtx_980", dtype="fp64")

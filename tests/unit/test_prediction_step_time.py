@@ -259,3 +259,35 @@ def test_the_fastest_alternative_that_fits_is_taken():
         forced = replace(table, choices=place[None])
         other = group_times(forced, numbers, batch_size=16, workspace_limit_bytes=UNLIMITED)
         assert (chosen <= other.compute_s + other.memory_s + other.launches * numbers.launch_s).all()
+
+
+def test_weight_gradients_run_beside_the_path_where_a_scheduler_has_several_threads():
+    graph = LayerGraph("two layers", input_shape=(8,))
+    hidden = graph.add("first", Dense(units=8), inputs=graph.input)
+    graph.add("second", Dense(units=8), inputs=hidden)
+    plan = plan_for(
+        graph,
+        phase=Phase("forward_backward"),
+        optimizer=load_optimizer("none"),
+        input_gradient=False,
+        dtype="fp32",
+        profile=load_framework("generic"),
+        processor="cpu",
+        library_algorithms=(),
+    )
+    arguments = {"batch_size": 4, "workspace_limit_bytes": UNLIMITED}
+    table, numbers = plan.table, Toy(overlap_exponent=1.0)
+    groups = group_times(table, numbers, **arguments)
+    kernel_s = groups.compute_s + groups.memory_s
+    path, beside = 0.0, []
+    for occurrence in table.occurrences:
+        if occurrence.role is Role.WEIGHT_GRADIENT:
+            beside.append((occurrence.layer, path, kernel_s[occurrence.group]))
+        else:
+            path += kernel_s[occurrence.group]
+    serial = step_time(table, numbers, **arguments).step_s
+    many = step_time(table, numbers, scheduler_threads=1000, **arguments).step_s
+    first = [(start, duration) for layer, start, duration in beside if layer == "first"]
+    assert many == pytest.approx(max(path, first[0][0] + sum(duration for _, duration in first)))
+    assert step_time(table, numbers, scheduler_threads=2, **arguments).step_s >= serial / 2
+    assert many < serial
