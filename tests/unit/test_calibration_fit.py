@@ -1,4 +1,4 @@
-"""The fit: planted factors come back, priors hold what no row tells, outliers count little, the start counts nothing."""
+"""The fit: planted factors come back, priors hold what no row tells, outliers count little, starts count nothing."""
 
 from types import SimpleNamespace
 
@@ -146,7 +146,7 @@ def test_planted_factors_come_back(cells):
     )
     steps = [cell.prepared for cell in rows]
     problem = Problem.of(steps, [1.0] * len(steps), plan)
-    planted = {"dispatch": 1.4, "passes": 0.8, "gemm_kepler": 0.75, "gemm_maxwell": 0.9, "gemm_pascal": 1.02}
+    planted = {"dispatch": 1.4, "passes": 0.8, "gemm_kepler": 0.75, "gemm_maxwell": 0.9, "gemm_pascal": 0.8}
     assert {unknown.name for unknown in problem.unknowns} == set(planted)
     times = [
         step.step(factors_by_constant(problem.unknowns, planted, step.constant_names)).parts.step_s for step in steps
@@ -156,7 +156,7 @@ def test_planted_factors_come_back(cells):
     for name, factor in planted.items():
         assert found.spreads[found.names.index(name)] < 0.1, f"{name} is not told by these rows"
         low, high = found.interval(name)
-        assert low < high < 1.1 * low
+        assert low < high < 1.2 * low
         assert low / 1.01 < factor < high * 1.01
     assert found.parameter_count == 5
 
@@ -199,7 +199,7 @@ def test_nothing_to_fit_is_an_error(cells):
 
 
 def test_plans_name_what_they_scale(tmp_path):
-    with pytest.raises(UnknownNameError, match="fit plan 'gpuu'.*gpu"):
+    with pytest.raises(UnknownNameError, match=r"fit plan 'gpuu'.*gpu"):
         load_fit_plan("gpuu")
     path = tmp_path / "plan.toml"
     path.write_text(
