@@ -53,7 +53,7 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
         path = Path(folder) / f"{key}.csv"
         whole = frame.copy()
         for name in {"threads", "batch_size"} & set(whole.columns):
-            whole[name] = whole[name].map(_whole).astype(object)
+            whole[name] = whole[name].map(_whole)
         whole.to_csv(path, index=False)
         try:
             loaded = load(path)
@@ -63,5 +63,5 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
 
 
 def _whole(value: object) -> object:
-    """Return 4.0, which a column with gaps makes of 4, as 4."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Return 4.0, which a column with gaps makes of 4, as the text 4: a number would become 4.0 again."""
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else value

@@ -431,3 +431,88 @@ class TestReviewed:
         prediction = perfmodel.predict(perfmodel.zoo.alexnet(), batch_size=1, device="gtx_1080")
         assert repr(prediction).startswith("<Prediction alexnet on NVIDIA GeForce GTX 1080 with")
         assert len(repr(prediction)) < 160
+
+
+OWN = """network,batch_size,framework,device,threads,step_s
+alexnet,16,caffe_1_0_rc3,gtx_980,,0.05
+alexnet,16,caffe_1_0_rc3,gtx_1080,,0.03
+fcn5,64,torch_423cfba,gtx_980,,0.04
+fcn5,64,torch_423cfba,gtx_1080,,0.03
+"""
+
+
+class TestFitting:
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> str:
+        path = tmp_path / "mine.csv"
+        path.write_text(OWN)
+        return str(path)
+
+    def test_a_protocol_is_scored_and_can_fail(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["validate", "shi2016", "--only", "gpu", "--protocol", "leave_one_device_out", "--json"]
+        assert run([*words, "--max-mape", "1"]) == 1
+        captured = capsys.readouterr()
+        content = json.loads(captured.out)
+        assert content["protocol"] == "leave_one_device_out"
+        assert len(content["folds"]) == 3
+        assert content["fitted"]["gpu"] > 0
+        assert "is above 1 %" in captured.err
+
+    def test_a_bound_that_holds(self, own: str) -> None:
+        text = printed("validate", own, "--protocol", "leave_one_device_out", "--max-mape", "10000")
+        assert "leave_one_device_out" in text
+
+    def test_every_protocol_has_its_line(self, own: str) -> None:
+        text = printed("validate", own, "--protocol", "all", "--only", "gpu")
+        assert all(name in text for name in ("nothing_fitted", "all_fitted", "leave_one_device_out"))
+        (rows,) = json.loads(printed("validate", own, "--protocol", "all", "--only", "gpu", "--json")).values()
+        assert {row["subset"] for row in rows} == {"gpu"}
+        assert len(rows) >= 7
+
+    def test_a_share_is_fitted(self, own: str) -> None:
+        content = json.loads(printed("validate", own, "--fit", "0.5", "--json"))
+        assert len(content["cells"]) == 2
+        assert content["protocol"] == "fitted on 50% of the rows"
+
+    def test_sensitivity_and_ablation(self, own: str) -> None:
+        assert "dispatch" in printed("validate", own, "--sensitivity", "--only", "gpu")
+        assert "FFT convolution" in printed("validate", own, "--ablate", "--only", "gpu")
+
+    def test_a_saved_fit_serves_predict(self, own: str, tmp_path: Path) -> None:
+        path = tmp_path / "x.toml"
+        assert "[[factor]]" in printed("fit", own, "--save", str(path))
+        words = ["predict", "alexnet", "--batch-size", "16", "--device", "gtx_980", "--framework", "caffe_1_0_rc3"]
+        plain, fitted = (json.loads(printed(*words, "--json", *more)) for more in ([], ["--calibration", str(path)]))
+        assert fitted["step_s"] != plain["step_s"]
+        assert fitted["executed"]["prediction"]["step_s"] != plain["executed"]["prediction"]["step_s"]
+        assert fitted["step_s"] == pytest.approx(
+            perfmodel.predict(
+                perfmodel.zoo.alexnet(), batch_size=16, device="gtx_980", framework="caffe_1_0_rc3", calibration=path
+            ).step_s
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--fit", "1.5"], "fit_share=1.5"),
+            (["--fit", "0.5", "--protocol", "all_fitted"], "protocol='all_fitted'"),
+            (["--fit", "0.5", "--protocol", "all"], "--fit"),
+            (["--sensitivity", "--ablate"], "--sensitivity --ablate"),
+            (["--sensitivity", "--rows"], "--rows"),
+            (["--ablate", "--max-mape", "10"], "--max-mape"),
+            (["--protocol", "leave_one_thread_count_out"], "GPU rows have none"),
+            (["--protocol", "leave_one_framework_aut"], "Did you mean 'leave_one_framework_out'"),
+            (["--sensitivity", "--only", "gpus"], "gpus"),
+        ],
+    )
+    def test_wrong_combinations(
+        self, capsys: pytest.CaptureFixture[str], own: str, words: list[str], said: str
+    ) -> None:
+        assert said in refused(capsys, "validate", own, *words)
+
+    def test_wrong_files(self, capsys: pytest.CaptureFixture[str], own: str, tmp_path: Path) -> None:
+        Path(own).write_text(OWN.replace("0.05", "-0.05"))
+        assert "row 2, column step_s" in refused(capsys, "validate", own)
+        assert "row 2, column step_s" in refused(capsys, "fit", own)
+        assert "subset 'gpus'" in refused(capsys, "fit", "shi2016", "--only", "gpus")
+        assert "no such file" in refused(capsys, *RESNET_ON_1080, "--calibration", str(tmp_path / "none.toml"))

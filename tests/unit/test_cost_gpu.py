@@ -111,3 +111,20 @@ def test_more_columns_never_take_less_memory_time():
 def test_roofline_and_ridge():
     assert roofline_time(compute_s=2.0, memory_s=3.0) == 3.0
     assert ridge_point(peak_flop_per_s=8.873e12, bandwidth_bytes_per_s=320.32e9) == pytest.approx(27.700, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "kept"),
+    [
+        (64, 4499, 1 / 1.25), (64, 4500, 1 / 1.6), (64, 26_752, 1 / 1.6), (26_752, 64, 1 / 1.25),
+        (33, 33, 1 / 1.25), (32, 26_752, 1.0), (26_752, 32, 1.0), (1, 1, 1.0),
+    ],
+)  # fmt: skip
+def test_what_is_left_where_weights_are_read_across(m, n, kept):
+    from perfmodel.cost.gpu import transposed_efficiency
+
+    share = transposed_efficiency(m=m, n=n, slowdown=1.25, wide_slowdown=1.6)
+    assert float(share) == pytest.approx(kept)
+    many = transposed_efficiency(m=np.array([m, m]), n=np.array([n, n]), slowdown=1.25, wide_slowdown=1.6)
+    assert many == pytest.approx([kept, kept])
+    assert float(transposed_efficiency(m=m, n=n, slowdown=1.0, wide_slowdown=1.0)) == 1.0

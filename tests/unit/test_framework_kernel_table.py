@@ -101,3 +101,15 @@ def test_a_symbol_gives_exact_fractions():
     )  # fmt: skip
     n = sympy.Symbol("N")
     assert table.stream.at(n)["read_bytes"][0] * table.stream.at(n)["launches"][0] == 32 * n
+
+
+def test_algorithms_are_left_out_where_another_is_left():
+    table = table_of(lambda n: [("fc", dense(n)), ("conv", convolution(n))])
+    names = table.alternative_names
+    assert table.without_alternatives(("fft",)).choices.T.tolist() == [[0, 0], [1, 1]]
+    assert table.without_alternatives(("implicit_gemm",)).choices.T.tolist() == [[0, 0], [2, 2]]
+    assert table.without_alternatives(("gemm", "winograd")).choices.tolist() == table.choices.tolist()
+    assert table.without_alternatives(()).choices.tolist() == table.choices.tolist()
+    # a group keeps its first where nothing else is left
+    assert table.without_alternatives(names).choices.T.tolist() == [[0, 0], [1, 1]]
+    assert table.choices.T.tolist() == [[0, 0], [1, 2]]

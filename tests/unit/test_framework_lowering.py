@@ -282,3 +282,14 @@ def test_weight_gradients_of_a_recurrence_per_step_or_over_all_steps():
     of_x, of_h, bias = kernels_of(gradient, recurrent("grouped", "hoisted", "hoisted"))
     assert (of_x.k, of_x.launches, bias.launches) == (16 * 7, 1, 1)
     assert of_x.read_bytes == 4 * 7 * (768 + 2_048)
+
+
+@pytest.mark.parametrize(("layout", "across"), [("in_out", Role.INPUT_GRADIENT), ("out_in", Role.OUTPUT)])
+@pytest.mark.parametrize("role", [Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT])
+def test_one_product_of_a_dense_layer_reads_its_weights_across(layout, across, role):
+    rules = LoweringRules(convolution_algorithms=(), weight_layout=layout)
+    operation = Contraction(m=64, n=100, k=30, role=role)
+    (alternative,) = lower(operation, rules=rules, element_bytes=4, processor="gpu")
+    product = alternative.kernels[0]
+    assert product.efficiency == ("gemm_transposed" if role is across else "gemm")
+    assert product.flop_count == 2 * 64 * 100 * 30

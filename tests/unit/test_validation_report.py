@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import ArgumentError, CalibrationError, NotYetAvailableError, TableError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, TableError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.validation.provenance import sources_from
 
@@ -42,7 +42,16 @@ def test_subsets_are_parted_by_threads_and_cores(report):
 def test_progress_counts_every_cell():
     seen = []
     pm.validate("shi2016", only="gpu", progress=lambda done, of: seen.append((done, of)))
-    assert seen == [(done, 65) for done in range(1, 66)]
+    assert seen == [(round(100 * done / 65), 100) for done in range(1, 66)]
+
+
+def test_progress_goes_on_from_subset_to_subset():
+    seen = []
+    pm.validate("shi2016", progress=lambda done, of: seen.append((done, of)))
+    assert len(seen) == 65 + 167 + 38
+    assert {of for _, of in seen} == {300}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert [seen[index][0] for index in (64, 64 + 167, -1)] == [100, 200, 300]
 
 
 def test_set_aside_cells_are_shown_but_not_scored(report):
@@ -141,12 +150,6 @@ def test_the_worst_cells_come_first(report):
     assert worst[0] == pytest.approx(max(abs(math.log(cell.ratio)) for cell in report.cells))
 
 
-@pytest.mark.parametrize("protocol", ["all_fitted", "leave_one_device_out"])
-def test_protocols_that_fit_are_not_there_yet(protocol):
-    with pytest.raises(NotYetAvailableError, match=f"protocol='{protocol}'"):
-        pm.validate("shi2016", protocol=protocol)
-
-
 def test_misspelt_words_meet_their_nearest():
     with pytest.raises(UnknownNameError, match="nothing_fitted"):
         pm.validate("shi2016", protocol="nothing_fited")
@@ -240,3 +243,47 @@ def test_columns_of_the_scoreboard_say_what_they_are(report):
     text = str(report)
     assert "exp|ln|-1 [%]" in text
     assert "exp|ln|-1: 100 (exp(mean |ln(predicted / measured)|) - 1)" in text
+
+
+ROW = {"network": "alexnet", "batch_size": 16, "framework": "caffe_1_0_rc3", "device": "gtx_980", "step_s": 0.05}
+WRONG_ROWS = [
+    ([{name: value for name, value in ROW.items() if name != "step_s"}], "row 1: column step_s is missing"),
+    (
+        [ROW, ROW | {"device": "gtx_1080", "step_s": -0.1}],
+        "row 3, column step_s: '-0.1' is not allowed: seconds above 0",
+    ),
+    ([ROW | {"step_s": "fast"}], "row 2, column step_s: 'fast' is not allowed"),
+    ([ROW | {"framework": "cafe_1_0_rc3"}], "row 2, column framework: .*nearest is caffe_1_0_rc3"),
+    ([ROW | {"device": "gtx_1081"}], "row 2, column device: .*nearest is gtx_1080"),
+    ([ROW, ROW | {"step_s": 0.06}], "row 3, column step_s: 0.06 contradicts row 2, which has 0.05"),
+    ([ROW | {"speed": 3}], "speed"),
+]
+
+
+@pytest.mark.parametrize(("rows", "said"), WRONG_ROWS)
+@pytest.mark.parametrize("as_file", [True, False], ids=["csv", "frame"])
+def test_ones_own_table_is_checked_row_by_row(tmp_path, rows, said, as_file):
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    path = tmp_path / "mine.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(TableError, match=said) as caught:
+        pm.validate(path if as_file else frame)
+    if not as_file:
+        assert "/" not in str(caught.value).partition(":")[0]  # no file that nobody wrote
+    assert len(frame) == len(rows)
+
+
+def test_ones_own_frame_is_scored_as_the_same_csv(tmp_path):
+    import pandas as pd
+
+    rows = [ROW | {"threads": None}, ROW | {"device": "desktop_i7_3820", "threads": 4, "step_s": 0.9}]
+    frame = pd.DataFrame(rows)
+    frame.astype({"threads": "Int64"}).to_csv(tmp_path / "mine.csv", index=False)
+    by_frame, by_file = pm.validate(frame), pm.validate(tmp_path / "mine.csv")
+    assert [cell.predicted_s for cell in by_frame.cells] == [cell.predicted_s for cell in by_file.cells]
+    assert [cell.threads for cell in by_frame.cells] == [None, 4]
+    assert by_frame.subsets == ("gpu", "cpu")
+    with pytest.raises(ArgumentError, match="a MeasurementTable or a DataFrame"):
+        pm.validate([ROW])
