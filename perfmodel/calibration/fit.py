@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,15 +16,20 @@ if TYPE_CHECKING:
 
     from perfmodel.calibration.problem import Problem
 
+Stages = tuple[tuple[float, float], ...]
+"""Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
+
+DESCENTS: Final[tuple[Stages, ...]] = (
+    ((1e-4, 1e-4),),
+    ((0.2, 1e-4), (0.1, 1e-4), (0.05, 1e-4), (0.02, 1e-4), (0.01, 1e-4)),
+)
+"""Stages of each descent from the priors. [1]"""
+
+DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.05, 1e-3), (0.01, 1e-4)),)
+"""The same where the fit starts near its end. [1]"""
+
 MOST_EVALUATIONS: Final = 60
-"""Evaluations after which a fit that has not converged stops. [1]"""
-
-STAGES: Final = ((0.2, 3e-3), (0.05, 1e-3), (0.01, 1e-3))
-"""Reach of the gradients' differences in ln(factor), and relative change at which it is narrowed, or the fit done. [1]
-
-A step is full of kinks, where another kernel or another bound takes over, and a fit that looks no further than the next
-kink stays there: its end would depend on its start.
-"""
+"""Evaluations after which a stage that has not converged stops. [1]"""
 
 Z_80: Final = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
@@ -93,8 +99,8 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     rows : sequence of int
         Rows to fit. [1]
     start : ndarray, shape (unknowns,), or None
-        Where to start, near the end: the first stage is left out; None for the priors, and all stages. Never a fit that
-        has seen rows which this one must not see. [1]
+        Where to start, near the end; None for the priors. Never a fit that has seen a row which this one must
+        not see. [1]
 
     Returns
     -------
@@ -108,21 +114,68 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
 
     Notes
     -----
-    Only rows are treated robustly: a prior is quadratic however far it is strained. Standard deviations come from the
-    Gauss-Newton matrix at the minimum, so they hold for small errors.
+    A step time has kinks wherever another bound takes over (compute or memory, one core's bandwidth or all cores'), and
+    a local gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over
+    steps that shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than
+    the step do not stop it. The lower end of the two counts. Only rows are treated robustly: a prior is quadratic
+    however far it is strained. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for
+    small errors.
 
     References
     ----------
     .. [1] B. Triggs et al., Bundle adjustment - a modern synthesis, 2000, section 4.3 (robustified least squares).
+    .. [2] C. T. Kelley, Implicit filtering, SIAM, 2011, doi:10.1137/1.9781611971903.
     """
-    from scipy.optimize import least_squares  # scipy loads only where something is fitted
-
     if not rows or not problem.unknowns:
         message = f"nothing to fit: {len(rows)} row(s) and {len(problem.unknowns)} unknown(s) are left"
         raise CalibrationError(message)
     rows = tuple(rows)
-    row_count, measured, noise = len(rows), problem.log_measured[list(rows)], problem.plan.noise
-    root = problem.prior_root()
+    begin = np.zeros(len(problem.unknowns)) if start is None else start
+    descents = DESCENTS if start is None else DESCENTS_FROM_START
+    best = min((_descent(problem, rows, begin, stages=stages) for stages in descents), key=lambda end: end.cost)
+    times, gradients = problem.log_times(best.log_factors, rows)
+    residuals = (times - problem.log_measured[list(rows)]) / problem.plan.noise
+    weights = np.ones(len(rows) + len(problem.unknowns))
+    weights[: len(rows)] = robust_loss(residuals**2, row_count=len(rows), outlier=problem.plan.outlier)[1]
+    jacobian = np.concatenate([gradients / problem.plan.noise, problem.prior_root()])
+    covariance = np.linalg.inv(jacobian.T @ (weights[:, None] * jacobian))
+    moved = (np.abs(gradients) / problem.plan.noise > MOVED).any(axis=0)
+    problem.forget(keep=best.log_factors if start is None else start)
+    return Fit(
+        names=tuple(unknown.name for unknown in problem.unknowns),
+        log_factors=best.log_factors,
+        spreads=np.sqrt(np.diag(covariance)),
+        parameter_count=int(moved.sum()),
+        converged=best.converged,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """Where one stage of a fit ended, its cost and whether the cost stopped falling."""
+
+    log_factors: NDArray[np.float64]
+    cost: float
+    converged: bool
+
+
+def _descent(problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
+    """Return the best point of stages that follow one another, each from the best point before it."""
+    best = _Stage(begin, np.inf, converged=False)
+    for step, tolerance in stages:
+        reached = _descend(problem, rows, best.log_factors, step=step, tolerance=tolerance)
+        best = reached if reached.cost <= best.cost else best
+    return best
+
+
+def _descend(
+    problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
+) -> _Stage:
+    """Return where robust least squares end with gradients over one step."""
+    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+
+    root, noise = problem.prior_root(), problem.plan.noise
+    measured = problem.log_measured[list(rows)]
 
     def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
         times, _ = problem.log_times(log_factors, rows, step=step)
@@ -132,35 +185,18 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
         _, gradients = problem.log_times(log_factors, rows, step=step)
         return np.concatenate([gradients / noise, root])
 
-    def loss(squared: Any) -> Any:
-        return robust_loss(squared, row_count=row_count, outlier=problem.plan.outlier)
-
-    found = np.zeros(len(problem.unknowns)) if start is None else start
-    solve: Any = least_squares  # its stubs want a loss of one exact shape
-    for step, tolerance in STAGES if start is None else STAGES[1:]:  # noqa: B007 (residuals and jacobian read the step)
-        solved = solve(
-            residuals,
-            found,
-            jac=jacobian,
-            loss=loss,
-            ftol=tolerance,
-            xtol=tolerance,
-            gtol=tolerance,
-            max_nfev=MOST_EVALUATIONS,
-        )
-        found = solved.x
-    gradients = jacobian(found)
-    weights = np.concatenate([loss(residuals(found) ** 2)[1][:row_count], np.ones(len(root))])
-    covariance = np.linalg.inv(gradients.T @ (weights[:, None] * gradients))
-    moved = (np.abs(gradients[:row_count]) > MOVED).any(axis=0)
-    problem.forget(keep=found if start is None else start)
-    return Fit(
-        names=tuple(unknown.name for unknown in problem.unknowns),
-        log_factors=found,
-        spreads=np.sqrt(np.diag(covariance)),
-        parameter_count=int(moved.sum()),
-        converged=bool(solved.status > 0),
+    loss: Any = partial(robust_loss, row_count=len(rows), outlier=problem.plan.outlier)
+    solved: Any = least_squares(
+        residuals,
+        begin,
+        jac=jacobian,
+        loss=loss,
+        ftol=tolerance,
+        xtol=tolerance,
+        gtol=tolerance,
+        max_nfev=MOST_EVALUATIONS,
     )
+    return _Stage(solved.x, float(solved.cost), converged=bool(solved.status > 0))
 
 
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from perfmodel.calibration.fit import Fit, fit_unknowns
 if TYPE_CHECKING:
     from perfmodel.calibration.problem import Problem
 
-FEW = 12
+FEW = 80
 """Folds up to which every fit starts at its priors. [1]"""
 
 GROUPS = 8

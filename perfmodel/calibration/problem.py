@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.prepared import Prepared
 
-Floats = "NDArray[np.float64]"
-
 STEP = 0.01
 """Half width of the difference that a gradient is taken over, in ln(factor). [1]"""
 

@@ -108,21 +108,21 @@ class Kinked:
     def time(x):
         return np.where(x < 0.5, x, np.where(x < 0.53, 0.5 - 0.5 * (x - 0.5), x - 0.045))
 
-    def log_times(self, log_factors, rows, *, step):
+    def log_times(self, log_factors, rows, *, step=0.01):
         del rows
-        here, there = self.time(log_factors[0]), self.time(log_factors[0] + step)
-        return np.array([here]), np.array([[(there - here) / step]])
+        below, here, above = (self.time(log_factors[0] + shift) for shift in (-step, 0, step))
+        return np.array([here]), np.array([[(above - below) / (2 * step)]])
 
     def prior_root(self):
         return np.array([[0.1]])
 
-    def forget(self):
+    def forget(self, *, keep=None):
         """Keep nothing."""
 
 
-def test_a_fit_passes_kinks_that_are_narrower_than_its_steps():
-    problem = Kinked()
-    fit = fit_unknowns(problem, (0,), start=np.array([0.4999]))
+@pytest.mark.parametrize("start", [None, np.array([0.4999])], ids=["priors", "just before the kink"])
+def test_a_fit_passes_kinks_that_are_narrower_than_its_steps(start):
+    fit = fit_unknowns(Kinked(), (0,), start=start)
     assert fit.log_factors[0] == pytest.approx(2.045, abs=0.01)
     assert fit.converged
     assert fit.spreads[0] == pytest.approx(0.1, rel=0.02)
