@@ -8,6 +8,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.layers import Dense
+from perfmodel.validation.protocol_board import protocol_board
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,6 +29,17 @@ def report():
 @pytest.mark.parametrize("page", ["README.md", "docs/accuracy.md"])
 def test_committed_tables_are_what_validate_gives(scoreboard, report, page):
     assert scoreboard.recomputed(page, report) == (ROOT / page).read_text(), "run python benchmarks/scoreboard.py"
+
+
+def test_committed_protocols_are_what_validate_gives(scoreboard):
+    # those of GPUs that take seconds; the command recomputes all
+    quick = ("nothing_fitted", "all_fitted", "leave_one_device_out", "leave_one_family_out")
+    board = protocol_board("shi2016", only="gpu", protocols=quick)
+    lines = scoreboard.protocol_lines(board)
+    assert len(lines) >= len(quick)
+    for page in ("README.md", "docs/accuracy.md"):
+        committed = (ROOT / page).read_text().splitlines()
+        assert [line for line in lines if line not in committed] == [], "run python benchmarks/scoreboard.py"
 
 
 def test_the_layer_of_the_page_works_in_a_graph():
