@@ -34,9 +34,6 @@ MOST_EVALUATIONS: Final = 60
 Z_80: Final = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
 
-MOVED: Final = 1e-6
-"""Gradient below which a row does not depend on an unknown. [1]"""
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fit:
@@ -51,7 +48,8 @@ class Fit:
     spreads : ndarray, shape (unknowns,)
         Standard deviations of the logarithms, from the curvature of the cost. [1]
     parameter_count : int
-        Unknowns that at least one row of the fit depends on; the others stay where their prior and group put them. [1]
+        Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
+        stay where their prior and group put them. [1]
     converged : bool
         Whether the cost stopped falling. [-]
     """
@@ -139,13 +137,12 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     weights[: len(rows)] = robust_loss(residuals**2, row_count=len(rows), outlier=problem.plan.outlier)[1]
     jacobian = np.concatenate([gradients / problem.plan.noise, problem.prior_root()])
     covariance = np.linalg.inv(jacobian.T @ (weights[:, None] * jacobian))
-    moved = (np.abs(gradients) / problem.plan.noise > MOVED).any(axis=0)
     problem.forget(keep=best.log_factors if start is None else start)
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
         log_factors=best.log_factors,
         spreads=np.sqrt(np.diag(covariance)),
-        parameter_count=int(moved.sum()),
+        parameter_count=len(problem.reached_by(rows)),
         converged=best.converged,
     )
 

@@ -167,6 +167,21 @@ class Problem:
             found.append(self._known[key])
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
+    def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
+        """Return the unknowns that scale a constant of some rows.
+
+        Parameters
+        ----------
+        rows : iterable of int
+            Rows. [1]
+
+        Returns
+        -------
+        frozenset of int
+            Places of the unknowns. [1]
+        """
+        return frozenset().union(*(self.rows[index].reached for index in rows))
+
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
         """Drop what was evaluated, but at one set of factors, from where several fits start.
 

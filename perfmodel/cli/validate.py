@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CHECK_FAILED = 1
 """Exit code where the error is above what ``--max-mape`` allows."""
 
+UNASKED = "nothing_fitted"
+"""Protocol where none is asked for."""
+
 EVERY_PROTOCOL = "all"
 """Value of ``--protocol`` that prints one line for each."""
 
@@ -40,7 +43,7 @@ def validate_command(
     table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
     protocol: Annotated[
         str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
-    ] = "nothing_fitted",
+    ] = UNASKED,
     only: Annotated[
         str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
     ] = None,
@@ -72,6 +75,8 @@ def validate_command(
     check_plot(plot)
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
+        if sensitivity and protocol != UNASKED:
+            raise ArgumentError("--protocol", protocol, "none with --sensitivity: it fits all cells")
         with progress_bar(f"validating {table}", shown=progress) as told:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=told)
         emit(
@@ -116,16 +121,18 @@ def _tables(
     ablate: bool,
     told: Callable[[int, int], None] | None,
 ) -> list[Table[Any]]:
-    from perfmodel import measurements
     from perfmodel.validation.ablation import ablation
     from perfmodel.validation.protocol_board import protocol_board
     from perfmodel.validation.protocols import PROTOCOLS, protocol_names
     from perfmodel.validation.sensitivity import sensitivity as sensitivity_of
+    from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if not sensitivity and not ablate:
         return [protocol_board(table, only=only, progress=told)]
-    loaded = measurements.load(table)
+    loaded = checked_table(table)
     subsets = [subset for subset in ((only,) if only else FITTED_SUBSETS) if loaded.subset(subset)]  # type: ignore[arg-type]
+    if not subsets:
+        raise nothing_to_score(loaded, only)
     if sensitivity:
         return [sensitivity_of(loaded, only=subset, progress=told) for subset in subsets]
     asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)

@@ -40,7 +40,7 @@ class FittedOn(SpecTable):
     """
 
     table: Text
-    subset: Text
+    subset: Literal["gpu", "cpu", "cpu_oversubscribed"]
     row_count: Count
     parameter_count: Count
     mape_percent: NonNegativeNumber
@@ -73,6 +73,16 @@ class Factor(SpecTable):
     low: PositiveNumber
     high: PositiveNumber
     prior_spread: PositiveNumber
+
+    @field_validator("scales")
+    @classmethod
+    def _patterns_have_a_folder(cls, scales: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
+        if wrong:
+            folders = ", ".join(spec_files.NOUN_BY_FOLDER)
+            message = f"must begin with a kind folder ({folders}), but {wrong[0]!r} does not"
+            raise ValueError(message)
+        return scales
 
     @field_validator("high")
     @classmethod
@@ -135,6 +145,16 @@ class CalibrationFile(SpecFile):
     fitted_on: FittedOn
     factor: Annotated[tuple[Factor, ...], Field(min_length=1)]
     constant: tuple[CalibratedConstant, ...] = ()
+
+    @field_validator("factor")
+    @classmethod
+    def _factors_differ(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+        names = [each.name for each in factor]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times"
+            raise ValueError(message)
+        return factor
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
         """Return the factors of constants, by their full names.

@@ -79,6 +79,8 @@ def _threads_fault(row: MeasuredRow, thread_counts: Mapping[str, int | None]) ->
     most = thread_counts[row.device]
     if most is None and row.threads is not None:
         return f"column threads: {row.threads} is not allowed: empty, as {row.device} is a GPU"
+    if most is not None and row.threads is None:
+        return f"column threads: empty is not allowed: a number up to {most}, as {row.device} is a CPU"
     if most is not None and row.threads is not None and row.threads > most:
         return f"column threads: {row.threads} is not allowed: at most the {most} hardware threads of {row.device}"
     return ""

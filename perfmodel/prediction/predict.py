@@ -21,7 +21,7 @@ from perfmodel.prediction.arguments import (
     resolved_batch_size,
 )
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.prepared import prepare
+from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
@@ -79,7 +79,7 @@ def predict_subject(
         subject, target=target, profile=profile, batch_size=batch_size, dtype=dtype, library=library, pinned=pinned
     )
     if factors is None:
-        factors = NO_FACTORS if calibration is None else calibration.factors_for(prepared.constant_names)
+        factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
     plan, libraries = prepared.plan, prepared.libraries
     return Prediction(
@@ -101,6 +101,17 @@ def predict_subject(
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
+
+
+def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
+    """Return a calibration's factors; one that changes nothing of a prediction was meant for another."""
+    factors = calibration.factors_for(prepared.constant_names)
+    if not factors:
+        allowed = (
+            f"one with a factor on a constant of {target}; this one was fitted on {calibration.fitted_on.subset} cells"
+        )
+        raise ArgumentError("calibration", calibration.name, allowed)
+    return factors
 
 
 def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: Any, dtype: Any, ran_dtype: str) -> None:

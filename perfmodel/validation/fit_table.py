@@ -20,7 +20,7 @@ from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.protocols import ALL_FITTED
-from perfmodel.validation.validate import checked_table
+from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def fit(
     UnknownNameError
         If the table or subset is unknown.
     TableError
-        If a row of the table is wrong.
+        If a row of the table is wrong, or none belongs to the subset.
     CalibrationError
         If nothing is left to fit.
 
@@ -76,6 +76,8 @@ def fit(
         raise UnknownNameError(kind, only, SUBSETS)
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
+    if not cells:
+        raise nothing_to_score(loaded, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 

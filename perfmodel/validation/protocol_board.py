@@ -12,7 +12,7 @@ from perfmodel.measurements.table import SUBSETS
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.protocols import PROTOCOLS, folds_of, protocol_names
-from perfmodel.validation.validate import checked_table, validate
+from perfmodel.validation.validate import checked_table, nothing_to_score, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +94,8 @@ def protocol_board(
     """
     loaded = checked_table(table)
     subsets = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset)]
+    if not subsets:
+        raise nothing_to_score(loaded, only)
     asked = tuple(protocols or protocol_names())
     jobs = [
         (subset, protocol)

@@ -12,7 +12,7 @@ from perfmodel.presentation.tables import Table
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.fitted import FittedSubset, predict_subset
 from perfmodel.validation.protocols import ALL_FITTED
-from perfmodel.validation.validate import checked_table
+from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def sensitivity(
     only: str = "gpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Table[SensitivityRow]:
-    """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 %.
+    """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down.
 
     Parameters
     ----------
@@ -83,6 +83,8 @@ def sensitivity(
     """
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    if not cells:
+        raise nothing_to_score(loaded, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return Table(
         tuple(_row(fitted, index) for index in range(len(fitted.problem.unknowns))),
@@ -92,11 +94,13 @@ def sensitivity(
 
 def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
     found, problem, rows = fitted.fits[0], fitted.problem, range(len(fitted.cells))
-    changed = found.log_factors.copy()
-    changed[unknown] += np.log1p(CHANGE)
     before, _ = problem.log_times(found.log_factors, rows)
-    after, _ = problem.log_times(changed, rows)
-    moves = np.abs(np.expm1(after - before))
+    moves = np.zeros(len(rows))
+    for change in (CHANGE, -CHANGE):  # a constant at a bound, or behind another one, moves cells one way only
+        changed = found.log_factors.copy()
+        changed[unknown] += np.log1p(change)
+        after, _ = problem.log_times(changed, rows)
+        moves = np.maximum(moves, np.abs(np.expm1(after - before)))
     moved = [cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED]
     pairs = sorted({(cell.row.framework, cell.family) for cell in moved})
     frameworks = dict.fromkeys(framework for framework, _ in pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.system import System
 from perfmodel.measurements.checking import check_names
-from perfmodel.measurements.table import SUBSETS, MeasurementTable
+from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable
 from perfmodel.validation import fold_baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
 from perfmodel.validation.fitted import predict_subset
@@ -140,7 +142,38 @@ def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> Measur
     else:
         loaded = measurements.from_frame(table)
     _check_rows(loaded)
-    return loaded
+    return _with_cores(loaded)
+
+
+def _with_cores(table: MeasurementTable) -> MeasurementTable:
+    """Return a table that states the cores of each of its CPUs: from their files, where it does not state them."""
+    stated = {each.device for each in table.hardware}
+    found = []
+    for name in sorted({row.device for row in table.rows if row.threads is not None} - stated):
+        cpu = load_system(name) if name in spec_files.names("systems") else load_device(name)
+        if isinstance(cpu, System | Cpu):
+            found.append(Hardware(device=name, kind="cpu", physical_cores=cpu.core_count, note="its spec file"))
+    return replace(table, hardware=(*table.hardware, *found))
+
+
+def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
+    """Return the error for a table without a measured cell of a subset.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        The table. [-]
+    only : str or None
+        Subset asked for; None for all. [-]
+
+    Returns
+    -------
+    TableError
+        Names the subsets that have cells.
+    """
+    having = [repr(subset) for subset in SUBSETS if table.subset(subset)]
+    allowed = f"; it has cells of only={' and '.join(having)}" if having else ""
+    return TableError(f"{table.key}: no measured cell is left to score (only={only!r}){allowed}")
 
 
 def validate(
@@ -199,8 +232,7 @@ def validate(
     loaded = checked_table(table)
     wanted = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset, set_aside=True)]
     if not any(loaded.subset(subset) for subset in wanted):
-        message = f"{loaded.key}: no measured cell is left to score (only={only!r})"
-        raise TableError(message)
+        raise nothing_to_score(loaded, only)
     split = None if fit_share is None else partial(part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
     outcomes: dict[str, list[FoldOutcome]] = {}

@@ -116,6 +116,9 @@ class Kinked:
     def prior_root(self):
         return np.array([[0.1]])
 
+    def reached_by(self, rows):
+        return frozenset(rows)
+
     def forget(self, *, keep=None):
         """Keep nothing."""
 

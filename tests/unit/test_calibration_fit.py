@@ -173,7 +173,7 @@ def test_a_fit_ends_in_the_same_place_from_any_start(cells, protocol, held_out):
     times = [problem.log_times(end.log_factors, range(len(cells)))[0] for end in ends]
     assert all(end.converged for end in ends)
     assert times[0] == pytest.approx(times[1], abs=0.025)
-    assert np.mean(np.abs(times[0] - times[1])) < 3e-3
+    assert np.mean(np.abs(times[0] - times[1])) < 5e-3
 
 
 def test_a_fit_and_a_prediction_are_one_path(cells):

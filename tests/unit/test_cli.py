@@ -39,7 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def process(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "perfmodel.cli", *words],
+        [sys.executable, "-m", "perfmodel", *words],
         capture_output=True,
         text=True,
         check=False,
@@ -136,7 +136,7 @@ sys.exit(str(heavy) if heavy else 0)
         assert ended.stderr.count("\n") == 1
 
     def test_a_reader_that_goes_away_is_no_crash(self) -> None:
-        command = f"{sys.executable} -m perfmodel.cli specs list | head -n 1"
+        command = f"{sys.executable} -m perfmodel specs list | head -n 1"
         ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert ended.stdout.startswith("kind")
         assert ended.stderr == ""

@@ -1,4 +1,4 @@
-"""``python -m perfmodel.cli`` is the ``perfmodel`` command."""
+"""``python -m perfmodel`` is the ``perfmodel`` command."""
 
 from perfmodel.cli.app import main
 
