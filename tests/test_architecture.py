@@ -9,6 +9,7 @@ import perfmodel
 
 PACKAGE = Path(perfmodel.__file__).parent
 ORDER = (
+    "__main__",
     "cli",
     "planning",
     "validation",
