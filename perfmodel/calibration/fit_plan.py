@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.calibration import ConstantPatterns
 from perfmodel.hardware.source import Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
@@ -66,23 +67,12 @@ class UnknownTable(SpecTable):
     """
 
     name: Identifier
-    scales: Annotated[tuple[Text, ...], Field(min_length=1)]
+    scales: ConstantPatterns
     each: Literal["framework", "library", "device", "architecture"] | None = None
     only: tuple[Identifier, ...] = ()
     spread: PositiveNumber
     shared_spread: NonNegativeNumber = 0.0
     meaning: Text
-
-    @field_validator("scales")
-    @classmethod
-    def _names_have_a_folder(cls, scales: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
-        if wrong:
-            message = (
-                f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
-            )
-            raise ValueError(message)
-        return scales
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
         """Return the unknowns that this entry amounts to for constants that occur.

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.hardware import spec_files
@@ -18,6 +18,18 @@ from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, Posi
 
 INTERVAL_PERCENT: Final = 80
 """Share of the posterior that the interval of a factor holds. [%]"""
+
+
+def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
+    if wrong:
+        message = f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+        raise ValueError(message)
+    return scales
+
+
+ConstantPatterns = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_patterns_have_a_folder)]
+"""Patterns of full names of constants, each within one kind folder. [-]"""
 
 
 class FittedOn(SpecTable):
@@ -68,21 +80,11 @@ class Factor(SpecTable):
     """
 
     name: Identifier
-    scales: Annotated[tuple[Text, ...], Field(min_length=1)]
+    scales: ConstantPatterns
     value: PositiveNumber
     low: PositiveNumber
     high: PositiveNumber
     prior_spread: PositiveNumber
-
-    @field_validator("scales")
-    @classmethod
-    def _patterns_have_a_folder(cls, scales: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
-        if wrong:
-            folders = ", ".join(spec_files.NOUN_BY_FOLDER)
-            message = f"must begin with a kind folder ({folders}), but {wrong[0]!r} does not"
-            raise ValueError(message)
-        return scales
 
     @field_validator("high")
     @classmethod
