@@ -16,13 +16,19 @@ from typing import Any, Final, NoReturn
 import networkx as nx
 
 from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, nearest_match
+from perfmodel.graph.node import Usage
 from perfmodel.layers import LAYERS, Layer, Shape
 
-FORMAT_VERSION: Final = 1
-"""Version of the format written here; the only one there has been."""
+FORMAT_VERSION: Final = 2
+"""Version of the format written here."""
+READABLE_VERSIONS: Final = {
+    1: "no layer shares parameters or is frozen, no graph has a fixed batch size",
+    2: "this one",
+}
+"""Versions that can be read -> what differs from this one."""
 
-GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers")
-LAYER_FIELDS: Final = ("name", "kind", "inputs", "options")
+GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers", "fixed_batch_size")
+LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(each.name for each in fields(Usage)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +43,14 @@ class LayerEntry:
         The layer with its options. [-]
     inputs : tuple of str
         Names of the layers or graph inputs it reads. [-]
+    usage : Usage
+        Whose parameters it uses, and whether they are trained. [-]
     """
 
     name: str
     layer: Layer
     inputs: tuple[str, ...]
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +65,14 @@ class GraphDocument:
         Sample shape of each graph input. [1]
     layers : tuple of LayerEntry
         The layers, each after all that it reads. [-]
+    fixed_batch_size : int or None
+        The only batch size it holds for, if any. [samples]
     """
 
     name: str
     inputs: dict[str, Shape]
     layers: tuple[LayerEntry, ...]
+    fixed_batch_size: int | None = None
 
     def to_text(self) -> str:
         """Return the JSON text.
@@ -70,7 +82,7 @@ class GraphDocument:
         str
             Indented, with a final newline; the same for the same graph. [-]
         """
-        content = {
+        content: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "inputs": self.inputs,
@@ -80,10 +92,13 @@ class GraphDocument:
                     "kind": entry.layer.kind,
                     "inputs": entry.inputs,
                     "options": entry.layer.options(),
+                    **entry.usage.options,
                 }
                 for entry in self.layers
             ],
         }
+        if self.fixed_batch_size is not None:
+            content["fixed_batch_size"] = self.fixed_batch_size
         # numpy integers, which builders may pass, become plain ones
         return json.dumps(content, indent=1, allow_nan=False, default=operator.index) + "\n"
 
@@ -118,7 +133,8 @@ def read_document(path: str | Path) -> GraphDocument:
         raise SpecError(path, faults)
     inputs = {name: tuple(shape) for name, shape in content["inputs"].items()}
     found = [entry for entry in entries if entry is not None]
-    return GraphDocument(content["name"], inputs, _in_order(path, inputs, found))
+    ordered = _in_order(path, inputs, found)
+    return GraphDocument(content["name"], inputs, ordered, content.get("fixed_batch_size"))
 
 
 def _parsed(path: str | Path) -> Any:
@@ -166,9 +182,13 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
     if not isinstance(content, dict):
         raise SpecError(path, [f"must be a JSON object with the fields {', '.join(GRAPH_FIELDS)}"])
     version = content.get("format_version", FORMAT_VERSION)
-    if version != FORMAT_VERSION:
-        raise SpecError(path, [f"format_version={version!r} is not supported: must be {FORMAT_VERSION}"])
-    faults = _field_faults("graph", "field", content, allowed=GRAPH_FIELDS, required=GRAPH_FIELDS)
+    if version not in READABLE_VERSIONS:
+        known = " or ".join(map(str, READABLE_VERSIONS))
+        raise SpecError(path, [f"format_version={version!r} is not supported: must be {known}"])
+    faults = _field_faults("graph", "field", content, allowed=GRAPH_FIELDS, required=GRAPH_FIELDS[:4])
+    fixed = content.get("fixed_batch_size")
+    if fixed is not None and not (type(fixed) is int and fixed >= 1):
+        faults.append(f"fixed_batch_size={fixed!r}: must be a whole number >= 1")
     if "name" in content and not _is_text(content["name"]):
         faults.append(f"name={content['name']!r}: must be a text")
     inputs = content.get("inputs", {})
@@ -207,7 +227,28 @@ def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> Layer
     if found:
         return None
     layer = _layer(where, LAYERS[given["kind"]], given.get("options", {}), faults)
-    return None if layer is None else LayerEntry(given["name"], layer, tuple(inputs))
+    usage = _usage(where, given, faults)
+    return None if layer is None or usage is None else LayerEntry(given["name"], layer, tuple(inputs), usage)
+
+
+def _is_parameter_name(given: Any) -> bool:
+    return isinstance(given, list) and len(given) == 2 and all(map(_is_text, given))
+
+
+def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | None:
+    """Return how the graph uses a layer, or None after adding what is wrong with it to ``faults``."""
+    shared = given.get("shared_parameters", {})
+    found = []
+    if not isinstance(shared, dict) or not all(map(_is_parameter_name, shared.values())):
+        found.append(f"{where}: shared_parameters={shared!r} must be an object of [layer, parameter] by parameter")
+    flags = {name: given[name] for name in ("is_trained", "in_place") if name in given}
+    found += [
+        f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
+    ]
+    faults += found
+    if found:
+        return None
+    return Usage(shared_parameters={name: (layer, of) for name, (layer, of) in shared.items()}, **flags)
 
 
 def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:

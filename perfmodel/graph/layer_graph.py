@@ -13,33 +13,26 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any, Self
 
-import networkx as nx
-
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
-from perfmodel.graph.execution import (
-    LayerOperations,
-    Node,
-    backward_operations,
-    forward_operations,
-    multiply_adds,
-)
-from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document, unknown_input
-from perfmodel.graph.summary import GraphSummary, LayerSummary
-from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
-from perfmodel.layers.base import shape_text
-from perfmodel.layers.checks import check_path, check_text, checked_batch_size, checked_shape, refuse
+from perfmodel.graph.completeness import check_complete
+from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations
+from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
+from perfmodel.graph.sizes import free_sizes, with_sizes
+from perfmodel.graph.structure import GraphStructure
+from perfmodel.graph.summary import GraphSummary, summarise
+from perfmodel.layers import Optimizer, load_optimizer
+from perfmodel.layers.checks import check_path
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
 
 
-class LayerGraph:
+class LayerGraph(GraphStructure):
     """A network as a directed acyclic graph of named layers. Layers can be added, never changed or removed.
 
     Parameters
@@ -56,133 +49,6 @@ class LayerGraph:
     ArgumentError
         If not exactly one of the two is given, or a shape is none.
     """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        input_shape: Sequence[int] | None = None,
-        inputs: Mapping[str, Sequence[int]] | None = None,
-    ) -> None:
-        if (input_shape is None) == (inputs is None):
-            refuse("input_shape", input_shape, "give either input_shape or inputs={name: shape}")
-        check_text("name", name)
-        if inputs is not None and (not isinstance(inputs, Mapping) or not inputs):
-            refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
-        self.name = name
-        shapes = inputs if inputs is not None else {"input": input_shape}
-        self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
-        self._nodes: dict[str, Node] = {}
-        self._digraph: nx.DiGraph[str] = nx.DiGraph()
-        self._digraph.add_nodes_from(self._input_shapes)
-        self._fingerprint: str | None = None
-
-    def __repr__(self) -> str:
-        return f"<LayerGraph {self.name!r}: {len(self._nodes)} layers, {self.parameter_count:,} parameters>"
-
-    def add(self, name: str, layer: Layer, *, inputs: str | Sequence[str]) -> str:
-        """Add a layer and infer its shape.
-
-        Parameters
-        ----------
-        name : str
-            Name of the layer, not yet taken. [-]
-        layer : Layer
-            What it computes. [-]
-        inputs : str or sequence of str
-            The layers or graph inputs it reads; names that ``add`` returned, or ``input``. [-]
-
-        Returns
-        -------
-        str
-            The name, to be the input of further layers. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If an argument is of the wrong type.
-        GraphError
-            If the name is taken or an input does not exist.
-        ShapeError
-            If the inputs' shapes do not fit; names the layer and the shapes.
-        """
-        check_text("name", name)
-        if not isinstance(layer, Layer):
-            refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
-        if name in self._digraph:
-            problem = f"the name {name!r} is given twice in graph {self.name!r}"
-            raise GraphError(problem)
-        if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
-            refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
-        input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-        for input_name in input_names:
-            if input_name not in self._digraph:
-                raise GraphError(unknown_input(name, input_name, self._digraph))
-        input_shapes = tuple(map(self.shape, input_names))
-        self._nodes[name] = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes)
-        self._digraph.add_edges_from((input_name, name) for input_name in input_names)
-        self._fingerprint = None
-        return name
-
-    @property
-    def input(self) -> str:
-        """Name of the only input; GraphError where there are several."""
-        if len(self._input_shapes) != 1:
-            problem = f"graph {self.name!r} has the inputs {', '.join(self._input_shapes)}: say which one"
-            raise GraphError(problem)
-        return next(iter(self._input_shapes))
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """Sample shape of each graph input."""
-        return dict(self._input_shapes)
-
-    @property
-    def layers(self) -> tuple[Node, ...]:
-        """All layers, each after those that it reads."""
-        return tuple(self._nodes.values())
-
-    @property
-    def digraph(self) -> nx.DiGraph[str]:
-        """Names of inputs and layers as a read-only networkx graph, for its algorithms."""
-        return self._digraph.copy(as_view=True)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the layers that no other reads."""
-        return tuple(name for name in self._nodes if not self._digraph.out_degree(name))
-
-    def node(self, name: str) -> Node:
-        """Return a layer by its name; UnknownNameError with the nearest match where there is none."""
-        if name not in self._nodes:
-            noun = "layer"
-            raise UnknownNameError(noun, name, self._nodes)
-        return self._nodes[name]
-
-    def shape(self, name: str) -> Shape:
-        """Return the sample shape of a graph input or of a layer's output [1]."""
-        return self._input_shapes[name] if name in self._input_shapes else self.node(name).output_shape
-
-    @property
-    def parameter_counts(self) -> dict[str, int]:
-        """Trainable parameters by layer [1]; layers without any are left out."""
-        counts = {node.name: node.parameter_count for node in self.layers}
-        return {name: count for name, count in counts.items() if count}
-
-    @property
-    def parameter_count(self) -> int:
-        """Trainable parameters [1]."""
-        return sum(self.parameter_counts.values())
-
-    @property
-    def input_elements(self) -> int:
-        """Elements of one sample, over all inputs [1]."""
-        return sum(map(math.prod, self._input_shapes.values()))
-
-    @property
-    def label_bytes_per_sample(self) -> int:
-        """Bytes of labels that the loss layers need [B/sample]."""
-        return sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
 
     def operations(
         self,
@@ -217,42 +83,65 @@ class LayerGraph:
         feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the layer that made
         the output.
         """
-        batch_size = checked_batch_size(batch_size)
+        repetitions = self.repetitions(batch_size)
         parts = _checked_phase(phase).parts
         self._check_complete()
         updates = load_optimizer(optimizer)
 
         def update() -> LayerOperations:
-            return updates.layer_operations(self.parameter_counts, batch_size=batch_size)
+            return updates.layer_operations(self.trained_parameter_counts, batch_size=repetitions)
 
         make: dict[Phase, Callable[[], LayerOperations]] = {
-            Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=batch_size),
+            Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=repetitions),
             Phase.BACKWARD: lambda: backward_operations(
-                self._input_shapes, self.layers, batch_size=batch_size, input_gradient=input_gradient
+                self._input_shapes, self.layers, batch_size=repetitions, input_gradient=input_gradient
             ),
             Phase.UPDATE: update,
         }
         return tuple(pair for part in parts for pair in make[part]())
 
+    @property
+    def free_sizes(self) -> tuple[str, ...]:
+        """Names of the symbols in its shapes and options, which ``with_sizes`` gives values."""
+        return free_sizes(self._input_shapes.values(), [node.layer for node in self.layers])
+
+    def with_sizes(self, **sizes: int) -> Self:
+        """Return the same network with values for symbols in its shapes and options.
+
+        Parameters
+        ----------
+        **sizes : int
+            Values by name of the symbol. [1]
+
+        Returns
+        -------
+        LayerGraph
+            The network with these sizes. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If no symbol has the name.
+        ShapeError
+            If a layer does not fit at these sizes.
+        """
+        for size in sizes:
+            if size not in self.free_sizes:
+                noun = f"free size of graph {self.name!r}:"
+                raise UnknownNameError(noun, size, self.free_sizes)
+        shapes, layers = with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes)
+        graph = type(self)(self.name, inputs=shapes, fixed_batch_size=self.fixed_batch_size)
+        for node, layer in zip(self.layers, layers, strict=True):
+            graph.add(node.name, layer, inputs=node.input_names, **node.usage.options)
+        return graph
+
     def _check_complete(self) -> None:
-        """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss."""
-        if not self._nodes:
-            problem = f"graph {self.name!r} has no layers"
-            raise GraphError(problem)
-        unread = [name for name in self._input_shapes if not self._digraph.out_degree(name)]
-        ends = {name: self._nodes[name].layer for name in self.outputs}
-        has_loss = any(layer.is_loss for layer in ends.values())
-        dangling = [name for name, layer in ends.items() if has_loss and not (layer.is_loss or layer.is_metric)]
-        if unread or dangling:
-            problems = [f"no layer reads the input {name!r}" for name in unread]
-            problems += [f"the output of layer {name!r} leads to no loss" for name in dangling]
-            problem = f"graph {self.name!r}: {'; '.join(problems)}"
-            raise GraphError(problem)
+        check_complete(self.name, input_names=self._input_shapes, nodes=self.layers)
 
     def work(
         self,
         *,
-        batch_size: Any = 1,
+        batch_size: Any = None,
         phase: Phase | str = "forward",
         optimizer: str | Optimizer = "sgd",
         dtype: str = "fp32",
@@ -263,7 +152,7 @@ class LayerGraph:
         Parameters
         ----------
         batch_size : int, ndarray or sympy.Expr
-            Samples; a symbol gives exact expressions. [samples]
+            Samples, one unless given; a symbol gives exact expressions. [samples]
         phase : str
             ``forward``, ``backward``, ``update``, ``forward_backward`` or ``step``. [-]
         optimizer : str or Optimizer
@@ -281,20 +170,20 @@ class LayerGraph:
         element_bytes = _element_bytes(dtype)
         pairs = self.operations(batch_size=batch_size, phase=phase, optimizer=optimizer, input_gradient=input_gradient)
         parts = (operation.work(element_bytes=element_bytes) for _, operation in pairs)
-        return reduce(add, parts, Work())
+        return reduce(add, parts, Work()).simplified()
 
-    def multiply_add_count(self, *, batch_size: Any = 1) -> Any:
+    def multiply_add_count(self, *, batch_size: Any = None) -> Any:
         """Return the multiply-adds of all products of the forward phase [1], the figure that papers print."""
         pairs = self.operations(batch_size=batch_size, phase=Phase.FORWARD)
-        return sum(multiply_adds(operation) for _, operation in pairs)
+        return sum(operation.product_flop_count // 2 for _, operation in pairs)
 
-    def summary(self, *, batch_size: int = 1, dtype: str = "fp32") -> GraphSummary:
+    def summary(self, *, batch_size: int | None = None, dtype: str = "fp32") -> GraphSummary:
         """Return one row per layer: shape, parameters, FLOP and bytes; prints, renders, ``to_frame()``.
 
         Parameters
         ----------
         batch_size : int
-            Samples. [samples]
+            Samples, one unless given. [samples]
         dtype : str
             Data type of every tensor. [-]
 
@@ -303,35 +192,22 @@ class LayerGraph:
         GraphSummary
             The rows and their totals. [-]
         """
-        element_bytes = _element_bytes(dtype)
-        works = {part: self._work_by_layer(part, batch_size, element_bytes) for part in Phase.STEP.parts[:2]}
-        rows = tuple(
-            LayerSummary(
-                layer=node.name,
-                kind=node.layer.kind,
-                output_shape=shape_text(node.output_shape),
-                parameter_count=node.parameter_count,
-                forward_flop_count=works[Phase.FORWARD].get(node.name, Work()).flop_count,
-                backward_flop_count=works[Phase.BACKWARD].get(node.name, Work()).flop_count,
-                forward_bytes=works[Phase.FORWARD].get(node.name, Work()).moved_bytes,
-                saved_bytes=node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes),
-            )
-            for node in self.layers
+        pairs = {part: self.operations(batch_size=batch_size, phase=part) for part in Phase.STEP.parts[:2]}
+        return summarise(
+            self.name,
+            self.layers,
+            pairs,
+            batch_size=self.fixed_batch_size or self.repetitions(batch_size),
+            repetitions=self.repetitions(batch_size),
+            element_bytes=_element_bytes(dtype),
         )
-        return GraphSummary(self.name, batch_size, rows)
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def _work_by_layer(self, phase: Phase, batch_size: int, element_bytes: int) -> dict[str, Work]:
-        works: dict[str, Work] = {}
-        for name, operation in self.operations(batch_size=batch_size, phase=phase):
-            works[name] = works.get(name, Work()) + operation.work(element_bytes=element_bytes)
-        return works
-
     def _document(self) -> GraphDocument:
-        entries = tuple(LayerEntry(node.name, node.layer, node.input_names) for node in self.layers)
-        return GraphDocument(self.name, self.input_shapes, entries)
+        entries = tuple(LayerEntry(node.name, node.layer, node.input_names, node.usage) for node in self.layers)
+        return GraphDocument(self.name, self.input_shapes, entries, self.fixed_batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -344,6 +220,9 @@ class LayerGraph:
         """Write the graph to a JSON file, whole or not at all."""
         check_path("path", path)
         self._check_complete()
+        if self.free_sizes:
+            problem = f"graph {self.name!r} has the free sizes {', '.join(self.free_sizes)}: see with_sizes()"
+            raise GraphError(problem)
         with replacement_of(path) as temporary:
             temporary.write_text(self._document().to_text(), encoding="utf-8", newline="\n")
 
@@ -370,10 +249,10 @@ class LayerGraph:
         """
         check_path("path", path)
         document = read_document(path)
-        graph = cls(document.name, inputs=document.inputs)
+        graph = cls(document.name, inputs=document.inputs, fixed_batch_size=document.fixed_batch_size)
         try:
             for entry in document.layers:
-                graph.add(entry.name, entry.layer, inputs=entry.inputs)
+                graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)
             graph._check_complete()
         except ShapeError as error:
             raise ShapeError(error.layer, f"{error.problem} (in {path})") from error

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.graph.execution import LayerOperations
+from perfmodel.graph.node import Node
+from perfmodel.layers.shapes import shape_text
 from perfmodel.presentation.tables import Table
+from perfmodel.records import Phase, Work
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
@@ -109,3 +114,55 @@ class GraphSummary:
 
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
+
+
+def summarise(
+    name: str,
+    nodes: Sequence[Node],
+    pairs: Mapping[Phase, LayerOperations],
+    *,
+    batch_size: int,
+    repetitions: int,
+    element_bytes: int,
+) -> GraphSummary:
+    """Return the summary of a graph from its layers and their operations.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph. [-]
+    nodes : sequence of Node
+        Its layers. [-]
+    pairs : mapping of Phase to sequence of tuple
+        Operations of the forward and backward phase with their layers. [-]
+    batch_size : int
+        Samples. [samples]
+    repetitions : int
+        How often the shapes of the graph occur in the mini-batch. [1]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    GraphSummary
+        One row per layer. [-]
+    """
+    works: dict[Phase, dict[str, Work]] = {}
+    for phase, of_phase in pairs.items():
+        by_layer = works.setdefault(phase, {})
+        for layer, operation in of_phase:
+            by_layer[layer] = by_layer.get(layer, Work()) + operation.work(element_bytes=element_bytes)
+    rows = tuple(
+        LayerSummary(
+            layer=node.name,
+            kind=node.layer.kind,
+            output_shape=shape_text(node.output_shape),
+            parameter_count=node.parameter_count,
+            forward_flop_count=works[Phase.FORWARD].get(node.name, Work()).flop_count,
+            backward_flop_count=works[Phase.BACKWARD].get(node.name, Work()).flop_count,
+            forward_bytes=works[Phase.FORWARD].get(node.name, Work()).moved_bytes,
+            saved_bytes=node.saved_bytes(batch_size=repetitions, element_bytes=element_bytes),
+        )
+        for node in nodes
+    )
+    return GraphSummary(name, batch_size, rows)

@@ -1,87 +1,45 @@
-"""Layers: what is computed. One file per kind; this list is the only place that knows them all.
+"""Layers: what is computed. One file per kind, in a folder per family; the imports here are the list of them all.
 
-``base`` is the contract, ``window`` the geometry of convolution and pooling, ``pooling`` what the poolings share,
-``passes`` the memory passes that layers share, ``checks`` the checks of their options, ``optimizers`` the updates.
+``base`` is the contract, ``shapes`` the shapes of samples, ``window`` the geometry of convolution and pooling,
+``passes`` the memory passes that layers share, ``checks`` the checks of their options, ``translation`` how they read
+operators of other programs, ``optimizers`` the updates.
 """
 
 from __future__ import annotations
 
-from perfmodel.layers.accuracy import Accuracy
-from perfmodel.layers.add import Add
-from perfmodel.layers.average_pool import AveragePool2d
-from perfmodel.layers.base import Layer, Shape, ShapeMismatchError
-from perfmodel.layers.batch_norm import BatchNorm
-from perfmodel.layers.class_softmax import ClassSoftmax
-from perfmodel.layers.concat import Concat
-from perfmodel.layers.convolution import Convolution2d
-from perfmodel.layers.cross_entropy import CrossEntropy
-from perfmodel.layers.dense import Dense
-from perfmodel.layers.dropout import Dropout
-from perfmodel.layers.embedding import Embedding
-from perfmodel.layers.flatten import Flatten
-from perfmodel.layers.local_response_norm import LocalResponseNorm
-from perfmodel.layers.lstm import LSTM
-from perfmodel.layers.max_pool import MaxPool2d
-from perfmodel.layers.optimizers import OPTIMIZERS, Optimizer, load_optimizer
-from perfmodel.layers.relu import ReLU
-from perfmodel.layers.scale import Scale
-from perfmodel.layers.sigmoid import Sigmoid
-from perfmodel.layers.softmax import Softmax
-from perfmodel.layers.tanh import Tanh
+from inspect import isabstract
+
+from perfmodel.layers.activation.relu import ReLU as ReLU
+from perfmodel.layers.activation.sigmoid import Sigmoid as Sigmoid
+from perfmodel.layers.activation.softmax import Softmax as Softmax
+from perfmodel.layers.activation.tanh import Tanh as Tanh
+from perfmodel.layers.base import Layer as Layer
+from perfmodel.layers.convolution.convolution_2d import Convolution2d as Convolution2d
+from perfmodel.layers.elementwise.add import Add as Add
+from perfmodel.layers.embedding.embedding import Embedding as Embedding
+from perfmodel.layers.linear.dense import Dense as Dense
+from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
+from perfmodel.layers.loss.class_softmax import ClassSoftmax as ClassSoftmax
+from perfmodel.layers.loss.cross_entropy import CrossEntropy as CrossEntropy
+from perfmodel.layers.normalisation.batch_norm import BatchNorm as BatchNorm
+from perfmodel.layers.normalisation.local_response_norm import LocalResponseNorm as LocalResponseNorm
+from perfmodel.layers.normalisation.scale import Scale as Scale
+from perfmodel.layers.optimizers import OPTIMIZERS as OPTIMIZERS
+from perfmodel.layers.optimizers import Optimizer as Optimizer
+from perfmodel.layers.optimizers import load_optimizer as load_optimizer
+from perfmodel.layers.pooling.average_pool_2d import AveragePool2d as AveragePool2d
+from perfmodel.layers.pooling.max_pool_2d import MaxPool2d as MaxPool2d
+from perfmodel.layers.random.dropout import Dropout as Dropout
+from perfmodel.layers.recurrent.lstm import LSTM as LSTM
+from perfmodel.layers.shape.concat import Concat as Concat
+from perfmodel.layers.shape.flatten import Flatten as Flatten
+from perfmodel.layers.shapes import Shape as Shape
+from perfmodel.layers.shapes import ShapeMismatchError as ShapeMismatchError
+from perfmodel.layers.shapes import SharedShape as SharedShape
 
 LAYERS: dict[str, type[Layer]] = {
-    layer.kind: layer
-    for layer in (
-        Accuracy,
-        Add,
-        AveragePool2d,
-        BatchNorm,
-        ClassSoftmax,
-        Concat,
-        Convolution2d,
-        CrossEntropy,
-        Dense,
-        Dropout,
-        Embedding,
-        Flatten,
-        LocalResponseNorm,
-        LSTM,
-        MaxPool2d,
-        ReLU,
-        Scale,
-        Sigmoid,
-        Softmax,
-        Tanh,
-    )
+    each.kind: each
+    for each in tuple(globals().values())
+    if isinstance(each, type) and issubclass(each, Layer) and not isabstract(each)
 }
 """Kind to class: the only dispatch on layers."""
-
-__all__ = [
-    "LAYERS",
-    "LSTM",
-    "OPTIMIZERS",
-    "Accuracy",
-    "Add",
-    "AveragePool2d",
-    "BatchNorm",
-    "ClassSoftmax",
-    "Concat",
-    "Convolution2d",
-    "CrossEntropy",
-    "Dense",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Layer",
-    "LocalResponseNorm",
-    "MaxPool2d",
-    "Optimizer",
-    "ReLU",
-    "Scale",
-    "Shape",
-    "ShapeMismatchError",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "load_optimizer",
-]

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
 from typing import Any, ClassVar
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.layers.shapes import Shape
+from perfmodel.layers.translation import Translator
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-Shape = tuple[int, ...]
-"""Shape of one sample: ``(features,)``, ``(channels, height, width)``, ``(steps,)`` or ``(steps,
-features)``."""
-
-
-class ShapeMismatchError(PerfmodelError, ValueError):
-    """A layer cannot take shapes it was offered; a graph turns it into a ShapeError that names the layer.
-
-    Parameters
-    ----------
-    problem : str
-        What does not fit, with the shapes and what is allowed. [-]
-    """
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
-        super().__init__(problem)
+Examples = tuple[tuple[Mapping[str, Any], tuple[Shape, ...]], ...]
+"""Options and input shapes on which the contract of all layers is tried, at least one pair."""
+SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
+"""Options and input shapes, letters for sizes, for which the documentation prints the counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +27,32 @@ class Layer(ABC):
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A layer file states ``kind``, ``output_shape``, ``forward_operations`` and ``backward_operations``, and,
-    where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``, ``label_bytes`` and
-    ``gradient_operations``.
+    A layer file states ``kind``, ``examples``, ``symbolic_example``, ``output_shape``, ``forward_operations`` and
+    ``backward_operations``, and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
+    ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
+    is.
     """
 
     kind: ClassVar[str]
-    input_count: ClassVar[int | None] = 1
-    """How many inputs the layer joins; None for two or more [1]."""
-    first_input_differentiable: ClassVar[bool] = True
-    """False where the input is an index (embedding), which has no gradient [-]."""
+    examples: ClassVar[Examples]
+    symbolic_example: ClassVar[SymbolicExample]
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
+    """Fewest and most inputs the layer takes; None for no upper limit [1]."""
+    index_inputs: ClassVar[tuple[int, ...]] = ()
+    """Positions of inputs that have no gradient: indices, masks, targets [-]."""
+    keeps_inputs: ClassVar[bool] = True
+    """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
+    keeps_output: ClassVar[bool] = False
+    """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
+    torch_operators: ClassVar[Mapping[str, Translator]] = {}
+    """Names of torch operators, without namespace overload (``aten.relu``), to what reads a call of each [-]."""
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {}
+    """Names of ONNX operators (``Relu``) to what reads a node of each [-]."""
     is_view: ClassVar[bool] = False
     """True where the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""
+    makes_samples: ClassVar[bool] = False
+    """True where the output has one part for every sample although no input has (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False
     """True where the output is what training minimises: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
@@ -84,6 +85,10 @@ class Layer(ABC):
         if any(wanted):
             return operations
         return tuple(operation for operation in operations if operation.role is not Role.INPUT_GRADIENT)
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell for each of ``input_count`` inputs [1] whether a gradient can flow back to it."""
+        return tuple(index not in self.index_inputs for index in range(input_count))
 
     def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
         """Return the trainable parameters by name; none unless a layer says otherwise."""
@@ -134,42 +139,3 @@ class Layer(ABC):
     def options(self) -> dict[str, Any]:
         """Return the constructor arguments, for a graph file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def shape_text(shape: Shape) -> str:
-    """Return a sample's shape as people write it.
-
-    Examples
-    --------
-    >>> shape_text((3, 224, 224)), shape_text(())
-    ('3x224x224', 'scalar')
-    """
-    return "x".join(map(str, shape)) or "scalar"
-
-
-def check_rank(shape: Shape, *layouts: Sequence[str]) -> None:
-    """Raise ShapeMismatchError unless a sample has as many axes as one of the layouts.
-
-    Examples
-    --------
-    >>> check_rank((3, 224, 224), ("channels", "height", "width"))
-    """
-    if len(shape) not in [len(layout) for layout in layouts]:
-        allowed = " or ".join(f"({', '.join(layout)})" for layout in layouts)
-        problem = f"takes samples of shape {allowed}, but its input is {shape_text(shape)}"
-        raise ShapeMismatchError(problem)
-
-
-IMAGE = ("channels", "height", "width")
-SEQUENCE = ("steps", "features")
-
-
-def channel_count(shape: Shape) -> int:
-    """Return the channels of a sample [1]: the first of (channels, height, width), else the last axis.
-
-    Examples
-    --------
-    >>> channel_count((64, 56, 56)), channel_count((1000,)), channel_count((32, 256))
-    (64, 1000, 256)
-    """
-    return shape[0] if len(shape) == len(IMAGE) else shape[-1]

@@ -29,8 +29,20 @@ def refuse(argument: str, given: object, allowed: str) -> NoReturn:
     raise ArgumentError(argument, given, allowed)
 
 
+def is_open_size(given: object) -> bool:
+    """Tell whether a size is left open: a symbol, or an expression of symbols.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> is_open_size(sympy.Symbol("S")), is_open_size(16)
+    (True, False)
+    """
+    return is_symbolic(given) and bool(getattr(given, "free_symbols", ()))
+
+
 def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
-    """Raise ArgumentError unless a value is a whole number of at least ``minimum``.
+    """Raise ArgumentError unless a value is a whole number of at least ``minimum``, or a symbol for one.
 
     Parameters
     ----------
@@ -45,6 +57,8 @@ def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
     --------
     >>> check_count("units", 10)
     """
+    if is_open_size(given):
+        return
     if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
         refuse(argument, given, f"must be a whole number >= {minimum}")
 
@@ -109,7 +123,7 @@ def check_at_most(argument: str, given: int, *, maximum: int) -> None:
     --------
     >>> check_at_most("bias_vectors", 2, maximum=2)
     """
-    if given > maximum:
+    if not is_open_size(given) and given > maximum:
         refuse(argument, given, f"must be a whole number from 1 to {maximum}")
 
 

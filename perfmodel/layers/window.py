@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from perfmodel.layers.base import Shape, ShapeMismatchError, shape_text
 from perfmodel.layers.checks import check_choice, check_flag, refuse
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
 
 Pair = tuple[int, int]
 """Height and width [1]."""

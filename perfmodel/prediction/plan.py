@@ -49,7 +49,7 @@ def _layer_operations(
     operations = []
     for part in phase.parts:
         if part is Phase.UPDATE:
-            pairs = optimizer.layer_operations(graph.parameter_counts, batch_size=batch_size)
+            pairs = optimizer.layer_operations(graph.trained_parameter_counts, batch_size=batch_size)
         else:
             pairs = graph.operations(batch_size=batch_size, phase=part, input_gradient=input_gradient)
         operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]

@@ -11,55 +11,21 @@ import sympy
 
 import perfmodel.layers as package
 from perfmodel.layers import LAYERS, Layer
-from perfmodel.layers.base import ShapeMismatchError
+from perfmodel.layers.shapes import ShapeMismatchError
 from perfmodel.records import Phase, Role
 
-IMAGE, VECTOR, SEQUENCE, TOKENS = (4, 9, 9), (10,), (5, 6), (5,)
-
-EXAMPLES = {
-    "accuracy": [({}, (VECTOR,)), ({"labels": "one_hot"}, (SEQUENCE,))],
-    "add": [({}, (IMAGE, IMAGE)), ({}, (VECTOR, VECTOR, VECTOR))],
-    "avg_pool_2d": [({"kernel_size": 2, "ceil_mode": True}, (IMAGE,)), ({"kernel_size": None}, (IMAGE,))],
-    "batch_norm": [({}, (IMAGE,)), ({"affine": False}, (VECTOR,))],
-    "class_softmax": [
-        ({"vocabulary": 12, "classes": 3}, (SEQUENCE,)),
-        ({"vocabulary": 4, "classes": 4}, (VECTOR,)),
-    ],
-    "concat": [({}, (IMAGE, IMAGE)), ({"axis": 1}, (SEQUENCE, SEQUENCE))],
-    "convolution_2d": [
-        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, (IMAGE,)),
-        ({"out_channels": 6, "kernel_size": (3, 1), "groups": 2, "dilation": 2, "bias": False}, (IMAGE,)),
-        ({"out_channels": 4, "kernel_size": 3, "padding": ((1, 2), (0, 1))}, (IMAGE,)),
-    ],
-    "cross_entropy": [({}, (VECTOR,)), ({"over": "probabilities"}, (SEQUENCE,))],
-    "dense": [({"units": 3}, (VECTOR,)), ({"units": 3, "bias": False}, (SEQUENCE,))],
-    "dropout": [({"rate": 0.3}, (IMAGE,))],
-    "embedding": [({"vocabulary": 20, "features": 4}, (TOKENS,))],
-    "flatten": [({}, (IMAGE,))],
-    "local_response_norm": [({"size": 3}, (IMAGE,))],
-    "lstm": [
-        ({"hidden_size": 7}, (SEQUENCE,)),
-        ({"hidden_size": 7, "layer_count": 3, "bias_vectors": 2, "return_sequences": False}, (SEQUENCE,)),
-    ],
-    "max_pool_2d": [({"kernel_size": 3, "stride": 2, "padding": 1}, (IMAGE,))],
-    "relu": [({}, (IMAGE,))],
-    "scale": [({}, (IMAGE,)), ({"bias": False}, (SEQUENCE,))],
-    "sigmoid": [({}, (VECTOR,))],
-    "softmax": [({}, (VECTOR,)), ({}, (SEQUENCE,))],
-    "tanh": [({}, (SEQUENCE,))],
-}
 CASES = [
-    pytest.param(LAYERS[kind](**options), shapes, id=f"{kind}-{index}")
-    for kind, examples in EXAMPLES.items()
-    for index, (options, shapes) in enumerate(examples)
+    pytest.param(layer(**options), shapes, id=f"{kind}-{index}")
+    for kind, layer in LAYERS.items()
+    for index, (options, shapes) in enumerate(layer.examples)
 ]
 every_layer = pytest.mark.parametrize(("layer", "shapes"), CASES)
 
 
 def test_every_module_of_the_folder_is_listed():
     found = set()
-    for module in pkgutil.iter_modules(package.__path__):
-        members = vars(import_module(f"perfmodel.layers.{module.name}")).values()
+    for module in pkgutil.walk_packages(package.__path__, "perfmodel.layers."):
+        members = vars(import_module(module.name)).values()
         found |= {each for each in members if isinstance(each, type) and issubclass(each, Layer)}
     found -= {each for each in found if isabstract(each) and not hasattr(each, "kind")}  # bases
     assert found == set(LAYERS.values())
@@ -67,7 +33,7 @@ def test_every_module_of_the_folder_is_listed():
 
 
 def test_every_kind_is_tried():
-    assert set(EXAMPLES) == set(LAYERS)
+    assert all(layer.examples for layer in LAYERS.values())
 
 
 @every_layer
@@ -93,7 +59,7 @@ def test_counts_are_whole_and_positive(layer, shapes):
 @every_layer
 def test_a_forward_pass_touches_input_and_output(layer, shapes):
     work = layer.work(shapes, batch_size=3, phase="forward")
-    if not layer.is_view and not layer.is_loss and layer.first_input_differentiable:
+    if not layer.is_view and not layer.is_loss and not layer.index_inputs:
         assert work.read_bytes >= 4 * 3 * sum(map(math.prod, shapes))
         assert work.written_bytes >= 4 * 3 * math.prod(layer.output_shape(shapes))
 

@@ -69,8 +69,11 @@ OPTIONS = {
 def layers(draw):
     """A layer and input shapes that fit it."""
     kind = LAYERS[draw(st.sampled_from(sorted(LAYERS)))]
+    if kind.kind not in OPTIONS:
+        options, shapes = draw(st.sampled_from(kind.examples))
+        return kind(**options), shapes
     shape = draw(any_shape)
-    shapes = (shape,) * (kind.input_count or draw(st.integers(2, 4)))
+    shapes = (shape,) * (kind.input_counts[1] or draw(st.integers(2, 4)))
     try:
         layer = kind(**draw(OPTIONS[kind.kind]))
         layer.output_shape(shapes)

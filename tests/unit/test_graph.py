@@ -220,7 +220,7 @@ def test_shapes_that_do_not_fit():
     graph = LayerGraph("wrong", input_shape=(3, 5, 5))
     with pytest.raises(ShapeError, match=r"layer 'conv1': its window spans 11x11 .* larger than its input 5x5"):
         graph.add("conv1", Convolution2d(out_channels=4, kernel_size=11), inputs="input")
-    with pytest.raises(ShapeError, match=r"layer 'join': takes two or more .* 1 are given \(shapes: 3x5x5\)"):
+    with pytest.raises(ShapeError, match=r"layer 'join': takes 2 or more .* 1 are given \(shapes: 3x5x5\)"):
         graph.add("join", Add(), inputs="input")
     with pytest.raises(ShapeError, match=r"layer 'fc': takes 1 input.* 2 are given \(shapes: 3x5x5, 3x5x5\)"):
         graph.add("fc", Dense(units=3), inputs=("input", "input"))
@@ -340,7 +340,7 @@ def _rename(content, old, new):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: c.update(format_version=2), "format_version=2 is not supported: must be 1"),
+        (lambda c: c.update(format_version=3), "format_version=3 is not supported: must be 1 or 2"),
         (lambda c: c.pop("layers"), "field 'layers' is missing"),
         (lambda c: c.update(laiers=[]), "unknown field 'laiers'; did you mean 'layers'"),
         (lambda c: c.update(name=3), "name=3: must be a text"),

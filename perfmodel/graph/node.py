@@ -1,0 +1,161 @@
+"""One layer in its place in a graph: what it reads, whose parameters it uses, and the shapes that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from perfmodel.errors import ShapeError
+from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
+from perfmodel.layers.shapes import shape_text
+
+ParameterName = tuple[str, str]
+"""Name of a layer, and of one of its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How a graph uses a layer, besides what the layer itself says.
+
+    Parameters
+    ----------
+    shared_parameters : mapping of str to tuple of str
+        Parameters of the layer that are another layer's: name to (layer, parameter). [-]
+    is_trained : bool
+        Whether its parameters want gradients; False where they are frozen. [-]
+    in_place : bool or None
+        Whether its output overwrites its input; None where the framework's habit decides. [-]
+    """
+
+    shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
+    is_trained: bool = True
+    in_place: bool | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of ``LayerGraph.add`` that differ from their defaults."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        default = Usage()
+        return {name: value for name, value in given.items() if value != getattr(default, name)}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One layer in its place: what it reads, and the shapes that follow.
+
+    Parameters
+    ----------
+    name : str
+        Name in the graph. [-]
+    layer : Layer
+        What it computes. [-]
+    input_names : tuple of str
+        Layers or graph inputs it reads, in order. [-]
+    input_shapes : tuple of tuple of int
+        Sample shape of each; a SharedShape where all samples share it. [1]
+    output_shape : tuple of int
+        Sample shape of its output. [1]
+    usage : Usage
+        Whose parameters it uses, and whether they are trained. [-]
+    """
+
+    name: str
+    layer: Layer
+    input_names: tuple[str, ...]
+    input_shapes: tuple[Shape, ...]
+    output_shape: Shape
+    usage: Usage = field(default_factory=Usage)
+
+    @classmethod
+    def of(
+        cls, name: str, layer: Layer, *, input_names: tuple[str, ...], input_shapes: tuple[Shape, ...], usage: Usage
+    ) -> Node:
+        """Return a layer in its place, with the shape of its output.
+
+        Parameters
+        ----------
+        name : str
+            Name in the graph. [-]
+        layer : Layer
+            What it computes. [-]
+        input_names : tuple of str
+            Layers or graph inputs it reads, in order. [-]
+        input_shapes : tuple of tuple of int
+            Sample shape of each. [1]
+        usage : Usage
+            Whose parameters it uses, and whether they are trained. [-]
+
+        Returns
+        -------
+        Node
+            The layer with its shapes. [-]
+
+        Raises
+        ------
+        ShapeError
+            If number or shapes of the inputs do not fit; names the layer and the shapes.
+        """
+        fewest, most = layer.input_counts
+        given = len(input_shapes)
+        if given < fewest or (most is not None and given > most):
+            allowed = f"{fewest}" if most == fewest else f"{fewest} or more" if most is None else f"{fewest} to {most}"
+            shapes = ", ".join(map(shape_text, input_shapes)) or "none"
+            problem = f"takes {allowed} input(s), but {given} are given (shapes: {shapes})"
+            raise ShapeError(name, problem)
+        try:
+            output_shape = layer.output_shape(input_shapes)
+        except ShapeMismatchError as error:
+            raise ShapeError(name, error.problem) from error
+        all_shared = bool(input_shapes) and all(isinstance(shape, SharedShape) for shape in input_shapes)
+        if all_shared and not layer.makes_samples:
+            output_shape = SharedShape(output_shape)
+        return cls(name, layer, input_names, input_shapes, output_shape, usage)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it runs once per step whatever the batch size: nothing it touches belongs to a sample."""
+        return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
+
+    def runs(self, batch_size: Any) -> Any:
+        """Return the samples it computes in a mini-batch of ``batch_size`` [samples]: one where all share it."""
+        return 1 if self.is_shared else batch_size
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of one output sample [1]."""
+        return math.prod(self.output_shape)
+
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Shapes of the parameters that are this layer's own [1]."""
+        shapes = self.layer.parameter_shapes(self.input_shapes)
+        return {name: shape for name, shape in shapes.items() if name not in self.usage.shared_parameters}
+
+    @property
+    def parameter_count(self) -> int:
+        """Parameters that are this layer's own [1]."""
+        return sum(map(math.prod, self.parameter_shapes.values()))
+
+    @property
+    def shared_parameter_count(self) -> int:
+        """Parameters it uses that are another layer's [1]."""
+        return self.layer.parameter_count(self.input_shapes) - self.parameter_count
+
+    def saved_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
+        """Return bytes kept for back-propagation besides inputs and output.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        element_bytes : int
+            Size of one element. [B]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            Size of masks, indices, statistics and the like. [B]
+        """
+        return self.layer.saved_bytes(self.input_shapes, batch_size=self.runs(batch_size), element_bytes=element_bytes)

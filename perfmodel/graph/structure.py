@@ -1,0 +1,222 @@
+"""The structure of a layer graph: named layers, what they read, their shapes and parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from perfmodel.errors import GraphError, UnknownNameError
+from perfmodel.graph.completeness import check_sharing
+from perfmodel.graph.graph_file import unknown_input
+from perfmodel.graph.node import Node, ParameterName, Usage
+from perfmodel.layers import Layer, Shape
+from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
+
+
+class GraphStructure:
+    """Named layers in a directed acyclic graph. Layers can be added, never changed or removed.
+
+    Parameters
+    ----------
+    name : str
+        What people call it. [-]
+    input_shape : tuple of int or None
+        Sample shape of the only input, which is then named ``input``. [1]
+    inputs : mapping of str to tuple of int or None
+        Sample shapes by name, where ``input_shape`` is not given. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If not exactly one of the two is given, or a shape is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        input_shape: Sequence[int] | None = None,
+        inputs: Mapping[str, Sequence[int]] | None = None,
+        fixed_batch_size: int | None = None,
+    ) -> None:
+        if (input_shape is None) == (inputs is None):
+            refuse("input_shape", input_shape, "give either input_shape or inputs={name: shape}")
+        check_text("name", name)
+        if inputs is not None and (not isinstance(inputs, Mapping) or not inputs):
+            refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
+        if fixed_batch_size is not None:
+            check_count("fixed_batch_size", fixed_batch_size)
+        self.name = name
+        self.fixed_batch_size = fixed_batch_size
+        shapes = inputs if inputs is not None else {"input": input_shape}
+        self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
+        self._nodes: dict[str, Node] = {}
+        self._digraph: nx.DiGraph[str] = nx.DiGraph()
+        self._digraph.add_nodes_from(self._input_shapes)
+        self._fingerprint: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {self.parameter_count:,} parameters>"
+
+    def add(
+        self,
+        name: str,
+        layer: Layer,
+        *,
+        inputs: str | Sequence[str] = (),
+        shared_parameters: Mapping[str, ParameterName] | None = None,
+        is_trained: bool = True,
+        in_place: bool | None = None,
+    ) -> str:
+        """Add a layer and infer its shape.
+
+        Parameters
+        ----------
+        name : str
+            Name of the layer, not yet taken. [-]
+        layer : Layer
+            What it computes. [-]
+        inputs : str or sequence of str
+            The layers or graph inputs it reads; names that ``add`` returned, or ``input``. [-]
+        shared_parameters : mapping of str to tuple of str
+            Parameters that are another layer's: name here to (layer, name there). They count once. [-]
+        is_trained : bool
+            False where the layer's parameters are frozen: no gradient of them, no update. [-]
+        in_place : bool or None
+            Whether the output overwrites the input; None for the framework's habit with this kind of layer. [-]
+
+        Returns
+        -------
+        str
+            The name, to be the input of further layers. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If an argument is of the wrong type.
+        GraphError
+            If the name is taken or an input does not exist.
+        ShapeError
+            If the inputs' shapes do not fit, or a shared parameter does not; names the layer and the shapes.
+        """
+        check_text("name", name)
+        if not isinstance(layer, Layer):
+            refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
+        if name in self._digraph:
+            problem = f"the name {name!r} is given twice in graph {self.name!r}"
+            raise GraphError(problem)
+        if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
+            refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
+        input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        for input_name in input_names:
+            if input_name not in self._digraph:
+                raise GraphError(unknown_input(name, input_name, self._digraph))
+        shared = {parameter: (of[0], of[1]) for parameter, of in (shared_parameters or {}).items()}
+        usage = Usage(shared_parameters=shared, is_trained=is_trained, in_place=in_place)
+        input_shapes = tuple(map(self.shape, input_names))
+        node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)
+        for parameter, of in shared.items():
+            check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
+        self._nodes[name] = node
+        self._digraph.add_node(name)
+        self._digraph.add_edges_from((input_name, name) for input_name in input_names)
+        self._fingerprint = None
+        return name
+
+    @property
+    def input(self) -> str:
+        """Name of the only input; GraphError where there are several."""
+        if len(self._input_shapes) != 1:
+            problem = f"graph {self.name!r} has the inputs {', '.join(self._input_shapes)}: say which one"
+            raise GraphError(problem)
+        return next(iter(self._input_shapes))
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """Sample shape of each graph input."""
+        return dict(self._input_shapes)
+
+    @property
+    def layers(self) -> tuple[Node, ...]:
+        """All layers, each after those that it reads."""
+        return tuple(self._nodes.values())
+
+    @property
+    def digraph(self) -> nx.DiGraph[str]:
+        """Names of inputs and layers as a read-only networkx graph, for its algorithms."""
+        return self._digraph.copy(as_view=True)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the layers that no other reads."""
+        return tuple(name for name in self._nodes if not self._digraph.out_degree(name))
+
+    def node(self, name: str) -> Node:
+        """Return a layer by its name; UnknownNameError with the nearest match where there is none."""
+        if name not in self._nodes:
+            noun = "layer"
+            raise UnknownNameError(noun, name, self._nodes)
+        return self._nodes[name]
+
+    def shape(self, name: str) -> Shape:
+        """Return the sample shape of a graph input or of a layer's output [1]."""
+        return self._input_shapes[name] if name in self._input_shapes else self.node(name).output_shape
+
+    @property
+    def parameter_counts(self) -> dict[str, int]:
+        """Parameters by layer, shared ones with their owner [1]; layers without any are left out."""
+        counts = {node.name: node.parameter_count for node in self.layers}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def trained_parameter_counts(self) -> dict[str, int]:
+        """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
+        return {name: count for name, count in self.parameter_counts.items() if self._nodes[name].usage.is_trained}
+
+    @property
+    def parameter_count(self) -> int:
+        """Parameters, each once however many layers use it [1]."""
+        return sum(self.parameter_counts.values())
+
+    @property
+    def trained_parameter_count(self) -> int:
+        """Parameters that an optimizer updates [1]."""
+        return sum(self.trained_parameter_counts.values())
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of one sample, over all inputs [1]."""
+        return sum(map(math.prod, self._input_shapes.values()))
+
+    @property
+    def label_bytes_per_sample(self) -> int:
+        """Bytes of labels that the loss layers need [B/sample]."""
+        return sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
+
+    def repetitions(self, batch_size: Any) -> Any:
+        """Return how often the shapes of the graph occur in a mini-batch [1].
+
+        Parameters
+        ----------
+        batch_size : int, ndarray, sympy.Expr or None
+            Samples; None for one, or for the only number the graph holds for. [samples]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            The batch size, or 1 where the graph is one of a whole mini-batch. [1]
+
+        Raises
+        ------
+        ArgumentError
+            If it is no batch size, or another than the only one the graph holds for.
+        """
+        if self.fixed_batch_size is None:
+            return checked_batch_size(1 if batch_size is None else batch_size)
+        if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):
+            refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only one graph {self.name!r} holds for")
+        return 1

@@ -1,0 +1,1 @@
+"""Activations: element-wise functions of one input."""

@@ -1,0 +1,1 @@
+"""Convolutions over one, two or three spatial dimensions."""

@@ -1,0 +1,1 @@
+"""Look-ups in tables, and positions."""

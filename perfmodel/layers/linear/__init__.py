@@ -1,0 +1,1 @@
+"""Products with weights or of two activations."""

@@ -1,0 +1,1 @@
+"""Poolings: one number for each window."""

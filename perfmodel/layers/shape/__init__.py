@@ -1,0 +1,1 @@
+"""Layers that move, cut, join or view memory."""

@@ -1,0 +1,130 @@
+"""How a layer reads a call of another program's operator: torch's dispatcher, an ONNX node.
+
+An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
+``torch_operators`` or ``onnx_operators``, and takes the first :class:`Translation`. Layers import nothing of torch or
+ONNX, importers know no layer: a new operator is a line in its layer's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.layers.shapes import Shape, SharedShape
+
+if TYPE_CHECKING:
+    from perfmodel.layers.base import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor of a call.
+
+    Parameters
+    ----------
+    key : str
+        Identifies it within the importer: a node of the graph, a parameter or a constant. [-]
+    shape : tuple of int
+        Sample shape, i.e. without the batch axis; a SharedShape where no batch axis exists. [1]
+    axes : tuple of int or None
+        For each axis of the full tensor, its place in ``shape``; None for the batch axis that ``shape`` leaves out. [-]
+    is_parameter : bool
+        Whether it is a trained tensor of the network, possibly seen through a transpose. [-]
+    is_transposed : bool
+        Whether a parameter is seen with its two axes exchanged. [-]
+    is_index : bool
+        Whether it holds whole numbers or truth values, which have no gradient. [-]
+    value : object
+        The content of a small constant where it is known (ONNX initialisers, torch never); else None. [-]
+    """
+
+    key: str
+    shape: Shape
+    axes: tuple[int | None, ...]
+    is_parameter: bool = False
+    is_transposed: bool = False
+    is_index: bool = False
+    value: Any = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all samples share it: it has no batch axis."""
+        return isinstance(self.shape, SharedShape)
+
+    def sample_axis(self, axis: int) -> int | None:
+        """Return the place in ``shape`` of an axis of the full tensor, which may count from the end [-].
+
+        Examples
+        --------
+        >>> Operand(key="x", shape=(3, 224, 224), axes=(None, 0, 1, 2)).sample_axis(-1)
+        2
+        """
+        return self.axes[axis]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCall:
+    """One call of an operator.
+
+    Parameters
+    ----------
+    operator : str
+        Name, e.g. ``aten.convolution`` or ``Conv``; in-place variants without their underscore. [-]
+    overload : str
+        Overload of torch's operators, e.g. ``Tensor``; empty otherwise. [-]
+    arguments : mapping of str to object
+        By the name in the operator's schema (ONNX: by position ``0``, ``1`` ... and attributes by name): an Operand, a
+        tuple of them, or a plain number, text, flag or tuple. Arguments left out hold their defaults. [-]
+    outputs : tuple of Operand
+        The results. [-]
+    """
+
+    operator: str
+    overload: str = ""
+    arguments: Mapping[str, Any]
+    outputs: tuple[Operand, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or ``default`` where it is left out or None [-]."""
+        given = self.arguments.get(name)
+        return default if given is None else given
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All tensors among the arguments, in order."""
+        found: list[Operand] = []
+        for given in self.arguments.values():
+            found += [each for each in (given if isinstance(given, tuple) else (given,)) if isinstance(each, Operand)]
+        return tuple(found)
+
+    @property
+    def output(self) -> Operand:
+        """The first result."""
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """The layer that a call is.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer with its options. [-]
+    inputs : tuple of Operand
+        What it reads; a parameter among them becomes a layer of its own that holds it. [-]
+    parameters : mapping of str to Operand
+        The layer's own parameters by their names in ``parameter_shapes``: which tensor each is. [-]
+    """
+
+    layer: Layer
+    inputs: tuple[Operand, ...]
+    parameters: Mapping[str, Operand] = field(default_factory=dict)
+
+
+Translator = Callable[[OperatorCall], Translation | None]
+"""Reads a call; None where the layer is not what this call is."""
