@@ -21,9 +21,11 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
+from perfmodel.graph.checkpoints import check_recompute, segments
 from perfmodel.graph.completeness import check_complete
-from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations
+from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations, wants_gradient
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
+from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
 from perfmodel.graph.sizes import free_sizes, with_sizes
 from perfmodel.graph.structure import GraphStructure
 from perfmodel.graph.summary import GraphSummary, summarise

@@ -100,6 +100,36 @@ class Layer(ABC):
         del input_shapes, batch_size, element_bytes
         return 0
 
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
+        del input_shapes, batch_size
+        return 0
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int
+    ) -> Any:
+        """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B]."""
+        del input_shapes, batch_size, element_bytes
+        return 0
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each input's gradient is computed. [-]
+        is_trained : bool
+            Whether the gradients of the layer's own parameters are. [-]
+
+        Returns
+        -------
+        tuple of bool
+            ``keeps_inputs`` for all; layers whose inputs serve one gradient only, say here which. [-]
+        """
+        del is_trained
+        return (self.keeps_inputs,) * len(wanted)
+
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""
         del input_shapes
