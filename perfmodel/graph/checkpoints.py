@@ -49,10 +49,12 @@ class _Cut:
 
 def check_recompute(recompute: Any) -> str | None:
     """Return a way to place checkpoints, or None; UnknownNameError with the nearest for anything else."""
-    if recompute is not None and recompute not in RECOMPUTE:
-        noun = "recompute"
+    if recompute is None:
+        return None
+    if recompute not in RECOMPUTE:
+        noun = "way to recompute activations"
         raise UnknownNameError(noun, str(recompute), RECOMPUTE)
-    return recompute  # type: ignore[no-any-return]
+    return str(recompute)
 
 
 def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
@@ -87,7 +89,7 @@ def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[st
     kept = kept_tensors(nodes, wanted=wanted)
     before = [0.0]
     for node in nodes:
-        own = sum(tensor_bytes(node.output_shape, element_bytes=4, fixed=False)) if node.name in kept else 0
+        own = sum(tensor_bytes(node.output_shape, element_bytes=4)) if node.name in kept else 0
         saved = node.saved_bytes(batch_size=2, element_bytes=4) / 2 if wanted[node.name] else 0
         before.append(before[-1] + float(own + saved))
     chosen: dict[int, _Cut] = {}
@@ -148,8 +150,7 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
     parts = [tuple(nodes[start:end]) for start, end in pairwise(places)]
     ends = [cut.tensor for cut in chosen]
     first = [
-        Segment(part, _again(part, checkpoint=tensor, wanted=wanted))
-        for part, tensor in zip(parts, ends, strict=False)
+        Segment(part, _again(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
     ]
     return (*first, Segment(parts[-1]))
 
@@ -175,5 +176,3 @@ def checkpoints(parts: Sequence[Segment]) -> set[str]:
         for name in node.input_names
         if made_in.get(name, -1) != index
     }
-
-

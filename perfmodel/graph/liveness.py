@@ -23,10 +23,11 @@ from perfmodel.graph.storage import (
     is_parameter,
     kept_inputs,
     kept_tensors,
+    saved_bytes,
     shared_storage,
     tensor_bytes,
 )
-from perfmodel.layers import Shape
+from perfmodel.layers import Shape, SharedShape
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -47,15 +48,12 @@ class MemoryRules:
         Kinds of layers that overwrite their input where the graph does not say whether they do. [-]
     recompute : str or None
         Where checkpoints lie; None keeps every activation. [-]
-    fixed : bool
-        Whether the graph's shapes are those of a whole mini-batch. [-]
     """
 
     element_bytes: int = 4
     index_bytes: int = INDEX_BYTES
     in_place_kinds: Collection[str] = ()
     recompute: str | None = None
-    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +127,12 @@ class _Step:
     """Plays a step, layer by layer, and notes who uses what when."""
 
     def __init__(
-        self, input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, wanted: Mapping[str, bool], rules: MemoryRules
+        self,
+        input_shapes: Mapping[str, Shape],
+        nodes: Sequence[Node],
+        *,
+        wanted: Mapping[str, bool],
+        rules: MemoryRules,
     ) -> None:
         self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
@@ -150,7 +153,7 @@ class _Step:
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
 
     def size(self, name: str) -> Bytes:
-        return tensor_bytes(self.shapes[name], element_bytes=self.rules.element_bytes, fixed=self.rules.fixed)
+        return tensor_bytes(self.shapes[name], element_bytes=self.rules.element_bytes)
 
     def compute(self, node: Node, phase: Phase) -> None:
         """Make a layer's output, from what it reads, and what its back-propagation will read."""
@@ -167,14 +170,7 @@ class _Step:
         self.place[node.name].is_held |= is_constant or is_output
         if self.wanted[node.name]:
             self.saved[node.name] = self.timeline.new(
-                affine(
-                    lambda batch_size: node.saved_bytes(
-                        batch_size=batch_size,
-                        element_bytes=self.rules.element_bytes,
-                        index_bytes=self.rules.index_bytes,
-                    ),
-                    fixed=self.rules.fixed,
-                )
+                saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
             )
 
     def differentiate(self, node: Node) -> None:
@@ -193,8 +189,7 @@ class _Step:
         scratch = affine(
             lambda batch_size: node.layer.backward_scratch_bytes(
                 node.input_shapes, batch_size=node.runs(batch_size), element_bytes=self.rules.element_bytes
-            ),
-            fixed=self.rules.fixed,
+            )
         )
         self.timeline.new(scratch)
         made = self._input_gradients(node, of_output)
@@ -221,7 +216,7 @@ class _Step:
             return
         for parameter, shape in node.layer.parameter_shapes(node.input_shapes).items():
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
-            size = tensor_bytes(shape, element_bytes=self.rules.element_bytes, fixed=True)
+            size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
             if owner in self.weight_gradients:
                 self.timeline.new(size)
             else:

@@ -15,15 +15,13 @@ Bytes = tuple[Any, Any]
 NOTHING: Bytes = (0, 0)
 
 
-def affine(count: Callable[[Any], Any], *, fixed: bool) -> Bytes:
+def affine(count: Callable[[Any], Any]) -> Bytes:
     """Return constant and slope of a count that is affine in the batch size.
 
     Parameters
     ----------
     count : callable
         The count at a batch size. [B]
-    fixed : bool
-        Whether the shapes are those of a whole mini-batch, so that everything is constant. [-]
 
     Returns
     -------
@@ -32,17 +30,15 @@ def affine(count: Callable[[Any], Any], *, fixed: bool) -> Bytes:
 
     Examples
     --------
-    >>> affine(lambda batch_size: 3 + 5 * batch_size, fixed=False)
+    >>> affine(lambda batch_size: 3 + 5 * batch_size)
     (3, 5)
     """
     one = count(1)
-    if fixed:
-        return one, 0
     slope = count(2) - one
     return one - slope, slope
 
 
-def tensor_bytes(shape: Shape, *, element_bytes: int, fixed: bool) -> Bytes:
+def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
     """Return the size of a tensor.
 
     Parameters
@@ -51,8 +47,6 @@ def tensor_bytes(shape: Shape, *, element_bytes: int, fixed: bool) -> Bytes:
         Shape of a sample; a SharedShape where all samples share it. [1]
     element_bytes : int
         Size of one element. [B]
-    fixed : bool
-        Whether the shapes are those of a whole mini-batch. [-]
 
     Returns
     -------
@@ -61,11 +55,31 @@ def tensor_bytes(shape: Shape, *, element_bytes: int, fixed: bool) -> Bytes:
 
     Examples
     --------
-    >>> tensor_bytes((10, 10), element_bytes=4, fixed=False)
+    >>> tensor_bytes((10, 10), element_bytes=4)
     (0, 400)
     """
     size = element_bytes * element_count(shape, batch_size=1)
-    return (size, 0) if fixed or isinstance(shape, SharedShape) else (0, size)
+    return (size, 0) if isinstance(shape, SharedShape) else (0, size)
+
+
+def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
+    """Return the size of what a layer keeps for back-propagation besides its inputs and output.
+
+    Parameters
+    ----------
+    node : Node
+        The layer. [-]
+    element_bytes, index_bytes : int
+        Size of one element and of one index. [B]
+
+    Returns
+    -------
+    tuple
+        Constant [B] and slope [B/sample].
+    """
+    return affine(
+        lambda batch_size: node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes, index_bytes=index_bytes)
+    )
 
 
 def is_parameter(node: Node) -> bool:

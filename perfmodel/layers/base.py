@@ -42,6 +42,9 @@ class Layer(ABC):
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
+    inputs_serve_weights: ClassVar[bool] = False
+    """Whether it reads them for the parameters' gradients alone (a product with weights), so that a frozen layer keeps
+    none [-]."""
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
     torch_operators: ClassVar[Mapping[str, Translator]] = {}
@@ -105,9 +108,7 @@ class Layer(ABC):
         del input_shapes, batch_size
         return 0
 
-    def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int
-    ) -> Any:
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B]."""
         del input_shapes, batch_size, element_bytes
         return 0
@@ -125,10 +126,10 @@ class Layer(ABC):
         Returns
         -------
         tuple of bool
-            ``keeps_inputs`` for all; layers whose inputs serve one gradient only, say here which. [-]
+            ``keeps_inputs`` for all; layers that read some of their inputs only, say here which. [-]
         """
-        del is_trained
-        return (self.keeps_inputs,) * len(wanted)
+        keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
+        return (keeps,) * len(wanted)
 
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import CalibrationFile, load_calibration
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
 from perfmodel.measurements.run import Run
@@ -46,6 +47,7 @@ def predict_subject(
     pinned: bool = True,
     calibration: CalibrationFile | None = None,
     factors: Factors | None = None,
+    recompute: str | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -69,6 +71,8 @@ def predict_subject(
         Fitted factors on the constants of the files. [-]
     factors : mapping of str to float or None
         Factors by name of constant in place of a calibration's, while one is being fitted. [1]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
@@ -76,7 +80,14 @@ def predict_subject(
         Time, parts, memory and their reasons.
     """
     prepared = prepare(
-        subject, target=target, profile=profile, batch_size=batch_size, dtype=dtype, library=library, pinned=pinned
+        subject,
+        target=target,
+        profile=profile,
+        batch_size=batch_size,
+        dtype=dtype,
+        library=library,
+        pinned=pinned,
+        recompute=recompute,
     )
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -204,7 +215,9 @@ def predict(
     optimizer : str or Optimizer
         ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an optimizer with options. [-]
     recompute : str
-        Activation recomputation; reserved. [-]
+        None keeps every activation. ``full`` keeps the inputs of blocks (wherever branches begin: a residual block, the
+        attention or feed-forward part of a transformer) and runs each block's forward phase a second time before its
+        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. [-]
     workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
         Sizes of parallel execution; reserved, one device is served. [1]
     parallelism, sync, schedule : str
@@ -277,4 +290,5 @@ def predict(
         library=library,
         pinned=flag("pinned", pinned),
         calibration=None if calibration is None else load_calibration(calibration),
+        recompute=check_recompute(recompute),
     )

@@ -188,6 +188,7 @@ def prepare(
     dtype: str = "fp32",
     library: str | Path | LibraryProfile | None = None,
     pinned: bool = True,
+    recompute: str | None = None,
 ) -> Prepared:
     """Lower a subject for a target.
 
@@ -207,6 +208,8 @@ def prepare(
         A library in place of the one of its kind that the framework names. [-]
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
@@ -223,6 +226,7 @@ def prepare(
         profile=profile,
         processor=target.processor,
         library_algorithms=target.algorithms(libraries),
+        recompute=recompute,
     )
     return Prepared(
         subject=subject,

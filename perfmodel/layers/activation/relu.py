@@ -25,6 +25,8 @@ class ReLU(Layer):
     kind: ClassVar[str] = "relu"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

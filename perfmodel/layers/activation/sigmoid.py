@@ -25,6 +25,8 @@ class Sigmoid(Layer):
     kind: ClassVar[str] = "sigmoid"
     examples: ClassVar[Examples] = (({}, ((10,),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

@@ -38,6 +38,8 @@ class Softmax(Layer):
         ({}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

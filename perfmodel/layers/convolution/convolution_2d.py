@@ -50,6 +50,7 @@ class Convolution2d(Layer):
         {"out_channels": "K", "kernel_size": 3, "padding": "same"},
         (("C", "H", "W"),),
     )
+    inputs_serve_weights: ClassVar[bool] = True
     out_channels: int
     kernel_size: Size
     stride: Size = 1

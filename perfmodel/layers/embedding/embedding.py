@@ -33,6 +33,7 @@ class Embedding(Layer):
     kind: ClassVar[str] = "embedding"
     examples: ClassVar[Examples] = (({"vocabulary": 20, "features": 4}, ((5,),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
+    inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     vocabulary: int
     features: int

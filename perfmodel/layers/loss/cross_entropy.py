@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -55,6 +56,15 @@ class CrossEntropy(Layer):
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return one index per row [B/sample]."""
         return INDEX_BYTES * math.prod(input_shapes[0][:-1])
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Return False for logits, whose probabilities serve instead."""
+        del is_trained
+        return (self.over == "probabilities",) * len(wanted)
+
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the gradient of the log-probabilities, from which that of the logits is made [B]."""
+        return self.saved_bytes(input_shapes, batch_size=batch_size, element_bytes=element_bytes)
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the probabilities, where this layer computes them [B]."""

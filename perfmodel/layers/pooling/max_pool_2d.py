@@ -31,10 +31,9 @@ class MaxPool2d(Pooling2d):
     examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "H", "W"),))
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices of the maxima [B]."""
-        del element_bytes
-        return INDEX_BYTES * batch_size * math.prod(self.output_shape(input_shapes))
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of the maxima [1]."""
+        return batch_size * math.prod(self.output_shape(input_shapes))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and the indices."""

@@ -34,6 +34,7 @@ class Dropout(Layer):
     kind: ClassVar[str] = "dropout"
     examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
     rate: float = 0.5
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ class LSTM(Layer):
         ({"hidden_size": 7, "layer_count": 3, "bias_vectors": 2, "return_sequences": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
+    keeps_output: ClassVar[bool] = True
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1
