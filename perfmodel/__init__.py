@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
+    from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
@@ -48,12 +49,13 @@ _MODULE_OF = {
     "load_link": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
+    "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
     "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx",
-    "from_torch", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+    "from_torch", "plan", "refresh", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -74,6 +76,7 @@ __all__ = [
     "load_link",
     "load_storage",
     "load_system",
+    "max_batch_size",
     "measurements",
     "predict",
     "validate",

@@ -10,11 +10,10 @@ from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import CalibrationFile, load_calibration
-from perfmodel.layers.optimizers import Optimizer, load_optimizer
+from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments import (
     DTYPES,
-    PREDICTED_PHASES,
     RESERVED,
     flag,
     one_of,
@@ -24,9 +23,8 @@ from perfmodel.prediction.arguments import (
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.subject import Subject, subject_of_run
+from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
-from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,16 +133,6 @@ def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: An
     ):
         if given not in (default, ran):
             raise ArgumentError(argument, given, f"{ran!r}, which the Run executed (or leave it out)")
-
-
-def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: str) -> Subject:
-    if isinstance(graph, LayerGraph):
-        if graph.free_sizes:
-            allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
-            raise ArgumentError("graph", graph, allowed)
-        chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
-        return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
-    raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
 
 
 def predict(
@@ -279,7 +267,7 @@ def predict(
         subject, framework = subject_of_run(graph), graph.framework
         batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
     else:
-        subject = _as_subject(graph, optimizer=optimizer, phase=phase)
+        subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
     return predict_subject(
         subject,
