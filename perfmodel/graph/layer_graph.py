@@ -265,8 +265,8 @@ class LayerGraph(GraphStructure):
         >>> x = g.add("relu", ReLU(), inputs=x, in_place=True)
         >>> x = g.add("scores", Dense(units=10), inputs=x)
         >>> x = g.add("loss", CrossEntropy(), inputs=x)
-        >>> g.kept_bytes(batch_size=2)  # 100 of relu, 10 probabilities and the loss
-        888
+        >>> g.kept_bytes(batch_size=2)  # 100 of relu and 10 probabilities of 4 B
+        880
         """
         rules = MemoryRules(element_bytes=_element_bytes(dtype), recompute=check_recompute(recompute))
         constant, slope = self.liveness(rules=rules).kept

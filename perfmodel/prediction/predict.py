@@ -101,7 +101,7 @@ def predict_subject(
         threads=target.threads,
         parts=timed.parts,
         memory=prepared.footprint(timed.groups),
-        remarks=target.remarks(libraries, dtype=dtype),
+        remarks=target.remarks(libraries, dtype=dtype) + (() if recompute is None else (_twice(recompute),)),
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
@@ -110,6 +110,10 @@ def predict_subject(
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
+
+
+def _twice(recompute: str) -> str:
+    return f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
