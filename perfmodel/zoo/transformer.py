@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfmodel.graph import LayerGraph
@@ -77,8 +77,8 @@ class TransformerBlock:
     head_size: Any = None
     causal: bool = False
     order: str = "pre"
-    norm: Layer = LayerNorm()
-    activation: Layer = GELU()
+    norm: Layer = field(default_factory=LayerNorm)
+    activation: Layer = field(default_factory=GELU)
     gated: bool = False
     attention_bias: bool = True
     mlp_bias: bool = True
