@@ -21,9 +21,9 @@ SIZES: dict[str, dict[str, int]] = {
 
 def gpt(
     *,
-    layers: int,
-    width: Any,
-    heads: int,
+    layers: int = 12,
+    width: Any = 768,
+    heads: int = 12,
     sequence_length: Any = 1024,
     vocabulary: Any = 50_257,
     positions: Any = None,

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+
 from torch_models.attention import attend, join_heads, split_heads
 
 
