@@ -66,7 +66,7 @@ def generative_adversarial_network(
     """Return a whole training step of a generative adversarial network, by default that of [1]_ for MNIST [2]_.
 
     The generator (rectifiers, sigmoid; 2,503,984 parameters) makes samples from noise, the discriminator (maxout of
-    five pieces; 1,233,841) tells them from real ones.
+    five pieces; 1,231,441) tells them from real ones.
 
     Parameters
     ----------
