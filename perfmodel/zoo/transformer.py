@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,7 +121,7 @@ class TransformerBlock:
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
-    def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Any) -> str:
+    def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Callable[..., str]) -> str:
         """Add x + branch(norm(x)), or norm(x + branch(x))."""
         inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
         y = branch(graph, inside, name=name)
@@ -135,7 +136,7 @@ class TransformerBlock:
         layer = MultiHeadAttention(
             heads=self.heads,
             key_heads=self.key_heads,
-            head_size=self._head_size,
+            head_size=self.head_size,
             causal=self.causal,
             bias=self.attention_bias,
             scores=ATTENTIONS[self.attention],
