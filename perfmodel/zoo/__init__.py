@@ -15,11 +15,25 @@ from typing import Any
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.zoo.alexnet import alexnet as alexnet
+from perfmodel.zoo.densenet import densenet121 as densenet121
 from perfmodel.zoo.fully_connected import fcn5 as fcn5
 from perfmodel.zoo.fully_connected import fcn8 as fcn8
+from perfmodel.zoo.googlenet import googlenet as googlenet
+from perfmodel.zoo.inception_v3 import inception_v3 as inception_v3
 from perfmodel.zoo.language_model import lstm32 as lstm32
 from perfmodel.zoo.language_model import lstm64 as lstm64
+from perfmodel.zoo.lenet import lenet5 as lenet5
+from perfmodel.zoo.nin import nin as nin
+from perfmodel.zoo.resnet import resnet18 as resnet18
+from perfmodel.zoo.resnet import resnet34 as resnet34
 from perfmodel.zoo.resnet import resnet50 as resnet50
+from perfmodel.zoo.resnet import resnet101 as resnet101
+from perfmodel.zoo.resnet import resnet152 as resnet152
+from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
+from perfmodel.zoo.vgg import vgg11 as vgg11
+from perfmodel.zoo.vgg import vgg13 as vgg13
+from perfmodel.zoo.vgg import vgg16 as vgg16
+from perfmodel.zoo.vgg import vgg19 as vgg19
 
 BUILDERS: dict[str, Callable[..., LayerGraph]] = {
     name: each
@@ -39,8 +53,8 @@ def names() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> names()[:2]
-    ('alexnet', 'fcn5')
+    >>> "resnet50" in names()
+    True
     """
     return tuple(sorted(BUILDERS))
 

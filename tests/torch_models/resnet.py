@@ -101,12 +101,12 @@ def resnet50(stride_on="3x3"):
     return _resnet(50, stride_on=stride_on)
 
 
-def resnet101():
-    return _resnet(101)
+def resnet101(stride_on="3x3"):
+    return _resnet(101, stride_on=stride_on)
 
 
-def resnet152():
-    return _resnet(152)
+def resnet152(stride_on="3x3"):
+    return _resnet(152, stride_on=stride_on)
 
 
 def resnet200(classes=1000):
