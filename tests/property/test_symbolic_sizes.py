@@ -21,7 +21,7 @@ def _convolutional(image_size, width):
     x = graph.add("pool1", MaxPool2d(kernel_size=2, stride=2), inputs=x)
     x = graph.add("conv2", Convolution2d(out_channels=2 * width, kernel_size=3, stride=2, padding=1), inputs=x)
     x = graph.add("relu2", ReLU(), inputs=x)
-    x = graph.add("pool2", AveragePool2d(), inputs=x)
+    x = graph.add("pool2", AveragePool2d(kernel_size=None), inputs=x)
     x = graph.add("flatten", Flatten(), inputs=x)
     x = graph.add("scores", Dense(units=10), inputs=x)
     graph.add("loss", CrossEntropy(), inputs=x)
