@@ -200,7 +200,9 @@ class _Emission:
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
         if sorted(own) == sorted(shape):
             return True
-        self.notes.append(f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice")
+        self.notes.append(
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
+        )
         return False
 
     def _is_trained(self, node: PlannedNode) -> bool:
