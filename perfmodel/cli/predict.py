@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.networks import load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
@@ -127,41 +128,6 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
         argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)
     return found
-
-
-def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: one of the zoo's, or one in a JSON file.
-
-    Parameters
-    ----------
-    name_or_path : str
-        What was typed; it is a path if it ends in .json or names a folder. [-]
-    options : list of str
-        ``key=value`` texts for the zoo's builder. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If the zoo has no such network.
-    ArgumentError
-        If options are given for a file.
-    """
-    from perfmodel import zoo
-    from perfmodel.errors import ArgumentError
-    from perfmodel.graph import LayerGraph
-
-    values = key_values(options, argument="--option")
-    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
-        return zoo.build(name_or_path, **values)
-    if values:
-        allowed = "a graph's file has no options; only networks of the zoo do"
-        raise ArgumentError(argument="--option", given=options, allowed=allowed)
-    return LayerGraph.load(Path(name_or_path))
 
 
 def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:
