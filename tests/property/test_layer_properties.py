@@ -93,7 +93,7 @@ def counts(layer, shapes, batch_size, phase, wanted):
 
 
 def test_options_are_drawn_for_kinds_that_exist():
-    assert set(OPTIONS) <= set(LAYERS)  # of the others the examples are drawn
+    assert set(OPTIONS) <= set(LAYERS)  # the others are tried on their examples
 
 
 @given(layers(), st.sampled_from(["forward", "backward"]), st.booleans())
