@@ -3,8 +3,9 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+
+F = nn.functional
 
 
 class UNet(nn.Module):
@@ -21,7 +22,9 @@ class UNet(nn.Module):
 
     @staticmethod
     def _block(cin, cout):
-        return nn.Sequential(nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True))
+        return nn.Sequential(
+            nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True)
+        )
 
     def forward(self, image):
         a = self.down1(image)
@@ -53,7 +56,9 @@ class MixerBlock(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.tokens = nn.Sequential(nn.Linear(patches, 2 * patches), nn.GELU(), nn.Linear(2 * patches, patches))
-        self.channels = nn.Sequential(nn.Linear(width, 3 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(3 * width, width))
+        self.channels = nn.Sequential(
+            nn.Linear(width, 3 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(3 * width, width)
+        )
 
     def forward(self, x):
         x = x + self.tokens(self.norm1(x).transpose(1, 2)).transpose(1, 2)

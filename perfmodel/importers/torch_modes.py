@@ -168,7 +168,7 @@ class Recorder:
         return returned
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what reaches torch's dispatcher below autograd.
 
     Parameters
@@ -178,7 +178,7 @@ class OperatorMode(TorchDispatchMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
 
     def __torch_dispatch__(

@@ -302,7 +302,9 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     for operator, holes in by_operator.items():
         all_bounds = [bounds(graph, hole.layer, batch_size=imported.batch_size) for hole in holes]
         least, most = (sum(each) for each in zip(*all_bounds, strict=True))
-        places = ", ".join(repr(hole.layer) for hole in holes[:NAMES_SHOWN]) + (" ..." if len(holes) > NAMES_SHOWN else "")
+        places = ", ".join(repr(hole.layer) for hole in holes[:NAMES_SHOWN]) + (
+            " ..." if len(holes) > NAMES_SHOWN else ""
+        )
         text = (
             f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); counted by its bytes and {least:,} "
             f"FLOP forward at batch size {imported.batch_size}, one per element; were it a product of matrices, it "

@@ -141,7 +141,7 @@ def trace(
     with ExitStack() as stack:
         stack.enter_context(_surroundings(module, training=training))
         with fake:
-            own = _fake_module_tensors(module, recorder)
+            own = _fake_module_tensors(module, recorder, substitutes)
             arguments = [(name, _fake(value, example, batch_size)) for name, value in named_arguments(module, example)]
         for name, value in arguments:
             tensors = _labelled(value, name)
@@ -191,7 +191,7 @@ def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | Non
     return bool(is_causal)
 
 
-def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
+def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitutes: dict[int, Any]) -> dict[str, Any]:
     """Return a fake tensor for every parameter and buffer by name; one tensor under two names stays one."""
     made: dict[Any, Any] = {}
     own: dict[str, Any] = {}
@@ -207,7 +207,7 @@ def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder) -> dict[st
                 fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
             recorder.book.hold(fake, origin="parameter" if is_parameter else "constant", name=name)
             made[identity] = fake
-        own[name] = recorder.substitutes[id(tensor)] = made[identity]
+        own[name] = substitutes[id(tensor)] = made[identity]
     return own
 
 
