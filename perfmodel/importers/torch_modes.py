@@ -13,6 +13,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perfmodel.importers.program import VIEW
 from perfmodel.importers.recording import Call, Recording
 from perfmodel.importers.torch_tensors import TensorBook
 
@@ -62,6 +63,7 @@ class Recorder:
         self.path = ""
         self.visit = 0
         self.is_muted = False
+        self.hopeless: set[str] = set()
         self.sequence = _sequence_number()
         self.occurrences: Counter[tuple[str, str]] = Counter()
         self.count_products: Callable[..., int] | None = None
@@ -98,19 +100,17 @@ class Recorder:
             return type(value)(self.substitutes.get(id(each), each) for each in value)
         return value
 
-    def mark(self) -> tuple[int, int, int]:
-        """Return where the recording stands."""
-        return len(self.recording.calls), len(self.recording.tensors), self.sequence
-
-    def has_unclaimed_since(self, mark: tuple[int, int, int]) -> bool:
-        """Tell whether a call was recorded since ``mark`` that no layer knows."""
-        return any(call.operator not in self.claimed for call in self.recording.calls[mark[0] :])
-
-    def rewind(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was recorded since ``mark``."""
-        del self.recording.calls[mark[0] :]
-        del self.recording.tensors[mark[1] :]
-        self.sequence = mark[2]
+    def tried(self, decomposition: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run a decomposition; NotImplemented, and nothing recorded, where it leads to operators no layer knows."""
+        recording, calls, tensors = self.recording, len(self.recording.calls), len(self.recording.tensors)
+        sequence, occurrences, known = self.sequence, self.occurrences.copy(), self.book.snapshot()
+        returned = decomposition(*args, **kwargs)
+        if all(call.operator in self.claimed or call.operator == VIEW for call in recording.calls[calls:]):
+            return returned
+        del recording.calls[calls:], recording.tensors[tensors:]
+        self.sequence, self.occurrences = sequence, occurrences
+        self.book.restore(known)
+        return NotImplemented
 
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
@@ -168,7 +168,7 @@ class Recorder:
         return returned
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what reaches torch's dispatcher below autograd.
 
     Parameters
@@ -178,7 +178,7 @@ class OperatorMode(TorchDispatchMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
 
     def __torch_dispatch__(
@@ -214,20 +214,17 @@ class OperatorMode(TorchDispatchMode):
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call as the operators it is made of, recording these; NotImplemented where it has no such parts."""
         recorder = self.recorder
-        if _written_names(func._schema):
+        if _written_names(func._schema) or operator in recorder.hopeless:
             return NotImplemented
         site = recorder.site(operator)
-        recorder.occurrences[recorder.path, operator] += 1
+        recorder.occurrences[site[:2]] += 1
         with self:
             parts = func.decompose(*args, **kwargs)
             if parts is NotImplemented and func in decomposition_table:
-                mark = recorder.mark()
-                parts = decomposition_table[func](*args, **kwargs)
-                if recorder.has_unclaimed_since(mark):
-                    recorder.rewind(mark)
-                    parts = NotImplemented
+                parts = recorder.tried(decomposition_table[func], args, kwargs)
         if parts is NotImplemented:
-            recorder.occurrences[recorder.path, operator] = site[2]
+            recorder.hopeless.add(operator)
+            recorder.occurrences[site[:2]] -= 1
         return parts
 
 
