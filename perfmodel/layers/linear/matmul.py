@@ -88,6 +88,12 @@ class MatMul(Layer):
         check_flag("transpose_second", self.transpose_second)
         check_flag("samples_are_rows", self.samples_are_rows)
 
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
+        del is_trained
+        first, second, *added = wanted
+        return (second, first, *(False for _ in added))
+
     def _refuse(self, input_shapes: tuple[Shape, ...]) -> NoReturn:
         problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
         raise ShapeMismatchError(problem)
