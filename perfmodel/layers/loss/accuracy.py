@@ -39,6 +39,7 @@ class Accuracy(Layer):
         ({"labels": "one_hot"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
+    keeps_inputs: ClassVar[bool] = False
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False
     is_metric: ClassVar[bool] = True
