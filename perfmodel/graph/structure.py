@@ -183,12 +183,14 @@ class GraphStructure:
     @property
     def parameter_count(self) -> int:
         """Parameters, each once however many layers use it [1]."""
-        return expanded(sum(self.parameter_counts.values()))
+        count: int = expanded(sum(self.parameter_counts.values()))
+        return count
 
     @property
     def trained_parameter_count(self) -> int:
         """Parameters that an optimizer updates [1]."""
-        return expanded(sum(self.trained_parameter_counts.values()))
+        count: int = expanded(sum(self.trained_parameter_counts.values()))
+        return count
 
     @property
     def input_elements(self) -> int:

@@ -51,6 +51,10 @@ NETWORKS = {
         {"visible": (W, 1, 1), "hidden": (V, 1, 1)},
     ),
     "resnet18": (zoo.resnet18, {"image_size": (S, 32, 1), "width": (W, 1, 1), "classes": (V, 2, 1)}),
+    "vit": (
+        lambda **sizes: zoo.vit(layers=2, heads=4, **sizes),
+        {"image_size": (S, 32, 16), "width": (W, 4, 4), "mlp": (V, 1, 1)},
+    ),
     "vgg11": (zoo.vgg11, {"image_size": (S, 32, 1), "in_channels": (T, 1, 1)}),
 }
 MOST_TERMS = 40
