@@ -31,6 +31,7 @@ from perfmodel.graph.structure import GraphStructure
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Optimizer, load_optimizer
 from perfmodel.layers.checks import check_path
+from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
 
 
@@ -272,7 +273,7 @@ class LayerGraph(GraphStructure):
         """
         rules = MemoryRules(element_bytes=_element_bytes(dtype), recompute=check_recompute(recompute))
         constant, slope = self.liveness(rules=rules).kept
-        return constant + slope * self.repetitions(batch_size)
+        return expanded(constant + slope * self.repetitions(batch_size))
 
     def multiply_add_count(self, *, batch_size: Any = None) -> Any:
         """Return the multiply-adds of all products of the forward phase [1], the figure that papers print."""

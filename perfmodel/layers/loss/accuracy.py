@@ -39,7 +39,6 @@ class Accuracy(Layer):
         ({"labels": "one_hot"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
-    keeps_inputs: ClassVar[bool] = False
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True
     labels: str = "index"
