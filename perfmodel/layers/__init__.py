@@ -18,6 +18,10 @@ from perfmodel.layers.activation.sigmoid import Sigmoid as Sigmoid
 from perfmodel.layers.activation.silu import SiLU as SiLU
 from perfmodel.layers.activation.softmax import Softmax as Softmax
 from perfmodel.layers.activation.tanh import Tanh as Tanh
+from perfmodel.layers.attention.multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from perfmodel.layers.attention.scaled_dot_product_attention import (
+    ScaledDotProductAttention as ScaledDotProductAttention,
+)
 from perfmodel.layers.base import Layer as Layer
 from perfmodel.layers.convolution.convolution_1d import Convolution1d as Convolution1d
 from perfmodel.layers.convolution.convolution_2d import Convolution2d as Convolution2d
@@ -30,6 +34,8 @@ from perfmodel.layers.elementwise.binary import Binary as Binary
 from perfmodel.layers.elementwise.unary import Unary as Unary
 from perfmodel.layers.elementwise.where import Where as Where
 from perfmodel.layers.embedding.embedding import Embedding as Embedding
+from perfmodel.layers.embedding.positional_embedding import PositionalEmbedding as PositionalEmbedding
+from perfmodel.layers.embedding.rotary_embedding import RotaryEmbedding as RotaryEmbedding
 from perfmodel.layers.linear.dense import Dense as Dense
 from perfmodel.layers.linear.matmul import MatMul as MatMul
 from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
@@ -61,7 +67,10 @@ from perfmodel.layers.pooling.max_pool_3d import MaxPool3d as MaxPool3d
 from perfmodel.layers.random.contrastive_divergence import ContrastiveDivergence as ContrastiveDivergence
 from perfmodel.layers.random.dropout import Dropout as Dropout
 from perfmodel.layers.random.gaussian_sample import GaussianSample as GaussianSample
+from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
+from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState
+from perfmodel.layers.recurrent.rnn import RNN as RNN
 from perfmodel.layers.reduction.reduction import Reduction as Reduction
 from perfmodel.layers.shape.concat import Concat as Concat
 from perfmodel.layers.shape.copy import Copy as Copy

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perfmodel.records.attention import Attention
 from perfmodel.records.convolution import Convolution
 from perfmodel.records.operations import (
-    Attention,
     Contraction,
     Gather,
     MemoryPass,
