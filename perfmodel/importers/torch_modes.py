@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
@@ -296,12 +297,13 @@ def _never(*_: Any) -> bool:
 
 
 def _schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes these arguments; None where none does."""
+    """Return the schema of the overload that takes these arguments, if it is made of other operators; else None."""
     try:
         overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
     except (RuntimeError, TypeError):
         return None
-    return getattr(getattr(torch.ops.aten, name), overload)._schema
+    schema = getattr(getattr(torch.ops.aten, name), overload)._schema
+    return schema if _is_made_of_others(schema.name, schema.overload_name) else None
 
 
 def _operator_name(func: Any) -> str:
@@ -310,17 +312,21 @@ def _operator_name(func: Any) -> str:
     return f"{namespace}.{name}" if name.endswith("__") else f"{namespace}.{name.removesuffix('_')}"
 
 
+@cache
 def _is_composite(operator: str) -> bool:
-    """Tell whether an operator is made of others before the dispatcher shows it."""
+    """Tell whether an operator, in one of its overloads, is made of others before the dispatcher shows it."""
     namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    return packet is not None and any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(
-            getattr(packet, overload)._schema.name + ("" if overload == "default" else f".{overload}"),
-            "CompositeImplicitAutograd",
-        )
-        for overload in packet.overloads()
-    )
+    return packet is not None and any(_is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
+
+
+@cache
+def _is_made_of_others(name: str, overload: str) -> bool:
+    full = f"{name}.{overload}" if overload not in ("", "default") else name
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+    except RuntimeError:  # an overload of TorchScript's numbers, unknown to the dispatcher
+        return False
 
 
 def _has_decomposition(operator: str, schema: Any) -> bool:

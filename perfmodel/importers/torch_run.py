@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -166,6 +167,8 @@ def trace(
 @contextmanager
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
     """Set the training mode and what else decides which operators run, and set all of it back."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_silent, log.disabled = log.disabled, True  # a failing module is told of by our own error
     modes = [(each, each.training) for each in module.modules()]
     detects = transformer._detect_is_causal_mask
     was_fast, was_fused = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
@@ -178,6 +181,7 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
         with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        log.disabled = was_silent
         torch.backends.mha.set_fastpath_enabled(was_fast)
         torch._C._set_mkldnn_enabled(was_fused)
         transformer._detect_is_causal_mask = detects
