@@ -41,7 +41,6 @@ class Accuracy(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     keeps_inputs: ClassVar[bool] = False
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    keeps_inputs: ClassVar[bool] = False
     is_metric: ClassVar[bool] = True
     labels: str = "index"
 
