@@ -140,6 +140,10 @@ class Plan:
         """Return the sample shape of a source [1]."""
         return self._input_shapes[source] if isinstance(source, str) else source.shape
 
+    def ended(self, source: PlannedNode) -> PlannedNode:
+        """Return a view of an output that other layers read too, for gradients to start at [-]."""
+        return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
+
     def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
         if found is None:
             tensor = self.parameter(operand.key)
