@@ -172,11 +172,10 @@ class _Step:
             self.timeline.touch(self.place[name])
         source = self.source.get(node.name)
         self.place[node.name] = self.timeline.new(self.size(node.name)) if source is None else self.place[source]
-        if not node.input_names and node.layer.is_view:
-            self.place[node.name].first = 0  # a constant, there from the beginning
-        is_constant = not node.input_names and node.is_shared
-        is_output = node.name not in self.read and phase is Phase.FORWARD
-        self.place[node.name].is_held |= is_constant or is_output
+        own = self.place[node.name]
+        if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
+            own.first, own.is_held = 0, True
+        own.is_held |= node.name not in self.read and phase is Phase.FORWARD
         if self.wanted[node.name]:
             self.saved[node.name] = self.timeline.new(
                 saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
