@@ -117,6 +117,8 @@ class Plan:
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
         self._detached: dict[int, PlannedNode] = {}
         self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._read = {operand.key for step in program.steps for operand in step.call.operands}
+        self._read |= {operand.key for operand in program.outputs}
         for index, step in enumerate(program.steps):
             self._plan_step(index, step)
 
@@ -225,7 +227,8 @@ class Plan:
         first = self._planned(index, step)
         self._bind(call.output, first)
         for output in call.outputs[1:]:
-            self._bind(output, self._further(index, step, output, first))
+            if output.key in self._read:
+                self._bind(output, self._further(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
         if not output.is_parameter:  # a parameter seen otherwise stays the parameter
