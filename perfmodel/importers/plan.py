@@ -117,6 +117,8 @@ class Plan:
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
         self._detached: dict[int, PlannedNode] = {}
         self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._read = {operand.key for step in program.steps for operand in step.call.operands}
+        self._read |= {operand.key for operand in program.outputs}
         for index, step in enumerate(program.steps):
             self._plan_step(index, step)
 
@@ -139,6 +141,10 @@ class Plan:
     def shape(self, source: Source) -> Shape:
         """Return the sample shape of a source [1]."""
         return self._input_shapes[source] if isinstance(source, str) else source.shape
+
+    def result(self, operand: Operand) -> Source:
+        """Return where an output of the network comes from [-]."""
+        return self._sources.get(operand.key) or self.source(operand)
 
     def ended(self, source: PlannedNode) -> PlannedNode:
         """Return a view of an output that other layers read too, for gradients to start at [-]."""
@@ -167,8 +173,8 @@ class Plan:
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
         """Return the mean of a loss per sample, where the network goes on with one number."""
-        is_loss = isinstance(found, PlannedNode) and found.layer.is_loss
-        if not is_loss or operand.shape != () or found.shape == ():  # type: ignore[union-attr]
+        is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
+        if isinstance(found, str) or not (found.layer.is_loss and is_number) or isinstance(found.shape, SharedShape):
             return found
         mean = self._add(Reduction(function="mean", over_batch=True), (found,), path="loss")
         self._sources[operand.key] = mean
@@ -225,7 +231,8 @@ class Plan:
         first = self._planned(index, step)
         self._bind(call.output, first)
         for output in call.outputs[1:]:
-            self._bind(output, self._further(index, step, output, first))
+            if output.key in self._read:
+                self._bind(output, self._further(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
         if not output.is_parameter:  # a parameter seen otherwise stays the parameter
@@ -324,14 +331,19 @@ class Plan:
 
     def _kept(self, node: PlannedNode) -> Source:
         """Plan a layer, unless it is a view that changes nothing."""
-        passes = node.layer.is_view and all(node.layer.differentiable(len(node.inputs)))
-        if passes and len(node.inputs) == 1 and not node.layer.is_metric and not node.parameters:
-            source = node.inputs[0]
-            same_kind = isinstance(self.shape(source), SharedShape) == isinstance(node.shape, SharedShape)
-            if self.shape(source) == node.shape and same_kind:
-                return source
+        if self._changes_nothing(node):
+            return node.inputs[0]
         self.nodes.append(node)
         return node
+
+    def _changes_nothing(self, node: PlannedNode) -> bool:
+        if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
+            return False
+        source = node.inputs[0]
+        if isinstance(node.layer, Detach):
+            return isinstance(source, PlannedNode) and not source.wants_gradient
+        shape = self.shape(source)
+        return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
 
     def _view(self, index: int, step: Step) -> Source:
         source = self._inputs(step.call.operands, step)[0]
