@@ -1,0 +1,252 @@
+"""The batch of an ONNX file: which axes of its inputs it is, and whether the network holds for any size of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.importers.batch import BATCH_SIZES, NoSampleShapeError, sample_shape
+from perfmodel.importers.onnx_model import OnnxModel, node_name
+from perfmodel.importers.onnx_shapes import Setting, ShapesDoNotFollowError, ShapeTrace
+from perfmodel.layers.checks import check_count
+from perfmodel.layers.shapes import SharedShape
+from perfmodel.layers.translation import Operand
+
+BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
+"""Names of free sizes that mean the batch, besides all that begin with "batch"."""
+RECURRENT: Final = ("LSTM", "GRU", "RNN")
+"""Operators that say by their option ``layout`` which axis the batch is."""
+
+BatchAxes = Mapping[str, int | None]
+"""The batch axis of each input by name; None where an input has none [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A file with the shapes of all its tensors.
+
+    Parameters
+    ----------
+    model : OnnxModel
+        The file. [-]
+    traces : tuple of ShapeTrace
+        Shapes at several batch sizes, or at the only one it holds for. [-]
+    fixed_batch_size : int or None
+        The only batch size it holds for; None where any will do. [samples]
+    """
+
+    model: OnnxModel
+    traces: tuple[ShapeTrace, ...]
+    fixed_batch_size: int | None = None
+
+    def operand(self, name: str) -> Operand:
+        """Return a tensor as layers read it; NoSampleShapeError where it is not made of samples."""
+        values = [trace.values[name] for trace in self.traces]
+        first = values[0]
+        if self.fixed_batch_size is None:
+            shape, axes = sample_shape([value.shape for value in values])
+        else:
+            shape, axes = self._shape_of_batch(name)
+        contents = [value.content for value in values]
+        is_known = contents[0] is not None and all(np.array_equal(contents[0], each) for each in contents[1:])
+        return Operand(
+            key=name,
+            shape=shape,
+            axes=axes,
+            is_parameter=first.is_trained,
+            is_index=first.is_index,
+            value=contents[0] if is_known else None,
+        )
+
+    def _shape_of_batch(self, name: str) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+        """Return a shape of the whole mini-batch, without an axis for a single sample."""
+        value = self.traces[0].values[name]
+        axes = tuple(range(len(value.shape)))
+        if value.is_trained or value.content is not None:
+            return SharedShape(value.shape), axes
+        if self.fixed_batch_size == 1 and value.shape[:1] == (1,):
+            return value.shape[1:], (None, *axes[:-1])
+        return value.shape, axes
+
+
+def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int]) -> Traced:
+    """Return a file with all shapes, its batch free where the network allows it.
+
+    Parameters
+    ----------
+    model : OnnxModel
+        The file. [-]
+    batch_size : int or None
+        Samples to take where the network holds for one batch size only and the file leaves it free. [samples]
+    sizes : mapping of str to int
+        Values of the file's other free sizes. [1]
+
+    Returns
+    -------
+    Traced
+        The file with its shapes. [-]
+
+    Raises
+    ------
+    SpecError
+        If a free size has no value, or shapes do not fit; names the size, or the node.
+    UnknownNameError
+        If a value is given for no size of the file.
+    ArgumentError
+        If a size is no count, or ``batch_size`` another than the only one the network holds for.
+    """
+    _check_sizes(model, sizes)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    symbols = _batch_symbols(model, sizes)
+    _check_no_other_free_size(model, symbols, sizes)
+    written = None if symbols else _written_batch_size(model, sizes)
+    problems: list[str] = []
+    for axes, rewrites in _attempts(model, symbols, sizes):
+        settings = [
+            _setting(model, axes, sizes, symbols, size, written=written, rewrites=rewrites) for size in BATCH_SIZES
+        ]
+        try:
+            traced = Traced(model=model, traces=tuple(ShapeTrace(model, each) for each in settings))
+            _check_samples(traced)
+        except (ShapesDoNotFollowError, NoSampleShapeError) as error:
+            problems.append(str(error))
+        else:
+            return traced
+    return _at_one_batch_size(model, batch_size, sizes, symbols, written=written, problem=problems[0])
+
+
+def _at_one_batch_size(
+    model: OnnxModel,
+    batch_size: int | None,
+    sizes: Mapping[str, int],
+    symbols: tuple[str, ...],
+    *,
+    written: int | None,
+    problem: str,
+) -> Traced:
+    """Return the file at the only batch size it holds for."""
+    if written is not None and batch_size not in (None, written):
+        allowed = f"{written}, the only one that {model.path} holds for: {problem}"
+        raise ArgumentError("batch_size", batch_size, allowed)
+    size = written or batch_size
+    if size is None:
+        raise SpecError(model.path, [f"holds for one batch size only, so give batch_size: {problem}"])
+    try:
+        trace = ShapeTrace(model, _setting(model, {}, sizes, symbols, size, written=written, rewrites=False))
+    except ShapesDoNotFollowError as error:
+        raise SpecError(model.path, [str(error)]) from error
+    return Traced(model=model, traces=(trace,), fixed_batch_size=size)
+
+
+def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
+    known = {extent for given in model.inputs for extent in given.extents if isinstance(extent, str)}
+    for name, size in sizes.items():
+        if name not in known:
+            noun = f"free size of {model.path}:"
+            raise UnknownNameError(noun, str(name), known)
+        check_count(f"sizes[{name!r}]", size)
+
+
+def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of free sizes that are the batch: by their name, else by their place at the first axis."""
+    free = [
+        (axis, extent)
+        for given in model.inputs
+        for axis, extent in enumerate(given.extents)
+        if isinstance(extent, str) and extent not in sizes
+    ]
+    named = [name for _, name in free if name.lower() in BATCH_NAMES or name.lower().startswith("batch")]
+    return tuple(dict.fromkeys(named or [name for axis, name in free if axis == 0]))
+
+
+def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]) -> None:
+    faults = [
+        f"input {given.name!r}, axis {axis} is the free size {extent!r}: give it by sizes={{{extent!r}: ...}}"
+        for given in model.inputs
+        for axis, extent in enumerate(given.extents)
+        if isinstance(extent, str) and extent not in symbols and extent not in sizes
+    ]
+    if faults:
+        raise SpecError(model.path, faults)
+
+
+def _written_batch_size(model: OnnxModel, sizes: Mapping[str, int]) -> int:
+    """Return the extent of the first axis of the first input that has axes: the batch, in nearly every file."""
+    for given in model.inputs:
+        if given.extents:
+            first = given.extents[0]
+            return sizes[first] if isinstance(first, str) else first
+    return 1
+
+
+def _attempts(
+    model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]
+) -> Iterator[tuple[BatchAxes, bool]]:
+    """Yield batch axes of the inputs, and whether targets of reshapes are rewritten, most likely first."""
+    if symbols:
+        axes = {
+            given.name: next((axis for axis, extent in enumerate(given.extents) if extent in symbols), None)
+            for given in model.inputs
+        }
+        yield axes, False
+        return
+    for rewrites in (False, True):
+        for axis in (0, 1):  # the second one in recurrent networks that put time first
+            axes = {given.name: axis if len(given.extents) > axis else None for given in model.inputs}
+            extents = {
+                sizes[extent] if isinstance(extent, str) else extent
+                for given in model.inputs
+                for extent in given.extents[axis : axis + 1]
+            }
+            if len(extents) == 1:  # inputs that disagree cannot all have the batch there
+                yield axes, rewrites
+
+
+def _setting(
+    model: OnnxModel,
+    axes: BatchAxes,
+    sizes: Mapping[str, int],
+    symbols: tuple[str, ...],
+    batch_size: int,
+    *,
+    written: int | None,
+    rewrites: bool,
+) -> Setting:
+    values = {**sizes, **dict.fromkeys(symbols, batch_size)}
+    shapes = {
+        given.name: tuple(
+            batch_size if axes.get(given.name) == axis else values[extent] if isinstance(extent, str) else extent
+            for axis, extent in enumerate(given.extents)
+        )
+        for given in model.inputs
+    }
+    return Setting(
+        input_shapes=shapes,
+        sizes=values,
+        batch_size=batch_size,
+        written_batch_size=written,
+        rewrites_targets=rewrites,
+    )
+
+
+def _check_samples(traced: Traced) -> None:
+    """Raise NoSampleShapeError where a tensor is not made of samples, or a recurrence runs over them."""
+    for node in traced.model.nodes:
+        for name in filter(None, (*node.input, *node.output)):
+            values = [trace.values[name] for trace in traced.traces]
+            if all(value.content is not None for value in values):
+                continue  # numbers computed from shapes may depend on the batch size in any way
+            try:
+                operand = traced.operand(name)
+            except NoSampleShapeError as error:
+                problem = f"tensor {name!r} of node {node_name(node)!r}: {error}"
+                raise NoSampleShapeError(problem) from error
+            layout = next((each.i for each in node.attribute if each.name == "layout"), 0)
+            if node.op_type in RECURRENT and name == node.input[0] and operand.axes[0 if layout else 1] is not None:
+                problem = f"node {node_name(node)!r} has no batch on the axis that its layout states"
+                raise NoSampleShapeError(problem)

@@ -1,0 +1,106 @@
+"""ONNX files as layer graphs: operators and shapes are read, weights are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from perfmodel.errors import SpecError
+from perfmodel.graph import LayerGraph
+from perfmodel.importers.batch import NoSampleShapeError
+from perfmodel.importers.build import build_graph
+from perfmodel.importers.onnx_batch import Traced, trace_model
+from perfmodel.importers.onnx_calls import NodeCalls
+from perfmodel.importers.onnx_model import read_model
+from perfmodel.importers.program import ParameterTensor, Program, Step
+from perfmodel.layers.checks import check_text
+
+
+def from_onnx(
+    path: str | Path,
+    *,
+    batch_size: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> LayerGraph:
+    """Return the network in an ONNX file; its batch size stays free where the network allows it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Content of large tensors is never read, whether it lies in this file's neighbours or not. [-]
+    batch_size : int or None
+        Samples, where the network holds for one batch size only and the file leaves it open. [samples]
+    sizes : mapping of str to int or None
+        Values of the file's other free sizes, by their names, e.g. ``{"sequence": 128}``. [1]
+    name : str or None
+        What the graph is called; None for the file's name without its ending. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network, layers under the names of the file's nodes. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is of the wrong kind.
+    SpecError
+        If the file is none of ONNX, truncated, or lacks a file of its tensors; if a size stays free, shapes do not
+        fit, or what is executed depends on data. Names the file and the node, input or tensor.
+    UnknownNameError
+        If a value is given for a size that the file does not have.
+
+    Warns
+    -----
+    UnknownOperatorWarning
+        Of operators that no layer claims, which become opaque layers.
+
+    Notes
+    -----
+    A file does not say what is trained: stored tensors of fractional numbers with at least one axis count as
+    parameters where a layer reads them, single numbers as constants. A file exported at one batch size is read as if
+    the first axis of its inputs (the second in recurrent networks that put time first) could have any extent,
+    and the leading number in fixed targets of reshapes likewise; where shapes then no longer fit, the graph is one of
+    the exported batch size only. The bias added to a product with a weight is part of that dense layer.
+    """
+    model = read_model(path)
+    if name is not None:
+        check_text("name", name)
+    traced = trace_model(model, batch_size=batch_size, sizes=dict(sizes or {}))
+    try:
+        program = _program(traced, name=name or model.path.stem)
+    except NoSampleShapeError as error:
+        raise SpecError(model.path, [str(error)]) from error
+    return build_graph(program, source="onnx_operators")
+
+
+def _program(traced: Traced, *, name: str) -> Program:
+    """Return the calls of a file whose shapes are known."""
+    calls = NodeCalls(traced)
+    model = traced.model
+    given = [each.name for each in model.inputs if calls.is_needed(each.name)]
+    operands = {each: calls.operand(each) for each in given}
+    inputs = {each: operand for each, operand in operands.items() if not operand.is_shared}
+    if not inputs:
+        raise SpecError(model.path, ["its outputs depend on none of its inputs"])
+    steps = [
+        Step(call=call, path=step)
+        for node in model.nodes
+        if calls.is_layer(node)
+        for step, call in calls.of(node)
+    ]
+    read = {operand.key: operand for step in steps for operand in step.call.operands}
+    made = {operand.key for step in steps for operand in step.call.outputs} | inputs.keys()
+    return Program(
+        name=name,
+        inputs=inputs,
+        parameters={
+            key: ParameterTensor(name=key, shape=tuple(operand.shape))
+            for key, operand in read.items()
+            if operand.is_parameter and key not in made
+        },
+        constants={key: key for key, operand in read.items() if not operand.is_parameter and key not in made},
+        steps=steps,
+        outputs=[calls.operand(each) for each in model.outputs if not calls.is_known(each)],
+        fixed_batch_size=traced.fixed_batch_size,
+    )
