@@ -1,5 +1,6 @@
 """Pages that hold computed figures, and code in pages, are true."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -42,17 +43,30 @@ def test_committed_protocols_are_what_validate_gives(scoreboard):
         assert [line for line in lines if line not in committed] == [], "run python benchmarks/scoreboard.py"
 
 
-def test_the_layer_of_the_page_works_in_a_graph():
+def test_the_layer_of_the_page_works_in_a_graph(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "adding_things.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    namespace = {"__name__": "page"}
-    exec(compile(code, "docs/adding_things.md", "exec"), namespace)
+    (diff,) = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
+    listing, new_file = diff.split("--- /dev/null\n")
+    added = [line[1:] for line in listing.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert added == ["from perfmodel.layers.activation.softsign import Softsign as Softsign"]
+    context = [line[1:] for line in listing.splitlines() if line.startswith(" ")]
+    assert set(context) <= set((ROOT / "perfmodel" / "layers" / "__init__.py").read_text().splitlines())
+    (tmp_path / "softsign.py").write_text("\n".join(line[1:] for line in new_file.splitlines()[2:]))
+    monkeypatch.syspath_prepend(tmp_path)
+    softsign = importlib.import_module("softsign").Softsign
     graph = pm.LayerGraph("page", input_shape=(10,))
     x = graph.add("dense", Dense(units=5), inputs=graph.input)
-    graph.add("leaky", namespace["LeakyReLU"](), inputs=x)
-    # dense: 2 * 4 * 10 * 5; leaky: 2 FLOP on 4 * 5 elements
-    assert graph.work(batch_size=4, phase="forward").flop_count == 400 + 40
+    graph.add("softsign", softsign(), inputs=x)
+    # dense: 2 * 4 * 10 * 5; softsign: 3 FLOP on 4 * 5 elements
+    assert graph.work(batch_size=4, phase="forward").flop_count == 400 + 60
     assert pm.predict(graph, batch_size=4, device="gtx_1080", phase="forward_backward").step_s > 0
+
+
+def test_the_layers_page_is_what_the_code_counts():
+    spec = importlib.util.spec_from_file_location("generate_layers", ROOT / "docs" / "generate_layers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.page() == (ROOT / "docs" / "layers.md").read_text(), "run python docs/generate_layers.py"
 
 
 def test_the_readme_python_runs(tmp_path, monkeypatch):

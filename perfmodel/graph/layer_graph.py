@@ -83,7 +83,14 @@ class LayerGraph(GraphStructure):
         feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the layer that made
         the output.
         """
-        repetitions = self.repetitions(batch_size)
+        return self.repeated_operations(
+            self.repetitions(batch_size), phase=phase, optimizer=optimizer, input_gradient=input_gradient
+        )
+
+    def repeated_operations(
+        self, repetitions: Any, *, phase: Phase | str, optimizer: str | Optimizer = "sgd", input_gradient: bool = False
+    ) -> LayerOperations:
+        """Return the operations of ``repetitions`` [1] times the graph's shapes; see ``operations``."""
         parts = _checked_phase(phase).parts
         self._check_complete()
         updates = load_optimizer(optimizer)

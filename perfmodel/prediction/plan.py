@@ -51,7 +51,7 @@ def _layer_operations(
         if part is Phase.UPDATE:
             pairs = optimizer.layer_operations(graph.trained_parameter_counts, batch_size=batch_size)
         else:
-            pairs = graph.operations(batch_size=batch_size, phase=part, input_gradient=input_gradient)
+            pairs = graph.repeated_operations(batch_size, phase=part, input_gradient=input_gradient)
         operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]
     return operations
 

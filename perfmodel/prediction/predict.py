@@ -128,6 +128,9 @@ def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: An
 
 def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: str) -> Subject:
     if isinstance(graph, LayerGraph):
+        if graph.free_sizes:
+            allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
+            raise ArgumentError("graph", graph, allowed)
         chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
         return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
     raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
@@ -264,6 +267,7 @@ def predict(
         batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
     else:
         subject = _as_subject(graph, optimizer=optimizer, phase=phase)
+        batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
     return predict_subject(
         subject,
         target=target,

@@ -55,8 +55,8 @@ class Prepared:
         Libraries by role. [-]
     plan : Plan
         Kernel table and memory plan. [-]
-    batch_size : int
-        Samples per step. [samples]
+    repetitions : int
+        How often the shapes of the graph occur in a mini-batch: the batch size, or 1 for the graph of a whole one. [1]
     dtype : str
         Data type. [-]
     pinned : bool
@@ -68,7 +68,7 @@ class Prepared:
     profile: FrameworkProfile
     libraries: Libraries
     plan: Plan
-    batch_size: int
+    repetitions: int
     dtype: str
     pinned: bool
 
@@ -111,19 +111,19 @@ class Prepared:
         numbers = self.numbers(factors)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         table = self.plan.table
-        groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
+        groups = group_times(table, numbers, batch_size=self.repetitions, workspace_limit_bytes=limit_bytes)
         feed_s, prefetched_feed_s = self.feed_times(factors)
         parts = step_time(
             table,
             numbers,
-            batch_size=self.batch_size,
+            batch_size=self.repetitions,
             workspace_limit_bytes=limit_bytes,
             feed_s=feed_s,
             prefetched_feed_s=prefetched_feed_s,
             groups=groups,
             scheduler_threads=self.target.scheduler_threads(self.profile),
             subnormal_s=self.target.subnormal_time(
-                numbers, self.batch_size * self.subject.subnormal_products_per_sample
+                numbers, self.repetitions * self.subject.subnormal_products_per_sample
             ),
         )
         return TimedStep(numbers, groups, parts)
@@ -143,9 +143,9 @@ class Prepared:
         """
         return memory_footprint(
             self.plan.memory,
-            batch_size=self.batch_size,
+            batch_size=self.repetitions,
             workspace_bytes=workspace_bytes(
-                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.batch_size
+                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.repetitions
             ),
             context_bytes=self.target.context_bytes,
             capacity_bytes=self.target.capacity_bytes,
@@ -171,10 +171,10 @@ class Prepared:
         )
         return (
             self.target.feed_time(
-                self.profile, before, batch_size=self.batch_size, pinned=self.pinned, factors=factors
+                self.profile, before, batch_size=self.repetitions, pinned=self.pinned, factors=factors
             ),
             self.target.feed_time(
-                self.profile, meanwhile, batch_size=self.batch_size, pinned=self.pinned, factors=factors
+                self.profile, meanwhile, batch_size=self.repetitions, pinned=self.pinned, factors=factors
             ),
         )
 
@@ -230,7 +230,7 @@ def prepare(
         profile=profile,
         libraries=libraries,
         plan=plan,
-        batch_size=batch_size,
+        repetitions=subject.graph.repetitions(batch_size),
         dtype=dtype,
         pinned=pinned,
     )

@@ -1,0 +1,92 @@
+"""Write docs/layers.md from the layer registry: what each layer counts, what back-propagation keeps, other names of it.
+
+Run:  python docs/generate_layers.py
+
+Every formula is computed, not typed: a layer's ``symbolic_example`` is counted with letters for its sizes and a batch
+of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to this script.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sympy
+
+from perfmodel.layers import LAYERS, Layer
+from perfmodel.layers.shapes import shape_text
+from perfmodel.records import Work
+
+PAGE = Path(__file__).parent / "layers.md"
+BATCH_SIZE = sympy.Symbol("N", positive=True, integer=True)
+INTRODUCTION = """# Layers
+
+Written by `python docs/generate_layers.py` from the layer registry. Every formula below is what the code counts for the
+example beside it, with letters for its sizes and a mini-batch of $N$ samples: FLOP (one multiply-add is 2), bytes moved
+forward in fp32 with every operand read once and every result written once, and bytes that back-propagation keeps
+besides the tensors named. Gradients are those of the input and of the parameters, if any.
+"""
+
+
+def _size(given: object) -> object:
+    """Return a symbol for a single capital letter, anything else as it is."""
+    if isinstance(given, str) and len(given) == 1 and given.isupper():
+        return sympy.Symbol(given, positive=True, integer=True)
+    return tuple(map(_size, given)) if isinstance(given, tuple) else given
+
+
+def _formula(count: object) -> str:
+    """Return a count as LaTeX."""
+    return f"${sympy.latex(sympy.factor_terms(sympy.expand(sympy.sympify(count))))}$"
+
+
+def _kept(layer: type[Layer] | Layer, saved_bytes: object) -> str:
+    """Return what stays in memory until back-propagation."""
+    parts = [word for word, keeps in (("inputs", layer.keeps_inputs), ("output", layer.keeps_output)) if keeps]
+    if saved_bytes != 0:
+        parts.append(f"{_formula(saved_bytes)} B")
+    return ", ".join(parts) or "nothing"
+
+
+def _example_text(options: dict[str, object], shapes: tuple[tuple[object, ...], ...]) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"`{given or 'no options'}` on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
+
+
+def _section(kind: type[Layer]) -> list[str]:
+    """Return the lines of one layer."""
+    letters, letter_shapes = kind.symbolic_example
+    options = {name: _size(value) for name, value in letters.items()}
+    shapes = tuple(_size(shape) for shape in letter_shapes)
+    layer = kind(**options)
+    forward, backward = (layer.work(shapes, batch_size=BATCH_SIZE, phase=part) for part in ("forward", "backward"))
+    saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
+    summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    rows = [
+        ("example", _example_text(dict(letters), letter_shapes)),
+        ("parameters", _formula(layer.parameter_count(shapes))),
+        ("FLOP forward", _formula(forward.flop_count)),
+        ("FLOP backward", _formula(backward.flop_count)),
+        ("bytes forward, fp32", _formula(Work.moved_bytes.fget(forward))),
+        ("kept for backward", _kept(layer, saved_bytes)),
+        ("in torch", ", ".join(f"`{name}`" for name in kind.torch_operators) or "-"),
+        ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
+    ]
+    table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
+    return [f"### `{kind.kind}`: {kind.__name__}", "", " ".join(summary.split()), "", *table, ""]
+
+
+def page() -> str:
+    """Return the text of the page."""
+    families: dict[str, list[type[Layer]]] = {}
+    for kind in LAYERS.values():
+        families.setdefault(kind.__module__.split(".")[2], []).append(kind)
+    lines = [INTRODUCTION]
+    for family in sorted(families):
+        lines += [f"## {family}", ""]
+        for kind in sorted(families[family], key=lambda each: each.kind):
+            lines += _section(kind)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
