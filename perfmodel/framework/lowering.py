@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.framework.attention import attention_alternatives
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
-from perfmodel.records import Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
+from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
 
@@ -163,9 +164,19 @@ def _lower_recurrence(
     )
 
 
+def _lower_attention(operation: Attention, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
+    return attention_alternatives(
+        operation,
+        loops=rules.batched_contraction == "loop",
+        arithmetic_apart=processor == "cpu",
+        element_bytes=element_bytes,
+    )
+
+
 LOWERING: dict[str, Callable[..., Alternatives]] = {
     Contraction.kind: _lower_contraction,
     Convolution.kind: _lower_convolution,
+    Attention.kind: _lower_attention,
     MemoryPass.kind: _lower_memory_pass,
     Gather.kind: _lower_gather,
     Recurrence.kind: _lower_recurrence,

@@ -77,6 +77,8 @@ def _input_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -
         both = _product(m=rows, n=inputs + hidden, k=columns, launches=per_step, element_bytes=element_bytes)
         return (both, pointwise)
     through_time = _product(m=rows, n=hidden, k=columns, launches=per_step, element_bytes=element_bytes)
+    if inputs == 0:  # the input wants no gradient
+        return (through_time, pointwise)
     if rules.input_product == "hoisted":
         to_input = _product(m=rows * op.steps, n=inputs, k=columns, launches=splits, element_bytes=element_bytes)
     else:
@@ -146,7 +148,9 @@ def recurrence_alternatives(
     Notes
     -----
     Kernels per layer and step, forward [1]_: unfused 8 products + 17 element-wise kernels, gate-grouped
-    2 + 17, fused 2 + 1, hoisted 1 per step and 1 per layer.
+    2 + 17, fused 2 + 1, hoisted 1 per step and 1 per layer. Going back, the product with the recurrent matrix runs at
+    every step, the first one too: libraries fill the gradient of the first state whether it is wanted or not, which the
+    operation's own count of FLOP leaves out where it is not.
 
     References
     ----------

@@ -13,10 +13,16 @@ from perfmodel.layers.activation.relu import ReLU as ReLU
 from perfmodel.layers.activation.sigmoid import Sigmoid as Sigmoid
 from perfmodel.layers.activation.softmax import Softmax as Softmax
 from perfmodel.layers.activation.tanh import Tanh as Tanh
+from perfmodel.layers.attention.multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from perfmodel.layers.attention.scaled_dot_product_attention import (
+    ScaledDotProductAttention as ScaledDotProductAttention,
+)
 from perfmodel.layers.base import Layer as Layer
 from perfmodel.layers.convolution.convolution_2d import Convolution2d as Convolution2d
 from perfmodel.layers.elementwise.add import Add as Add
 from perfmodel.layers.embedding.embedding import Embedding as Embedding
+from perfmodel.layers.embedding.positional_embedding import PositionalEmbedding as PositionalEmbedding
+from perfmodel.layers.embedding.rotary_embedding import RotaryEmbedding as RotaryEmbedding
 from perfmodel.layers.linear.dense import Dense as Dense
 from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
 from perfmodel.layers.loss.class_softmax import ClassSoftmax as ClassSoftmax
@@ -30,7 +36,10 @@ from perfmodel.layers.optimizers import load_optimizer as load_optimizer
 from perfmodel.layers.pooling.average_pool_2d import AveragePool2d as AveragePool2d
 from perfmodel.layers.pooling.max_pool_2d import MaxPool2d as MaxPool2d
 from perfmodel.layers.random.dropout import Dropout as Dropout
+from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
+from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState
+from perfmodel.layers.recurrent.rnn import RNN as RNN
 from perfmodel.layers.shape.concat import Concat as Concat
 from perfmodel.layers.shape.flatten import Flatten as Flatten
 from perfmodel.layers.shapes import Shape as Shape

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from perfmodel.errors import ArgumentError
+from perfmodel.records.attention import Attention
 from perfmodel.records.work import Quantity, Role, Work
 
 
@@ -292,90 +293,6 @@ class Gather:
             return Work(0, copied + index_bytes, copied)
         cleared = element_bytes * self.table_rows * self.width
         return Work(self.rows * self.width, 2 * copied + index_bytes, copied + cleared)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """Scaled dot-product attention softmax(Q K^T / sqrt(d)) V of every head, or its gradients.
-
-    Parameters
-    ----------
-    batch_size : int, ndarray or sympy.Expr
-        Samples. [samples]
-    heads, key_heads : int
-        Heads of the queries, and of keys and values (fewer where groups of queries share them). [1]
-    queries, keys : int
-        Positions that ask, and positions that are looked at. [1]
-    head_size, value_size : int
-        Features of a query or key, and of a value, per head. [1]
-    causal : bool
-        Whether a position sees only itself and those before it. [-]
-    scores : str
-        ``materialised``: the matrix of scores goes through memory; ``recomputed``: it stays on chip, tile by tile,
-        and back-propagation makes it again (FlashAttention). [-]
-    role : Role
-        OUTPUT, or INPUT_GRADIENT for the gradients of queries, keys and values together. [-]
-
-    Notes
-    -----
-    With s = batch x heads x queries x keys: forward 2 s (head_size + value_size) FLOP of products and 6 s for
-    scaling and softmax; backward twice the products and 5 s. All scores count, also those that ``causal`` masks: so do
-    papers and other counters; what a kernel spares or recomputes is part of its lowering.
-    """
-
-    kind: ClassVar[str] = "attention"
-    batch_size: Quantity
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    head_size: int
-    value_size: int
-    causal: bool = False
-    scores: Literal["materialised", "recomputed"] = "recomputed"
-    role: Role = Role.OUTPUT
-
-    @property
-    def score_elements(self) -> Quantity:
-        """Elements of the matrix of scores over all heads and samples. [1]"""
-        return self.batch_size * self.heads * self.queries * self.keys
-
-    @property
-    def operand_elements(self) -> Quantity:
-        """Elements of queries, keys and values. [1]"""
-        keys_and_values = self.key_heads * self.keys * (self.head_size + self.value_size)
-        return self.batch_size * (self.heads * self.queries * self.head_size + keys_and_values)
-
-    @property
-    def output_elements(self) -> Quantity:
-        """Elements of the result. [1]"""
-        return self.batch_size * self.heads * self.queries * self.value_size
-
-    @property
-    def row_elements(self) -> Quantity:
-        """Rows of scores: one statistic of each is kept where they are recomputed. [1]"""
-        return self.batch_size * self.heads * self.queries
-
-    @property
-    def product_flop_count(self) -> Quantity:
-        """Arithmetic of the two products forward, or the four backward. [FLOP]"""
-        products = 2 * self.score_elements * (self.head_size + self.value_size)
-        return products if self.role is Role.OUTPUT else 2 * products
-
-    def work(self, *, element_bytes: int) -> Work:
-        """Return FLOP and bytes at ``element_bytes`` [B] per element; the statistic of a row is 4 B."""
-        n, operands, result = self.score_elements, self.operand_elements, self.output_elements
-        products = self.product_flop_count
-        if self.role is Role.OUTPUT:
-            flop_count, read, written = products + 6 * n, operands, result
-            score_reads, score_writes, statistics = 2 * n, 2 * n, (0, 4 * self.row_elements)
-        else:
-            flop_count, read, written = products + 5 * n, operands + result, operands
-            score_reads, score_writes, statistics = 5 * n, 2 * n, (4 * self.row_elements, 0)
-        if self.scores == "materialised":
-            return Work(flop_count, element_bytes * (read + score_reads), element_bytes * (written + score_writes))
-        kept = result if self.role is not Role.OUTPUT else 0  # the output itself is read for the rows' sums
-        return Work(flop_count, element_bytes * (read + kept) + statistics[0], element_bytes * written + statistics[1])
 
 
 Operation = Contraction | Convolution | Attention | MemoryPass | Recurrence | Gather

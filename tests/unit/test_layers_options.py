@@ -6,7 +6,9 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import (
+    GRU,
     LSTM,
+    RNN,
     Accuracy,
     Add,
     AveragePool2d,
@@ -19,6 +21,11 @@ from perfmodel.layers import (
     Embedding,
     LocalResponseNorm,
     MaxPool2d,
+    MultiHeadAttention,
+    PositionalEmbedding,
+    RecurrentState,
+    RotaryEmbedding,
+    ScaledDotProductAttention,
     ShapeMismatchError,
 )
 from perfmodel.layers.checks import checked_batch_size
@@ -99,6 +106,15 @@ def test_pooling_windows(kind, options, size, expected):
         (lambda: ClassSoftmax(vocabulary=10, classes=3), "classes"),
         (lambda: Embedding(vocabulary=-1, features=2), "vocabulary"),
         (lambda: LSTM(hidden_size=2, layer_count=0), "layer_count"),
+        (lambda: LSTM(hidden_size=2, layer_count=sympy.Symbol("L")), "layer_count"),
+        (lambda: GRU(hidden_size=2, bidirectional=1), "bidirectional"),
+        (lambda: RNN(hidden_size=2, function="sigmoid"), "function"),
+        (lambda: RecurrentState(shape=7), "shape"),
+        (lambda: MultiHeadAttention(heads=0), "heads"),
+        (lambda: MultiHeadAttention(heads=2, dropout=1.0), "dropout"),
+        (lambda: ScaledDotProductAttention(scores="materialized"), "scores"),
+        (lambda: ScaledDotProductAttention(key_heads=2), "key_heads"),
+        (lambda: PositionalEmbedding(positions=0), "positions"),
         (lambda: LocalResponseNorm(size=0), "size"),
         (lambda: Concat(axis=-1), "axis"),
     ],
@@ -128,7 +144,15 @@ def test_a_misspelt_word_is_answered_with_the_nearest():
         (Concat(axis=3), [(3, 5, 5), (3, 5, 5)], ("axis 3",)),
         (LSTM(hidden_size=4), [(5,)], ("steps, features", "5")),
         (Accuracy(), [(3, 5, 5)], ("classes", "3x5x5")),
-        (Embedding(vocabulary=5, features=2), [(4, 3)], ("steps", "4x3")),
+        (PositionalEmbedding(positions=3), [(4, 6)], ("3 positions", "4x6", "4 steps")),
+        (RotaryEmbedding(), [(4, 3)], ("pairs", "4x3")),
+        (GRU(hidden_size=4), [(5, 6), (2, 4)], ("first state", "2x4", "1x4 or 4")),
+        (RecurrentState(shape=(2, 4)), [(5, 6)], ("4 units", "6 features")),
+        (MultiHeadAttention(heads=4), [(5, 6)], ("4 heads", "6 features")),
+        (MultiHeadAttention(heads=4, key_heads=3), [(5, 8)], ("3 heads of keys", "4 heads of queries")),
+        (ScaledDotProductAttention(), [(4, 9, 8), (4, 9, 8), (4, 7, 8)], ("4x9x8", "4x7x8")),
+        (ScaledDotProductAttention(), [(4, 9, 8), (3, 9, 8), (3, 9, 8)], ("3 heads of keys", "4 heads of queries")),
+        (ScaledDotProductAttention(heads=2), [(4, 9, 8)] * 3, ("positions, features", "4x9x8")),
         (LocalResponseNorm(), [(4, 3)], ("channels", "4x3")),
     ],
     ids=lambda each: getattr(each, "kind", None),
@@ -177,6 +201,6 @@ def test_narrow_integers_do_not_overflow():
     assert type(checked_batch_size(np.int32(64))) is int
 
 
-def test_an_lstm_has_one_or_two_bias_vectors():
-    with pytest.raises(ArgumentError, match="bias_vectors=3 is not allowed: must be a whole number from 1 to 2"):
+def test_an_lstm_has_at_most_two_bias_vectors():
+    with pytest.raises(ArgumentError, match="bias_vectors=3 is not allowed: must be 0, 1, or 2"):
         LSTM(hidden_size=4, bias_vectors=3)
