@@ -115,6 +115,17 @@ def ceil(value: Quantity) -> Quantity:
     return np.ceil(value)
 
 
+def share_of(total: Quantity, parts: Quantity) -> Quantity:
+    """Return one of equal parts of a count that they divide, e.g. the channels of a group; exact for symbols too.
+
+    Examples
+    --------
+    >>> share_of(64, 2)
+    32
+    """
+    return total / parts if is_symbolic(total, parts) else total // parts
+
+
 def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantity:
     """Choose by a condition, element by element; a symbolic condition becomes a Piecewise.
 

@@ -98,12 +98,14 @@ def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    direct = rules.pointwise_products and _is_pointwise(operation)
+    # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
+    plain = operation.mirrored if operation.transposed else operation
+    direct = rules.pointwise_products and _is_pointwise(plain)
     if direct:
-        alternatives = _pointwise_product(operation, rules=rules, element_bytes=element_bytes)
+        alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
-            operation, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
+            plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
         )
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":

@@ -18,7 +18,12 @@ from perfmodel.layers.attention.scaled_dot_product_attention import (
     ScaledDotProductAttention as ScaledDotProductAttention,
 )
 from perfmodel.layers.base import Layer as Layer
+from perfmodel.layers.convolution.convolution_1d import Convolution1d as Convolution1d
 from perfmodel.layers.convolution.convolution_2d import Convolution2d as Convolution2d
+from perfmodel.layers.convolution.convolution_3d import Convolution3d as Convolution3d
+from perfmodel.layers.convolution.transposed_convolution_1d import TransposedConvolution1d as TransposedConvolution1d
+from perfmodel.layers.convolution.transposed_convolution_2d import TransposedConvolution2d as TransposedConvolution2d
+from perfmodel.layers.convolution.transposed_convolution_3d import TransposedConvolution3d as TransposedConvolution3d
 from perfmodel.layers.elementwise.add import Add as Add
 from perfmodel.layers.embedding.embedding import Embedding as Embedding
 from perfmodel.layers.embedding.positional_embedding import PositionalEmbedding as PositionalEmbedding
@@ -33,8 +38,14 @@ from perfmodel.layers.normalisation.scale import Scale as Scale
 from perfmodel.layers.optimizers import OPTIMIZERS as OPTIMIZERS
 from perfmodel.layers.optimizers import Optimizer as Optimizer
 from perfmodel.layers.optimizers import load_optimizer as load_optimizer
+from perfmodel.layers.pooling.adaptive_average_pool import AdaptiveAveragePool as AdaptiveAveragePool
+from perfmodel.layers.pooling.adaptive_max_pool import AdaptiveMaxPool as AdaptiveMaxPool
+from perfmodel.layers.pooling.average_pool_1d import AveragePool1d as AveragePool1d
 from perfmodel.layers.pooling.average_pool_2d import AveragePool2d as AveragePool2d
+from perfmodel.layers.pooling.average_pool_3d import AveragePool3d as AveragePool3d
+from perfmodel.layers.pooling.max_pool_1d import MaxPool1d as MaxPool1d
 from perfmodel.layers.pooling.max_pool_2d import MaxPool2d as MaxPool2d
+from perfmodel.layers.pooling.max_pool_3d import MaxPool3d as MaxPool3d
 from perfmodel.layers.random.dropout import Dropout as Dropout
 from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
@@ -42,6 +53,8 @@ from perfmodel.layers.recurrent.recurrent_state import RecurrentState as Recurre
 from perfmodel.layers.recurrent.rnn import RNN as RNN
 from perfmodel.layers.shape.concat import Concat as Concat
 from perfmodel.layers.shape.flatten import Flatten as Flatten
+from perfmodel.layers.shape.pad import Pad as Pad
+from perfmodel.layers.shape.upsample import Upsample as Upsample
 from perfmodel.layers.shapes import Shape as Shape
 from perfmodel.layers.shapes import ShapeMismatchError as ShapeMismatchError
 from perfmodel.layers.shapes import SharedShape as SharedShape

@@ -1,70 +1,117 @@
-"""Windows that slide over a map: padding, and how many windows fit; shared by convolution and pooling."""
+"""Windows that slide over a map of any number of axes: padding, and how many fit; of convolution and pooling.
+
+Every count is a closed form, the same for numbers and for maps and options that are left open: along an axis of n
+elements with b zeros before it, ceil((n + b + c) / stride) windows fit, where c follows from window and padding alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from perfmodel.layers.checks import check_choice, check_flag, refuse
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.checks import check_choice, check_flag, is_open_size, refuse
+from perfmodel.layers.shapes import IMAGE, Shape, ShapeMismatchError, check_rank, shape_text
+from perfmodel.numeric import is_symbolic, maximum, minimum
 
 Pair = tuple[int, int]
-"""Height and width [1]."""
-Size = int | Pair
-"""One extent for both dimensions, or (height, width) [1]."""
-Padding = str | int | tuple[Pair, Pair]
-"""``valid``, ``same``, one number for all sides, or ((before, after) of height, (before, after) of width)."""
+"""Before and after [1]."""
+Size = int | tuple[int, ...]
+"""One extent for all axes of a map, or one for each, e.g. (height, width) [1]."""
+Padding = str | int | tuple[Pair, ...]
+"""``valid``, ``same``, one number for all sides, or (before, after) for each axis."""
 
 PADDING_RULES = ("valid", "same")
+MAP_LAYOUTS = {1: ("channels", "length"), 2: IMAGE, 3: ("channels", "depth", "height", "width")}
+"""Axes of a map to the axes of a sample."""
 
 
-def _is_pair(given: object) -> bool:
-    return isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
-
-
-def as_pair(argument: str, given: Size) -> Pair:
-    """Return an extent as (height, width); raise ArgumentError unless both are whole numbers >= 1.
+def check_map(shape: Shape, axis_count: int) -> None:
+    """Raise ShapeMismatchError unless a sample is channels of maps with so many axes, or several such images.
 
     Examples
     --------
-    >>> as_pair("stride", 2), as_pair("kernel_size", (3, 1))
+    >>> check_map((3, 224, 224), 2)
+    """
+    layout = MAP_LAYOUTS[axis_count]
+    check_rank(shape, layout, ("images", *layout))
+
+
+def _has_length(given: object, length: int) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str) and len(given) == length
+
+
+def _is_count(given: object, minimum_count: int) -> bool:
+    """Tell whether a value is a whole number of at least the minimum, or a symbol for one."""
+    if is_open_size(given):
+        return True
+    return isinstance(given, int) and not isinstance(given, bool) and given >= minimum_count
+
+
+def as_sizes(argument: str, given: Size, *, axis_count: int, least: int = 1) -> tuple[int, ...]:
+    """Return one extent for each axis of a map; raise ArgumentError unless all are whole numbers.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : int or tuple of int
+        One extent for all axes, or one for each. [1]
+    axis_count : int
+        Axes of the map. [1]
+    least : int
+        Least extent that is allowed. [1]
+
+    Returns
+    -------
+    tuple of int
+        One extent for each axis. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If one is no whole number, or less than the least; or if there are more or fewer than axes.
+
+    Examples
+    --------
+    >>> as_sizes("stride", 2, axis_count=2), as_sizes("kernel_size", (3, 1), axis_count=2)
     ((2, 2), (3, 1))
     """
-    pair = cast("Pair", tuple(cast("Pair", given)) if _is_pair(given) else (given, given))
-    for extent in pair:
-        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
-            allowed = "must be a whole number >= 1, or a pair (height, width) of them"
-            refuse(argument, given, allowed)
-    return pair
+    sizes = tuple(cast("tuple[int, ...]", given)) if _has_length(given, axis_count) else (cast("int", given),)
+    for extent in sizes:
+        if not _is_count(extent, least):
+            axes = ", ".join(MAP_LAYOUTS[axis_count][1:])
+            refuse(argument, given, f"must be a whole number >= {least}, or ({axes}) of them")
+    return sizes * axis_count if len(sizes) < axis_count else sizes
 
 
-def _as_padding(given: Padding) -> str | tuple[Pair, Pair]:
-    """Return a padding rule's name, or explicit zeros around each dimension."""
+def _as_padding(given: Padding, *, axis_count: int) -> str | tuple[Pair, ...]:
+    """Return a padding rule's name, or explicit zeros around each axis."""
     if isinstance(given, str):
         check_choice("padding", given, PADDING_RULES)
         return given
-    if _is_pair(given) and all(_is_pair(side) for side in cast("tuple[Pair, Pair]", given)):
-        height, width = cast("tuple[Pair, Pair]", given)
-        sides = (cast("Pair", tuple(height)), cast("Pair", tuple(width)))
+    if _has_length(given, axis_count) and all(_has_length(side, 2) for side in cast("tuple[Pair, ...]", given)):
+        sides = tuple(cast("Pair", tuple(side)) for side in cast("tuple[Pair, ...]", given))
     else:
-        sides = ((cast("int", given),) * 2,) * 2
-    for zeros in (*sides[0], *sides[1]):
-        if isinstance(zeros, bool) or not isinstance(zeros, int) or zeros < 0:
-            allowed = "must be 'valid', 'same', a whole number >= 0, or ((top, bottom), (left, right))"
-            refuse("padding", given, allowed)
+        sides = ((cast("int", given),) * 2,) * axis_count
+    for zeros in (zeros for side in sides for zeros in side):
+        if not _is_count(zeros, 0):
+            axes = ", ".join(MAP_LAYOUTS[axis_count][1:])
+            refuse(
+                "padding", given, f"must be 'valid', 'same', a whole number >= 0, or (before, after) for each of {axes}"
+            )
     return sides
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a window slides over a map of (height, width).
+    """How a window slides over a map.
 
     Parameters
     ----------
     kernel_size, stride, dilation : tuple of int
-        Taps, step between windows, and step between taps, by (height, width). [1]
+        Taps, step between windows, and step between taps, by axis, e.g. (height, width). [1]
     padding : str or tuple
         ``valid``: none; ``same``: as TensorFlow, just enough for ceil(input / stride) windows, the odd zero
         at the end; or explicit zeros. [-]
@@ -72,95 +119,149 @@ class Window:
         Whether a last window that overhangs the padded map counts (if it starts inside). [-]
     """
 
-    kernel_size: Pair
-    stride: Pair
-    padding: str | tuple[Pair, Pair]
-    dilation: Pair = (1, 1)
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: str | tuple[Pair, ...]
+    dilation: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
 
     @classmethod
     def of(
-        cls, *, kernel_size: Size, stride: Size, padding: Padding, dilation: Size = 1, ceil_mode: bool = False
+        cls,
+        *,
+        axis_count: int,
+        kernel_size: Size,
+        stride: Size,
+        padding: Padding,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
     ) -> Window:
         """Return a window from options as people write them; raise ArgumentError for senseless ones."""
         check_flag("ceil_mode", ceil_mode)
         return cls(
-            as_pair("kernel_size", kernel_size),
-            as_pair("stride", stride),
-            _as_padding(padding),
-            as_pair("dilation", dilation),
+            as_sizes("kernel_size", kernel_size, axis_count=axis_count),
+            as_sizes("stride", stride, axis_count=axis_count),
+            _as_padding(padding, axis_count=axis_count),
+            as_sizes("dilation", dilation, axis_count=axis_count),
             ceil_mode,
         )
 
-    def zeros(self, map_size: Shape) -> tuple[Pair, Pair]:
-        """Return the zeros before and after each dimension of a map [1].
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Distance a window spans along each axis, its gaps included [1]."""
+        return tuple((taps - 1) * step + 1 for taps, step in zip(self.kernel_size, self.dilation, strict=True))
+
+    def zeros(self, map_size: Shape) -> tuple[Pair, ...]:
+        """Return the zeros before and after each axis of a map [1].
 
         Examples
         --------
-        >>> Window.of(kernel_size=11, stride=4, padding="same").zeros((224, 224))  # 56 windows span 231
+        >>> Window.of(axis_count=2, kernel_size=11, stride=4, padding="same").zeros((224, 224))  # 56 windows span 231
         ((3, 4), (3, 4))
         """
         if self.padding == "valid":
-            return ((0, 0), (0, 0))
+            return ((0, 0),) * len(map_size)
         if self.padding == "same":
-            return cast("tuple[Pair, Pair]", tuple(map(_same_zeros, map_size, self._extent, self.stride)))
-        return cast("tuple[Pair, Pair]", self.padding)
+            return tuple(map(_same_zeros, map_size, self.extent, self.stride))
+        return cast("tuple[Pair, ...]", self.padding)
 
-    def output_size(self, map_size: Shape) -> Pair:
-        """Return how many windows fit along each dimension; raise ShapeMismatchError where none does [1].
+    def output_size(self, map_size: Shape) -> tuple[int, ...]:
+        """Return how many windows fit along each axis; raise ShapeMismatchError where none does [1].
 
         Examples
         --------
-        >>> Window.of(kernel_size=3, stride=2, padding="valid").output_size((54, 54))
+        >>> Window.of(axis_count=2, kernel_size=3, stride=2, padding="valid").output_size((54, 54))
         (26, 26)
-        >>> Window.of(kernel_size=3, stride=2, padding="valid", ceil_mode=True).output_size((54, 54))
+        >>> Window.of(axis_count=2, kernel_size=3, stride=2, padding="valid", ceil_mode=True).output_size((54, 54))
         (27, 27)
         """
         zeros = self.zeros(map_size)
         padded = tuple(size + sum(around) for size, around in zip(map_size, zeros, strict=True))
-        extent = self._extent
-        if any(span > size for span, size in zip(extent, padded, strict=True)):
+        rooms = tuple(size - span for size, span in zip(padded, self.extent, strict=True))
+        if any(not is_open_size(room) and room < 0 for room in rooms):
             problem = (
-                f"its window spans {shape_text(extent)} (kernel {shape_text(self.kernel_size)}, dilation "
+                f"its window spans {shape_text(self.extent)} (kernel {shape_text(self.kernel_size)}, dilation "
                 f"{shape_text(self.dilation)}) and is larger than its input {shape_text(map_size)}, "
                 f"{shape_text(padded)} with padding"
             )
             raise ShapeMismatchError(problem)
-        along = zip(map_size, padded, zeros, extent, self.stride, strict=True)
-        return cast("Pair", tuple(self._windows(*dimension) for dimension in along))
+        along = zip(range(len(map_size)), map_size, zeros, strict=True)
+        return tuple(
+            rounded_up(size + around[0] + self._offset(axis, around), self.stride[axis]) for axis, size, around in along
+        )
 
     def taps_inside(self, map_size: Shape) -> int:
         """Return the taps of all windows that lie on the map, neither on padding nor beyond its end [1].
 
         Examples
         --------
-        >>> Window.of(kernel_size=3, stride=2, padding="valid", ceil_mode=True).taps_inside((56, 56))  # (27 * 3 + 2)^2
+        >>> window = Window.of(axis_count=2, kernel_size=3, stride=2, padding="valid", ceil_mode=True)
+        >>> window.taps_inside((56, 56))  # (27 * 3 + 2)^2
         6889
         """
-        along = zip(map_size, self.output_size(map_size), self.zeros(map_size), range(2), strict=True)
-        return math.prod(self._taps_along(axis, size, windows, before) for size, windows, (before, _), axis in along)
+        along = zip(range(len(map_size)), map_size, self.output_size(map_size), self.zeros(map_size), strict=True)
+        return math.prod(self._taps_along(axis, size, windows, around) for axis, size, windows, around in along)
 
-    def _taps_along(self, axis: int, size: int, windows: int, before: int) -> int:
-        """Sum over the windows along one dimension of their taps on the map."""
-        taps, stride, dilation = self.kernel_size[axis], self.stride[axis], self.dilation[axis]
-        starts = (window * stride - before for window in range(windows))
-        return sum(0 <= start + tap * dilation < size for start in starts for tap in range(taps))
+    def _offset(self, axis: int, zeros: Pair) -> int:
+        """Return c of ceil((n + before + c) / stride), the number of windows along an axis of n elements.
 
-    @property
-    def _extent(self) -> Pair:
-        """Distance a window spans, its gaps included [1]."""
-        (height, width), (down, across) = self.kernel_size, self.dilation
-        return (height - 1) * down + 1, (width - 1) * across + 1
+        The last start leaves the whole window on the padded map, or, in ceil mode, is the first that does not, unless
+        it lies beyond map and zeros before it.
+        """
+        before, after = zeros
+        if self.padding == "same":
+            return -before
+        overhang = after - self.extent[axis]
+        return _least(overhang + self.stride[axis], 0) if self.ceil_mode else overhang + 1
 
-    def _windows(self, size: int, padded: int, zeros: Pair, extent: int, stride: int) -> int:
-        room = padded - extent
-        if not self.ceil_mode:
-            return room // stride + 1
-        count = -(-room // stride) + 1
-        return count - 1 if (count - 1) * stride >= size + zeros[0] else count
+    def _taps_along(self, axis: int, size: int, windows: int, zeros: Pair) -> int:
+        """Sum over the taps of the window along one axis of the windows in which each lies on the map."""
+        taps, stride, dilation, (before, _) = self.kernel_size[axis], self.stride[axis], self.dilation[axis], zeros
+        if zeros == (0, 0) and not self.ceil_mode:
+            return windows * taps
+        offset = self._offset(axis, zeros)
+
+        def count(position: Any) -> Any:
+            first = _most(rounded_up(before - position, stride), 0)
+            end = before + _least(offset, -position)
+            inside, of_one = (rounded_up(each + end, stride) - first for each in (size, 1))
+            # counts grow with the map: what is none below zero for a map of one element needs no bound
+            return inside if not is_open_size(of_one) and of_one >= 0 else _most(inside, 0)
+
+        return sum(count(tap * dilation) for tap in range(taps))
+
+
+def rounded_up(total: Any, divisor: Any) -> Any:
+    """Return the quotient of two whole numbers, or symbols for such, rounded up [1].
+
+    Examples
+    --------
+    >>> rounded_up(7, 2)
+    4
+    """
+    if not is_symbolic(total, divisor):
+        return -(-total // divisor)
+    import sympy
+
+    return sympy.ceiling(total / divisor)
+
+
+def _least(first: Any, second: Any) -> Any:
+    """Return the smaller of two numbers, also of open ones whose difference is known."""
+    difference = first - second
+    if is_open_size(difference):
+        return minimum(first, second)
+    return first if difference <= 0 else second
+
+
+def _most(first: Any, second: Any) -> Any:
+    """Return the larger of two numbers, also of open ones whose difference is known."""
+    difference = first - second
+    if is_open_size(difference):
+        return maximum(first, second)
+    return first if difference >= 0 else second
 
 
 def _same_zeros(size: int, extent: int, stride: int) -> Pair:
-    windows = -(-size // stride)
-    zeros = max((windows - 1) * stride + extent - size, 0)
+    zeros = _most((rounded_up(size, stride) - 1) * stride + extent - size, 0)
     return zeros // 2, zeros - zeros // 2

@@ -1,26 +1,29 @@
-"""Average pooling."""
+"""Two-dimensional average pooling."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.pooling.pooling_2d import Pooling2d
-from perfmodel.layers.shapes import Shape
-from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.layers.pooling.average_pool import AveragePool
+from perfmodel.layers.pooling.pooling import pooling_from_onnx, pooling_from_torch
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return pooling_from_torch(call, AveragePool2d, axis_count=2)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return pooling_from_onnx(call, AveragePool2d, axis_count=2)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AveragePool2d(Pooling2d):
-    """Average over windows of each channel; over the whole map without a kernel. Options: see ``Pooling2d``.
-
-    Notes
-    -----
-    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
-    them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
-    """
+class AveragePool2d(AveragePool):
+    """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
     kind: ClassVar[str] = "avg_pool_2d"
     examples: ClassVar[Examples] = (
@@ -28,30 +31,8 @@ class AveragePool2d(Pooling2d):
         ({"kernel_size": None}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "H", "W"),))
-
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads x and writes y."""
-        inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return (
-            MemoryPass(
-                name="avg_pool",
-                read_elements=inputs,
-                written_elements=outputs,
-                tensor_elements=inputs,
-                flop_count=taps,
-            ),
-        )
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads dy and writes dx."""
-        inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return (
-            MemoryPass(
-                name="avg_pool",
-                read_elements=outputs,
-                written_elements=inputs,
-                tensor_elements=inputs,
-                flop_count=taps + outputs,
-                role=Role.INPUT_GRADIENT,
-            ),
-        )
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.avg_pool2d": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"AveragePool": _from_onnx, "GlobalAveragePool": _from_onnx}
+    axis_count: ClassVar[int] = 2

@@ -1,66 +1,36 @@
-"""Maximum pooling."""
+"""Two-dimensional maximum pooling."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.pooling.pooling_2d import Pooling2d
-from perfmodel.layers.shapes import Shape
-from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.layers.pooling.max_pool import MaxPool
+from perfmodel.layers.pooling.pooling import pooling_from_onnx, pooling_from_torch
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 
-INDEX_BYTES = 4
-"""Size of the index of a maximum [B]."""
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return pooling_from_torch(call, MaxPool2d, axis_count=2)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return pooling_from_onnx(call, MaxPool2d, axis_count=2)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MaxPool2d(Pooling2d):
-    """Maximum over windows of each channel. Options: see ``Pooling2d``.
-
-    Notes
-    -----
-    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
-    them, are not compared. Forward t - o comparisons; writes the maximum and the index (4 B) of where it was.
-    Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
-    """
+class MaxPool2d(MaxPool):
+    """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
     kind: ClassVar[str] = "max_pool_2d"
     examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "H", "W"),))
-
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices of the maxima [B]."""
-        del element_bytes
-        return INDEX_BYTES * batch_size * math.prod(self.output_shape(input_shapes))
-
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads x and writes y and the indices."""
-        inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return (
-            MemoryPass(
-                name="max_pool",
-                read_elements=inputs,
-                written_elements=outputs,
-                tensor_elements=inputs,
-                flop_count=taps - outputs,
-                written_index_bytes=INDEX_BYTES * outputs,
-            ),
-        )
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads dy and the indices and writes dx."""
-        inputs, outputs, _ = self._counts(input_shapes, batch_size)
-        return (
-            MemoryPass(
-                name="max_pool",
-                read_elements=outputs,
-                written_elements=inputs,
-                tensor_elements=inputs,
-                flop_count=outputs,
-                read_index_bytes=INDEX_BYTES * outputs,
-                role=Role.INPUT_GRADIENT,
-            ),
-        )
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.max_pool2d": _from_torch,
+        "aten.max_pool2d_with_indices": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"MaxPool": _from_onnx, "GlobalMaxPool": _from_onnx}
+    axis_count: ClassVar[int] = 2

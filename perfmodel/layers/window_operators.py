@@ -1,0 +1,109 @@
+"""How other programs write windows over maps: the arguments of torch's and ONNX's convolutions and poolings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfmodel.layers.shapes import Shape
+from perfmodel.layers.translation import Operand, OperatorCall
+from perfmodel.layers.window import Pair, Window
+
+
+def holds_maps(operand: Operand, axis_count: int) -> bool:
+    """Tell whether a tensor's last axes are channels and a map of so many axes, and those of a sample too.
+
+    Examples
+    --------
+    >>> holds_maps(Operand(key="x", shape=(3, 224, 224), axes=(None, 0, 1, 2)), 2)
+    True
+    """
+    rank, used = len(operand.shape), axis_count + 1
+    return rank >= used and operand.axes[-used:] == tuple(range(rank - used, rank))
+
+
+def by_axis(given: Any, axis_count: int) -> tuple[int, ...]:
+    """Return torch's extents, which may be one number or a list of one for all axes, by axis [1].
+
+    Examples
+    --------
+    >>> by_axis((3,), 2), by_axis(3, 2), by_axis((3, 1), 2)
+    ((3, 3), (3, 3), (3, 1))
+    """
+    extents = tuple(given) if isinstance(given, Sequence) else (given,)
+    return extents * axis_count if len(extents) == 1 else extents
+
+
+def both_sides(zeros: Sequence[int]) -> tuple[Pair, ...]:
+    """Return the same zeros before and after each axis [1].
+
+    Examples
+    --------
+    >>> both_sides((1, 0))
+    ((1, 1), (0, 0))
+    """
+    return tuple((each, each) for each in zeros)
+
+
+def torch_pooling_options(call: OperatorCall, axis_count: int) -> dict[str, Any]:
+    """Return the options of a pooling as torch calls it; without a stride it is the kernel's extent [-]."""
+    kernel_size = by_axis(call["kernel_size"], axis_count)
+    stride = call.get("stride")
+    return {
+        "kernel_size": kernel_size,
+        "stride": by_axis(stride, axis_count) if stride not in (None, ()) else kernel_size,
+        "padding": both_sides(by_axis(call.get("padding", 0), axis_count)),
+        "dilation": by_axis(call.get("dilation", 1), axis_count),
+        "ceil_mode": bool(call.get("ceil_mode", False)),
+    }
+
+
+def onnx_pads(pads: Sequence[int]) -> tuple[Pair, ...]:
+    """Return (before, after) for each axis of ONNX's list of all starts, then all ends [1].
+
+    Examples
+    --------
+    >>> onnx_pads((1, 2, 3, 4))
+    ((1, 3), (2, 4))
+    """
+    half = len(pads) // 2
+    return tuple(zip(pads[:half], pads[half:], strict=True))
+
+
+def onnx_window_options(call: OperatorCall, *, kernel_size: Sequence[int], map_size: Shape) -> dict[str, Any]:
+    """Return the options of a window as ONNX writes them: strides, dilations, and pads or a rule for them.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        A node of a convolution or pooling. [-]
+    kernel_size : sequence of int
+        Taps by axis. [1]
+    map_size : tuple of int
+        The map that windows slide over. [1]
+
+    Returns
+    -------
+    dict of str to object
+        ``kernel_size``, ``stride``, ``dilation`` and ``padding``. [-]
+    """
+    ones = (1,) * len(kernel_size)
+    options: dict[str, Any] = {
+        "kernel_size": tuple(kernel_size),
+        "stride": tuple(call.get("strides", ones)),
+        "dilation": tuple(call.get("dilations", ones)),
+    }
+    return options | {"padding": _onnx_padding(call, options, map_size)}
+
+
+def _onnx_padding(call: OperatorCall, options: Mapping[str, Any], map_size: Shape) -> str | tuple[Pair, ...]:
+    rule = call.get("auto_pad", "NOTSET")
+    if rule == "VALID":
+        return "valid"
+    if rule == "SAME_UPPER":
+        return "same"
+    if rule == "SAME_LOWER":
+        # as SAME_UPPER, but an odd zero comes first
+        same = Window.of(axis_count=len(map_size), padding="same", **options)
+        return tuple((after, before) for before, after in same.zeros(map_size))
+    return onnx_pads(tuple(call.get("pads", (0,) * 2 * len(map_size))))
