@@ -1,5 +1,7 @@
 """Published networks: each a function that returns a LayerGraph, one file per architecture.
 
+The imports here are the list of them all.
+
 >>> resnet50().parameter_count
 25557032
 """
@@ -7,22 +9,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import isfunction, signature
 from typing import Any
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph import LayerGraph
-from perfmodel.zoo.alexnet import alexnet
-from perfmodel.zoo.fully_connected import fcn5, fcn8
-from perfmodel.zoo.language_model import lstm32, lstm64
-from perfmodel.zoo.resnet import resnet50
+from perfmodel.zoo.alexnet import alexnet as alexnet
+from perfmodel.zoo.densenet import densenet121 as densenet121
+from perfmodel.zoo.fully_connected import fcn5 as fcn5
+from perfmodel.zoo.fully_connected import fcn8 as fcn8
+from perfmodel.zoo.googlenet import googlenet as googlenet
+from perfmodel.zoo.inception_v3 import inception_v3 as inception_v3
+from perfmodel.zoo.language_model import lstm32 as lstm32
+from perfmodel.zoo.language_model import lstm64 as lstm64
+from perfmodel.zoo.lenet import lenet5 as lenet5
+from perfmodel.zoo.nin import nin as nin
+from perfmodel.zoo.resnet import resnet18 as resnet18
+from perfmodel.zoo.resnet import resnet34 as resnet34
+from perfmodel.zoo.resnet import resnet50 as resnet50
+from perfmodel.zoo.resnet import resnet101 as resnet101
+from perfmodel.zoo.resnet import resnet152 as resnet152
+from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
+from perfmodel.zoo.vgg import vgg11 as vgg11
+from perfmodel.zoo.vgg import vgg13 as vgg13
+from perfmodel.zoo.vgg import vgg16 as vgg16
+from perfmodel.zoo.vgg import vgg19 as vgg19
 
 BUILDERS: dict[str, Callable[..., LayerGraph]] = {
-    builder.__name__: builder for builder in (alexnet, fcn5, fcn8, lstm32, lstm64, resnet50)
+    name: each
+    for name, each in tuple(globals().items())
+    if isfunction(each) and each.__module__.startswith(f"{__name__}.")
 }
-"""Name to builder."""
-
-__all__ = ["BUILDERS", "alexnet", "build", "fcn5", "fcn8", "lstm32", "lstm64", "names", "resnet50"]
+"""Name to builder: the functions imported above."""
 
 
 def names() -> tuple[str, ...]:
@@ -35,8 +53,8 @@ def names() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> names()
-    ('alexnet', 'fcn5', 'fcn8', 'lstm32', 'lstm64', 'resnet50')
+    >>> "resnet50" in names()
+    True
     """
     return tuple(sorted(BUILDERS))
 
