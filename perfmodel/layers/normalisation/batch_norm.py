@@ -89,7 +89,7 @@ class BatchNorm(Layer):
             MemoryPass(
                 name=self._pass_name,
                 read_elements=reads * elements + (vectors + STATISTICS * self._is_frozen) * channels,
-                written_elements=elements + STATISTICS * channels * (not self._is_frozen),
+                written_elements=elements + STATISTICS * (not self._is_frozen) * channels,
                 tensor_elements=elements,
                 flop_count=(2 + summed_flop + vectors) * elements,
             ),
