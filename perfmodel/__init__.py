@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
+    from perfmodel.importers.huggingface import from_huggingface_config
+    from perfmodel.importers.onnx_file import from_onnx
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
@@ -41,6 +43,8 @@ _MODULE_OF = {
     "Work": "perfmodel.records",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
+    "from_huggingface_config": "perfmodel.importers.huggingface",
+    "from_onnx": "perfmodel.importers.onnx_file",
     "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
@@ -52,8 +56,8 @@ _MODULE_OF = {
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx",
-    "from_torch", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+    "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_torch", "max_batch_size", "plan", "refresh",
+    "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -66,6 +70,8 @@ __all__ = [
     "catalogue",
     "errors",
     "fit",
+    "from_huggingface_config",
+    "from_onnx",
     "layers",
     "load_calibration",
     "load_device",

@@ -11,15 +11,15 @@ from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writab
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
-    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
+NETWORK_HELP = "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
 
 def predict_command(
-    graph: Annotated[str, typer.Argument(help="A network of the zoo, or the path of a graph's JSON file.")],
+    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
     batch_size: Annotated[str, typer.Option(metavar="N", help="Samples per step.")],
     device: Annotated[
         str | None, typer.Option(metavar="NAME", help="A GPU, or one CPU socket: name or TOML file.")
@@ -44,7 +44,7 @@ def predict_command(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder; repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder or of the configuration's import, or a free size of the ONNX file; repeatable."),
     ] = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
@@ -58,6 +58,7 @@ def predict_command(
     out: OutOption = None,
 ) -> None:
     """Predict the time of one step, its parts, its bottleneck and its memory."""
+    from perfmodel.importers.load import load_network
     from perfmodel.prediction.predict import predict
 
     check_writable(out, argument="--out")
@@ -72,7 +73,7 @@ def predict_command(
         "calibration": calibration,
     }
     prediction = predict(
-        load_graph(graph, options=option or []),
+        load_network(graph, options=key_values(option or [], argument="--option")),
         batch_size=samples,
         framework=framework,
         phase=phase,
@@ -95,41 +96,6 @@ def predict_command(
         as_json=as_json,
         out=out,
     )
-
-
-def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: one of the zoo's, or one in a JSON file.
-
-    Parameters
-    ----------
-    name_or_path : str
-        What was typed; it is a path if it ends in .json or names a folder. [-]
-    options : list of str
-        ``key=value`` texts for the zoo's builder. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If the zoo has no such network.
-    ArgumentError
-        If options are given for a file.
-    """
-    from perfmodel import zoo
-    from perfmodel.errors import ArgumentError
-    from perfmodel.graph import LayerGraph
-
-    values = key_values(options, argument="--option")
-    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
-        return zoo.build(name_or_path, **values)
-    if values:
-        allowed = "a graph's file has no options; only networks of the zoo do"
-        raise ArgumentError(argument="--option", given=options, allowed=allowed)
-    return LayerGraph.load(Path(name_or_path))
 
 
 def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:
