@@ -8,7 +8,7 @@ from typing import Any
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Concat, Convolution2d, MaxPool2d
 from perfmodel.layers.checks import check_flag
-from perfmodel.layers.window import Size, as_sizes
+from perfmodel.layers.window import Size
 from perfmodel.zoo.blocks import classified, image_graph, normalised
 
 Step = tuple[int, Size, int, bool]
@@ -30,12 +30,11 @@ class _Builder:
     def branch(self, name: str, x: str, *steps: Step) -> str:
         """Add normalised convolutions one after the other."""
         for index, (channels, kernel_size, stride, keeps) in enumerate(steps, start=1):
-            height, width = (extent // 2 for extent in as_sizes("kernel_size", kernel_size, axis_count=2))
             layer = Convolution2d(
                 out_channels=channels,
                 kernel_size=kernel_size,
                 stride=stride,
-                padding=((height, height), (width, width)) if keeps else "valid",
+                padding="same" if keeps else "valid",
                 bias=False,
             )
             x = normalised(self.graph, f"{name}_{index}", x, layer)

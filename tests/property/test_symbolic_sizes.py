@@ -5,27 +5,10 @@ import random
 import pytest
 import sympy
 
-from perfmodel import LayerGraph, zoo
-from perfmodel.layers import AveragePool2d, BatchNorm, Convolution2d, CrossEntropy, Dense, Flatten, MaxPool2d, ReLU
+from perfmodel import zoo
 
 N, S, W, V, T = sympy.symbols("N S W V T", integer=True, positive=True)
 POINTS = 4
-
-
-def _convolutional(image_size, width):
-    """Return a small network of images, of which the size of the image is free, as padding keeps it until it halves."""
-    graph = LayerGraph("convolutional", input_shape=(3, image_size, image_size))
-    x = graph.add("conv1", Convolution2d(out_channels=width, kernel_size=3, padding=1), inputs=graph.input)
-    x = graph.add("norm1", BatchNorm(), inputs=x)
-    x = graph.add("relu1", ReLU(), inputs=x)
-    x = graph.add("pool1", MaxPool2d(kernel_size=2, stride=2), inputs=x)
-    x = graph.add("conv2", Convolution2d(out_channels=2 * width, kernel_size=3, stride=2, padding=1), inputs=x)
-    x = graph.add("relu2", ReLU(), inputs=x)
-    x = graph.add("pool2", AveragePool2d(kernel_size=None), inputs=x)
-    x = graph.add("flatten", Flatten(), inputs=x)
-    x = graph.add("scores", Dense(units=10), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
-    return graph
 
 
 def _autoencoder(features, code):
@@ -67,7 +50,8 @@ NETWORKS = {
         zoo.restricted_boltzmann_machine,
         {"visible": (W, 1, 1), "hidden": (V, 1, 1)},
     ),
-    "convolutional": (_convolutional, {"image_size": (S, 4, 1), "width": (W, 1, 1)}),
+    "resnet18": (zoo.resnet18, {"image_size": (S, 32, 1), "width": (W, 1, 1), "classes": (V, 2, 1)}),
+    "vgg11": (zoo.vgg11, {"image_size": (S, 32, 1), "in_channels": (T, 1, 1)}),
 }
 MOST_TERMS = 40
 """Terms of an expanded sum of products over at most four sizes and the batch; sums that grow with depth have more."""
