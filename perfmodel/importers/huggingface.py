@@ -94,7 +94,9 @@ def from_huggingface_config(
     check_choice("attention", attention, ATTENTIONS)
     given = name or fields.text("_name_or_path") or family
     options = {"sequence_length": sequence_length, "head": head, "dropout": dropout, "attention": attention}
-    return FAMILIES[family](fields, name=given, **options)
+    graph = FAMILIES[family](fields, **options)
+    graph.name = given
+    return graph
 
 
 def _no_head(family: str, head: str | None) -> None:
@@ -113,7 +115,7 @@ def _rates(fields: ConfigFields, *, dropout: float | None, hidden: str, attentio
 
 
 def _gpt2(
-    fields: ConfigFields, *, name: str, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
 ) -> LayerGraph:
     _no_head("gpt2", head)
     width = fields.count("n_embd", default=768)
@@ -132,13 +134,12 @@ def _gpt2(
     fields.check()
     length = positions if sequence_length is None else sequence_length
     sizes = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
-    return gpt(name=name, attention=attention, **sizes, **options, **rates)
+    return gpt(attention=attention, **sizes, **options, **rates)
 
 
 def _llama(
     fields: ConfigFields,
     *,
-    name: str,
     sequence_length: Any,
     head: str | None,
     dropout: float | None,
@@ -168,7 +169,6 @@ def _llama(
     fields.check_divides("num_key_value_heads", "num_attention_heads", part=key_heads, of=heads)
     fields.check()
     return llama(
-        name=name,
         width=width,
         heads=heads,
         key_heads=key_heads,
@@ -217,7 +217,7 @@ def _class_count(fields: ConfigFields) -> int:
 
 
 def _bert(
-    fields: ConfigFields, *, name: str, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
 ) -> LayerGraph:
     sizes = _encoder(fields)
     positions = fields.count("max_position_embeddings", default=512)
@@ -234,7 +234,6 @@ def _bert(
         fields.refuse(field, True, "must be false: only the encoder is read")
     fields.check()
     return bert(
-        name=name,
         head=_head(fields, given=head, classifiers="ForSequenceClassification"),
         positions=positions,
         sequence_length=positions if sequence_length is None else sequence_length,
@@ -246,7 +245,7 @@ def _bert(
 
 
 def _vit(
-    fields: ConfigFields, *, name: str, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
 ) -> LayerGraph:
     if sequence_length is not None:
         check_choice("sequence_length of vit, whose images say it,", sequence_length, ())
@@ -254,7 +253,7 @@ def _vit(
     image_size, patch_size = fields.count("image_size", default=224), fields.count("patch_size", default=16)
     fields.check_divides("patch_size", "image_size", part=patch_size, of=image_size)
     options = {
-        "channels": fields.count("num_channels", default=3),
+        "in_channels": fields.count("num_channels", default=3),
         "classes": _class_count(fields),
         "projection_bias": fields.flag("qkv_bias", default=True),
     }
@@ -263,7 +262,6 @@ def _vit(
     )
     fields.check()
     return vit(
-        name=name,
         head=_head(fields, given=head, classifiers="ForImageClassification"),
         image_size=image_size,
         patch_size=patch_size,
