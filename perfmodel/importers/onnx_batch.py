@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
-from perfmodel.importers.batch import BATCH_SIZES, NoSampleShapeError, sample_shape
+from perfmodel.importers.batch_axes import layout
 from perfmodel.importers.onnx_model import OnnxModel, node_name
 from perfmodel.importers.onnx_shapes import Setting, ShapesDoNotFollowError, ShapeTrace
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand
 
+BATCH_SIZES: Final = (2, 3, 5)
+"""Batch sizes at which shapes are compared: two tell the extents of a sample, the third that there is one [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
 """Names of free sizes that mean the batch, besides all that begin with "batch"."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")
@@ -23,6 +25,10 @@ RECURRENT: Final = ("LSTM", "GRU", "RNN")
 
 BatchAxes = Mapping[str, int | None]
 """The batch axis of each input by name; None where an input has none [-]."""
+
+
+class NoSampleShapeError(Exception):
+    """A tensor is not made of samples: an extent is neither fixed nor a multiple of the batch size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +54,13 @@ class Traced:
         values = [trace.values[name] for trace in self.traces]
         first = values[0]
         if self.fixed_batch_size is None:
-            shape, axes = sample_shape([value.shape for value in values])
+            found = layout([value.shape for value in values], batch_sizes=BATCH_SIZES)
+            if found is None:
+                sizes = ", ".join(map(str, BATCH_SIZES))
+                shapes = " / ".join(str(value.shape) for value in values)
+                problem = f"tensor {name!r} is not made of samples: its shape is {shapes} at {sizes} samples"
+                raise NoSampleShapeError(problem)
+            shape, axes = found.shape, found.axes
         else:
             shape, axes = self._shape_of_batch(name)
         contents = [value.content for value in values]
@@ -241,12 +253,13 @@ def _check_samples(traced: Traced) -> None:
             values = [trace.values[name] for trace in traced.traces]
             if all(value.content is not None for value in values):
                 continue  # numbers computed from shapes may depend on the batch size in any way
-            try:
-                operand = traced.operand(name)
-            except NoSampleShapeError as error:
-                problem = f"tensor {name!r} of node {node_name(node)!r}: {error}"
-                raise NoSampleShapeError(problem) from error
-            layout = next((each.i for each in node.attribute if each.name == "layout"), 0)
-            if node.op_type in RECURRENT and name == node.input[0] and operand.axes[0 if layout else 1] is not None:
+            operand = traced.operand(name)
+            is_first = node.op_type in RECURRENT and name == node.input[0]
+            if is_first and operand.axes[_recurrent_batch_axis(node)] is not None:
                 problem = f"node {node_name(node)!r} has no batch on the axis that its layout states"
                 raise NoSampleShapeError(problem)
+
+
+def _recurrent_batch_axis(node: Any) -> int:
+    """Return the batch axis of what a recurrent node reads."""
+    return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1

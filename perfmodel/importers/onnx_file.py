@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from perfmodel.errors import SpecError
+from typing import Final
+from warnings import warn
+from perfmodel.errors import SpecError, UnknownOperatorWarning
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.batch import NoSampleShapeError
-from perfmodel.importers.build import build_graph
-from perfmodel.importers.onnx_batch import Traced, trace_model
+from perfmodel.importers.build import Built, build
+from perfmodel.importers.onnx_batch import NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx_calls import NodeCalls
 from perfmodel.importers.onnx_model import read_model
+from perfmodel.importers.plan import translators_of
 from perfmodel.importers.program import ParameterTensor, Program, Step
 from perfmodel.layers.checks import check_text
+
+NAMES_SHOWN: Final = 5
+"""Nodes that a warning names [1]."""
 
 
 def from_onnx(
@@ -71,7 +76,9 @@ def from_onnx(
         program = _program(traced, name=name or model.path.stem)
     except NoSampleShapeError as error:
         raise SpecError(model.path, [str(error)]) from error
-    return build_graph(program, source="onnx_operators")
+    built = build(program, translators_of("onnx"))
+    _warn_of_holes(built, program, file=model.path)
+    return built.graph
 
 
 def _program(traced: Traced, *, name: str) -> Program:
@@ -104,3 +111,18 @@ def _program(traced: Traced, *, name: str) -> Program:
         outputs=[calls.operand(each) for each in model.outputs if not calls.is_known(each)],
         fixed_batch_size=traced.fixed_batch_size,
     )
+
+
+def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
+    """Warn of each operator that no layer takes, with the names of its nodes."""
+    nodes: dict[str, list[str]] = {}
+    for hole in built.holes:
+        operator = program.steps[hole.step].call.operator
+        nodes.setdefault(operator, []).append(hole.layer)
+    for operator, names in nodes.items():
+        shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+        message = (
+            f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); each counts the bytes "
+            "of its inputs and output and 1 FLOP for each of their elements, which may be far too few"
+        )
+        warn(UnknownOperatorWarning(message), stacklevel=3)
