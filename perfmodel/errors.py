@@ -112,10 +112,6 @@ class TableError(PerfmodelError, ValueError):
     """A measurement table is wrong; names file, row, column, value and what is allowed."""
 
 
-class UnknownOperatorWarning(UserWarning):
-    """An importer met an operator that no layer claims: it counts as an opaque layer, never as nothing."""
-
-
 class NotYetAvailableError(PerfmodelError, NotImplementedError):
     """An argument of the public signature that this version does not serve yet.
 

@@ -43,11 +43,14 @@ class Traced:
         Shapes at several batch sizes, or at the only one it holds for. [-]
     fixed_batch_size : int or None
         The only batch size it holds for; None where any will do. [samples]
+    problem : str
+        Why it holds for no other. [-]
     """
 
     model: OnnxModel
     traces: tuple[ShapeTrace, ...]
     fixed_batch_size: int | None = None
+    problem: str = ""
 
     def operand(self, name: str) -> Operand:
         """Return a tensor as layers read it; NoSampleShapeError where it is not made of samples."""
@@ -152,7 +155,7 @@ def _at_one_batch_size(
         trace = ShapeTrace(model, _setting(model, {}, sizes, symbols, size, written=written, rewrites=False))
     except ShapesDoNotFollowError as error:
         raise SpecError(model.path, [str(error)]) from error
-    return Traced(model=model, traces=(trace,), fixed_batch_size=size)
+    return Traced(model=model, traces=(trace,), fixed_batch_size=size, problem=problem)
 
 
 def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from warnings import warn
-from perfmodel.errors import SpecError, UnknownOperatorWarning
+from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build
 from perfmodel.importers.onnx_batch import NoSampleShapeError, Traced, trace_model
@@ -47,6 +47,8 @@ def from_onnx(
 
     Raises
     ------
+    MissingPackageError
+        If the package onnx is not installed.
     ArgumentError
         If an argument is of the wrong kind.
     SpecError
@@ -57,7 +59,9 @@ def from_onnx(
 
     Warns
     -----
-    UnknownOperatorWarning
+    FixedBatchWarning
+        Where it holds for one batch size only.
+    OpaqueLayerWarning
         Of operators that no layer claims, which become opaque layers.
 
     Notes
@@ -77,6 +81,9 @@ def from_onnx(
     except NoSampleShapeError as error:
         raise SpecError(model.path, [str(error)]) from error
     built = build(program, translators_of("onnx"))
+    if traced.fixed_batch_size is not None:
+        message = f"{model.path}: holds for batch_size={traced.fixed_batch_size} only: {traced.problem}"
+        warn(FixedBatchWarning(message), stacklevel=2)
     _warn_of_holes(built, program, file=model.path)
     return built.graph
 
@@ -125,4 +132,4 @@ def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
             f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); each counts the bytes "
             "of its inputs and output and 1 FLOP for each of their elements, which may be far too few"
         )
-        warn(UnknownOperatorWarning(message), stacklevel=3)
+        warn(OpaqueLayerWarning(message), stacklevel=3)

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import SpecError
+from perfmodel.errors import MissingPackageError, SpecError
 from perfmodel.layers.checks import check_path
 
 CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
@@ -140,6 +140,8 @@ def read_model(path: str | Path) -> OnnxModel:
 
     Raises
     ------
+    MissingPackageError
+        If the package onnx is not installed.
     ArgumentError
         If the argument is no path.
     SpecError
@@ -157,9 +159,11 @@ def read_model(path: str | Path) -> OnnxModel:
 
 def _parsed(file: Path) -> Any:
     """Return the onnx.ModelProto in a file."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise MissingPackageError("onnx", "from_onnx", "onnx") from error
     try:
         content = file.read_bytes()
     except OSError as error:
