@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from inspect import isabstract
 
+from perfmodel.layers.activation.gelu import GELU as GELU
+from perfmodel.layers.activation.leaky_relu import LeakyReLU as LeakyReLU
+from perfmodel.layers.activation.log_softmax import LogSoftmax as LogSoftmax
 from perfmodel.layers.activation.relu import ReLU as ReLU
+from perfmodel.layers.activation.relu6 import ReLU6 as ReLU6
 from perfmodel.layers.activation.sigmoid import Sigmoid as Sigmoid
+from perfmodel.layers.activation.silu import SiLU as SiLU
 from perfmodel.layers.activation.softmax import Softmax as Softmax
 from perfmodel.layers.activation.tanh import Tanh as Tanh
 from perfmodel.layers.attention.multi_head_attention import MultiHeadAttention as MultiHeadAttention
@@ -25,16 +30,24 @@ from perfmodel.layers.convolution.transposed_convolution_1d import TransposedCon
 from perfmodel.layers.convolution.transposed_convolution_2d import TransposedConvolution2d as TransposedConvolution2d
 from perfmodel.layers.convolution.transposed_convolution_3d import TransposedConvolution3d as TransposedConvolution3d
 from perfmodel.layers.elementwise.add import Add as Add
+from perfmodel.layers.elementwise.binary import Binary as Binary
+from perfmodel.layers.elementwise.unary import Unary as Unary
+from perfmodel.layers.elementwise.where import Where as Where
 from perfmodel.layers.embedding.embedding import Embedding as Embedding
 from perfmodel.layers.embedding.positional_embedding import PositionalEmbedding as PositionalEmbedding
 from perfmodel.layers.embedding.rotary_embedding import RotaryEmbedding as RotaryEmbedding
 from perfmodel.layers.linear.dense import Dense as Dense
+from perfmodel.layers.linear.matmul import MatMul as MatMul
 from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
 from perfmodel.layers.loss.class_softmax import ClassSoftmax as ClassSoftmax
 from perfmodel.layers.loss.cross_entropy import CrossEntropy as CrossEntropy
 from perfmodel.layers.normalisation.batch_norm import BatchNorm as BatchNorm
+from perfmodel.layers.normalisation.group_norm import GroupNorm as GroupNorm
+from perfmodel.layers.normalisation.layer_norm import LayerNorm as LayerNorm
 from perfmodel.layers.normalisation.local_response_norm import LocalResponseNorm as LocalResponseNorm
+from perfmodel.layers.normalisation.rms_norm import RMSNorm as RMSNorm
 from perfmodel.layers.normalisation.scale import Scale as Scale
+from perfmodel.layers.opaque.opaque import Opaque as Opaque
 from perfmodel.layers.optimizers import OPTIMIZERS as OPTIMIZERS
 from perfmodel.layers.optimizers import Optimizer as Optimizer
 from perfmodel.layers.optimizers import load_optimizer as load_optimizer
@@ -51,13 +64,24 @@ from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
 from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState
 from perfmodel.layers.recurrent.rnn import RNN as RNN
+from perfmodel.layers.reduction.reduction import Reduction as Reduction
 from perfmodel.layers.shape.concat import Concat as Concat
+from perfmodel.layers.shape.copy import Copy as Copy
+from perfmodel.layers.shape.detach import Detach as Detach
+from perfmodel.layers.shape.expand import Expand as Expand
 from perfmodel.layers.shape.flatten import Flatten as Flatten
 from perfmodel.layers.shape.pad import Pad as Pad
+from perfmodel.layers.shape.reshape import Reshape as Reshape
+from perfmodel.layers.shape.slice import Slice as Slice
+from perfmodel.layers.shape.transpose import Transpose as Transpose
 from perfmodel.layers.shape.upsample import Upsample as Upsample
 from perfmodel.layers.shapes import Shape as Shape
 from perfmodel.layers.shapes import ShapeMismatchError as ShapeMismatchError
 from perfmodel.layers.shapes import SharedShape as SharedShape
+from perfmodel.layers.sink.output import Output as Output
+from perfmodel.layers.source.constant import Constant as Constant
+from perfmodel.layers.source.fill import Fill as Fill
+from perfmodel.layers.source.parameter import Parameter as Parameter
 
 LAYERS: dict[str, type[Layer]] = {
     each.kind: each

@@ -129,6 +129,17 @@ def check_fraction(argument: str, given: object) -> None:
         refuse(argument, given, "must be a number in [0, 1)")
 
 
+def check_number(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value is a finite number.
+
+    Examples
+    --------
+    >>> check_number("slope", 0.01)
+    """
+    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(float(given)):
+        refuse(argument, given, "must be a finite number")
+
+
 def check_at_most(argument: str, given: int, *, maximum: int) -> None:
     """Raise ArgumentError if a count is above ``maximum``.
 
@@ -226,3 +237,41 @@ def checked_batch_size(batch_size: Any) -> Any:
     if not is_real or not math.isfinite(batch_size) or batch_size < 1 or batch_size % 1:
         refuse("batch_size", batch_size, allowed)
     return int(batch_size)
+
+
+def check_shape(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a layer is told a shape: a tuple of whole numbers >= 1, which may be empty.
+
+    Examples
+    --------
+    >>> check_shape("shape", (64, 49))
+    """
+    if not isinstance(given, tuple):
+        refuse(argument, given, "must be a tuple of whole numbers >= 1, e.g. (64, 49)")
+    for extent in given:
+        check_count(argument, extent)
+
+
+def check_axes(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a layer is told axes of a sample: a tuple of whole numbers, each once.
+
+    Examples
+    --------
+    >>> check_axes("axes", (1, 0))
+    """
+    allowed = "must be a tuple of whole numbers, each once, e.g. (1, 0)"
+    if not isinstance(given, tuple) or len(set(given)) < len(given):
+        refuse(argument, given, allowed)
+    for axis in given:
+        check_axis(argument, axis)
+
+
+def check_axis(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a layer is told an axis of a sample, which may count from the end.
+
+    Examples
+    --------
+    >>> check_axis("axis", -1)
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        refuse(argument, given, "must be a whole number, negative to count from the last axis")

@@ -1,10 +1,15 @@
-"""The two memory passes that many layers share."""
+"""The memory passes that many layers share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from perfmodel.records import MemoryPass, Role
+
+MASK_BYTES = 1
+"""Size of a truth value, one element of a mask [B]."""
+INDEX_BYTES = 4
+"""Size of an index: of a class, a row, a position [B]."""
 
 
 def elementwise(
@@ -78,4 +83,34 @@ def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
         tensor_elements=elements,
         flop_count=elements,
         role=Role.WEIGHT_GRADIENT,
+    )
+
+
+def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
+    """Return the sum of a gradient over the axes along which an operand was repeated: a read and an add per element.
+
+    Parameters
+    ----------
+    elements : int, ndarray or sympy.Expr
+        Elements of the gradient of the repeated tensor. [1]
+    operand_elements : int, ndarray or sympy.Expr
+        Elements of the operand. [1]
+
+    Returns
+    -------
+    MemoryPass
+        The operation. [-]
+
+    Examples
+    --------
+    >>> broadcast_gradient(640, operand_elements=10).work(element_bytes=4)
+    Work(flop_count=640, read_bytes=2560, written_bytes=40)
+    """
+    return MemoryPass(
+        name="broadcast_sum",
+        read_elements=elements,
+        written_elements=operand_elements,
+        tensor_elements=elements,
+        flop_count=elements,
+        role=Role.INPUT_GRADIENT,
     )

@@ -84,3 +84,108 @@ def channel_count(shape: Shape) -> int:
     (64, 1000, 256)
     """
     return shape[0] if len(shape) == len(IMAGE) else shape[-1]
+
+
+def axis_in(shape: Shape, axis: int) -> int:
+    """Return the place of an axis that may count from the end [-]; raise ShapeMismatchError where there is none.
+
+    Examples
+    --------
+    >>> axis_in((3, 224, 224), -1)
+    2
+    """
+    if not -len(shape) <= axis < len(shape):
+        problem = f"works along axis {axis} of its samples, but its input is {shape_text(shape)}"
+        raise ShapeMismatchError(problem)
+    return axis % len(shape)
+
+
+def without_axis(shape: Shape, axis: int) -> Shape:
+    """Return a shape less one axis, which may count from the end: one element for each row along it.
+
+    Examples
+    --------
+    >>> without_axis((21, 32, 32), 0), without_axis((10,), -1)
+    ((32, 32), ())
+    """
+    place = axis_in(shape, axis)
+    left = shape[:place] + shape[place + 1 :]
+    return SharedShape(left) if isinstance(shape, SharedShape) else left
+
+
+def last_axes(shape: Shape, axis_count: int) -> Shape:
+    """Return the shape of a parameter with one element for each place in the last axes of a sample.
+
+    Examples
+    --------
+    >>> last_axes((196, 768), 1)
+    (768,)
+    """
+    if axis_count > len(shape):
+        problem = f"works on the last {axis_count} axes of its samples, but its input is {shape_text(shape)}"
+        raise ShapeMismatchError(problem)
+    return tuple(shape[len(shape) - axis_count :])
+
+
+def without_last_axes(shape: Shape, axis_count: int) -> Shape:
+    """Return a shape with one element for each row over the last axes.
+
+    Examples
+    --------
+    >>> without_last_axes((196, 768), 1)
+    (196,)
+    """
+    left = shape[: len(shape) - axis_count]
+    return SharedShape(left) if isinstance(shape, SharedShape) else left
+
+
+def is_spread(own: Shape, over: Shape) -> bool:
+    """Tell whether a tensor is repeated to make another: along axes of extent 1, or for every sample.
+
+    Parameters
+    ----------
+    own : tuple of int
+        What is repeated. [1]
+    over : tuple of int
+        What it is broadcast to. [1]
+
+    Returns
+    -------
+    bool
+        False where both have the same elements. [-]
+
+    Examples
+    --------
+    >>> is_spread((3, 1), (3, 4)), is_spread((1, 3, 4), (3, 4)), is_spread(SharedShape((3, 4)), (3, 4))
+    (True, False, True)
+    """
+    extents = [tuple(extent for extent in shape if extent != 1) for shape in (own, over)]
+    return extents[0] != extents[1] or isinstance(own, SharedShape) != isinstance(over, SharedShape)
+
+
+def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that tensors have together: aligned at the last axis, an extent of 1 repeated.
+
+    A tensor that all samples share may have one axis of extent 1 more, in the place of the batch axis.
+
+    Examples
+    --------
+    >>> broadcast_shape([(64, 56, 56), (64, 1, 1)]), broadcast_shape([(5, 8), SharedShape((1, 5, 8))])
+    ((64, 56, 56), (5, 8))
+    """
+    shared = [isinstance(shape, SharedShape) for shape in shapes]
+    rank = max(len(shape) for shape, is_shared in zip(shapes, shared, strict=True) if all(shared) or not is_shared)
+    aligned: list[Shape] = []
+    for shape, is_shared in zip(shapes, shared, strict=True):
+        cut = shape[1:] if is_shared and len(shape) == rank + 1 and shape[0] == 1 else shape
+        aligned.append((1,) * (rank - len(cut)) + cut)
+    rank = max(map(len, aligned))
+    aligned = [(1,) * (rank - len(shape)) + shape for shape in aligned]
+    together: list[int] = []
+    for extents in zip(*aligned, strict=True):
+        longer = {extent for extent in extents if extent != 1}
+        if len(longer) > 1:
+            problem = f"takes inputs that broadcast to one shape, but they are {' and '.join(map(shape_text, shapes))}"
+            raise ShapeMismatchError(problem)
+        together.append(longer.pop() if longer else 1)
+    return SharedShape(together) if all(shared) else tuple(together)

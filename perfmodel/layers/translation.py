@@ -128,3 +128,20 @@ class Translation:
 
 Translator = Callable[[OperatorCall], Translation | None]
 """Reads a call; None where the layer is not what this call is."""
+
+
+def taken_as(layer: Layer) -> Translator:
+    """Return a translator for operators that are one layer, without options, of their first tensor.
+
+    Examples
+    --------
+    >>> from perfmodel.layers import ReLU
+    >>> x = Operand(key="x", shape=(3,), axes=(None, 0))
+    >>> taken_as(ReLU())(OperatorCall(operator="Relu", arguments={"0": x}, outputs=(x,))).inputs == (x,)
+    True
+    """
+
+    def translate(call: OperatorCall) -> Translation:
+        return Translation(layer=layer, inputs=call.operands[:1])
+
+    return translate

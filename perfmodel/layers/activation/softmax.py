@@ -1,14 +1,14 @@
-"""Softmax over the last axis."""
+"""Softmax along an axis."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axis
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
+from perfmodel.layers.shapes import Shape, axis_in, element_count
 from perfmodel.records import Operation, Role
 
 FORWARD_FLOP = 5
@@ -24,7 +24,12 @@ BACKWARD_READS = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Layer):
-    """Softmax over the last axis: exp(x - max x) / sum of the same.
+    """Softmax along one axis: exp(x - max x) / sum of the same.
+
+    Parameters
+    ----------
+    axis : int
+        Axis of a sample; negative counts from the last. [-]
 
     Notes
     -----
@@ -36,22 +41,29 @@ class Softmax(Layer):
     examples: ClassVar[Examples] = (
         ({}, ((10,),)),
         ({}, ((5, 6),)),
+        ({"axis": 0}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    axis: int = -1
+
+    def __post_init__(self) -> None:
+        check_axis("axis", self.axis)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""
-        check_rank(input_shapes[0], ("classes",), SEQUENCE)
+        axis_in(input_shapes[0], self.axis)
         return input_shapes[0]
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y."""
-        elements = batch_size * math.prod(input_shapes[0])
+        elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("softmax", elements, reads=FORWARD_READS, flop_per_element=FORWARD_FLOP),)
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads y and dy twice and writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
+        elements = element_count(input_shapes[0], batch_size=batch_size)
         return (
             elementwise(
                 "softmax",

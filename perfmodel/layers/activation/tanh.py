@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import Shape
-from perfmodel.records import Operation, Role
+from perfmodel.layers.base import Examples, SymbolicExample
+from perfmodel.layers.pointwise import Pointwise
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Tanh(Layer):
+class Tanh(Pointwise):
     """Hyperbolic tangent.
 
     Notes
@@ -25,17 +22,6 @@ class Tanh(Layer):
     kind: ClassVar[str] = "tanh"
     examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
-
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
-
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads x and writes y."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return (elementwise("tanh", elements, flop_per_element=1),)
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads dy and y and writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return (elementwise("tanh", elements, reads=2, flop_per_element=3, role=Role.INPUT_GRADIENT),)
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    flop_per_element: ClassVar[tuple[int, int]] = (1, 3)

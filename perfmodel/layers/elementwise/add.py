@@ -29,6 +29,7 @@ class Add(Layer):
         ({}, ((10,), (10,), (10,))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
+    keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

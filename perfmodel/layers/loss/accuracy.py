@@ -8,11 +8,9 @@ from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice
+from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
 from perfmodel.records import MemoryPass, Operation
-
-INDEX_BYTES = 4
-"""Size of a class index [B]."""
 
 SCANS = {"index": 1, "one_hot": 2}
 """Form of the labels -> rows that are searched for their largest element: the scores', and a one-hot label's [1]."""
@@ -42,6 +40,7 @@ class Accuracy(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
+    keeps_inputs: ClassVar[bool] = False
     is_metric: ClassVar[bool] = True
     labels: str = "index"
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, final
 from perfmodel.layers.activation.softmax import FORWARD_FLOP, FORWARD_READS
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, refuse
-from perfmodel.layers.loss.cross_entropy import INDEX_BYTES
-from perfmodel.layers.passes import elementwise
+from perfmodel.layers.passes import INDEX_BYTES, elementwise
 from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
 from perfmodel.records import Contraction, MemoryPass, Operation, Role
 

@@ -9,11 +9,9 @@ from typing import Any, ClassVar, final
 from perfmodel.layers.activation.softmax import FORWARD_FLOP, FORWARD_READS
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice
+from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
 from perfmodel.records import MemoryPass, Operation, Role
-
-INDEX_BYTES = 4
-"""Size of a class index [B]."""
 
 
 @final

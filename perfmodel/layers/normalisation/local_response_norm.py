@@ -44,6 +44,7 @@ class LocalResponseNorm(Layer):
     kind: ClassVar[str] = "local_response_norm"
     examples: ClassVar[Examples] = (({"size": 3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    keeps_output: ClassVar[bool] = True
     size: int = 5
 
     def __post_init__(self) -> None:

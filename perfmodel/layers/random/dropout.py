@@ -8,11 +8,9 @@ from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_fraction
+from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import Shape
 from perfmodel.records import MemoryPass, Operation, Role
-
-MASK_BYTES = 1
-"""Size of one element of the mask [B]."""
 
 
 @final
@@ -34,6 +32,7 @@ class Dropout(Layer):
     kind: ClassVar[str] = "dropout"
     examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    keeps_inputs: ClassVar[bool] = False
     rate: float = 0.5
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ class Concat(Layer):
         ({"axis": 1}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
+    keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     axis: int = 0
 

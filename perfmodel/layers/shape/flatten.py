@@ -19,6 +19,7 @@ class Flatten(Layer):
     kind: ClassVar[str] = "flatten"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

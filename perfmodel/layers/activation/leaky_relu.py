@@ -1,0 +1,39 @@
+"""Leaky rectifier activation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from perfmodel.layers.base import Examples, SymbolicExample
+from perfmodel.layers.checks import check_number
+from perfmodel.layers.pointwise import Pointwise
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LeakyReLU(Pointwise):
+    """x where x > 0, else slope x.
+
+    Parameters
+    ----------
+    slope : float
+        Slope on the negative side. [1]
+
+    Notes
+    -----
+    2 FLOP per element in either direction (compare, multiply); backward reads dy and x.
+
+    References
+    ----------
+    .. [1] Maas, Hannun, Ng, Rectifier nonlinearities improve neural network acoustic models, ICML 2013.
+    """
+
+    kind: ClassVar[str] = "leaky_relu"
+    examples: ClassVar[Examples] = (({"slope": 0.2}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_number("slope", self.slope)

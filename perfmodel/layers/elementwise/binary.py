@@ -1,0 +1,189 @@
+"""Element-wise functions of two inputs that broadcast, in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_choice, check_shape
+from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
+from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.records import MemoryPass, Operation, Role
+
+Tensor = Literal["first", "second", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What the gradient to one operand takes, element by element of the output.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic; 0 where dy is passed on. [FLOP]
+    reads : tuple of str
+        What it reads besides dy: ``first``, ``second``, ``output``. [-]
+    """
+
+    flop: int
+    reads: tuple[Tensor, ...] = ()
+
+
+PASSED_ON = Gradient(0)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryFunction:
+    """What a function of two elements takes.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic per element of the output. [FLOP]
+    first, second : Gradient or None
+        To each operand; None where there is no gradient. [-]
+    writes : str
+        ``elements``, or ``mask`` where the result is a truth value. [-]
+    """
+
+    flop: int
+    first: Gradient | None
+    second: Gradient | None
+    writes: Literal["elements", "mask"] = "elements"
+
+
+FUNCTIONS: dict[str, BinaryFunction] = {
+    "add": BinaryFunction(1, PASSED_ON, PASSED_ON),
+    "add_scaled": BinaryFunction(2, PASSED_ON, Gradient(1)),  # a + number b
+    "subtract": BinaryFunction(1, PASSED_ON, Gradient(1)),  # -dy
+    "multiply": BinaryFunction(1, Gradient(1, ("second",)), Gradient(1, ("first",))),
+    # dy / b; -dy (a / b) / b: two divides, multiply, negate
+    "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"))),
+    # dy b a^(b - 1): subtract, power, two multiplies; dy y log a: log, two multiplies
+    "power": BinaryFunction(1, Gradient(4, ("first", "second")), Gradient(3, ("first", "output"))),
+    # dy where the operand won: a compare
+    "maximum": BinaryFunction(1, Gradient(1, ("first", "second")), Gradient(1, ("first", "second"))),
+    "minimum": BinaryFunction(1, Gradient(1, ("first", "second")), Gradient(1, ("first", "second"))),
+    # a + number (b - a): subtract, multiply, add; dy times a number each
+    "interpolate": BinaryFunction(3, Gradient(1), Gradient(1)),
+    # dy b / (a a + b b), -dy a / (a a + b b): two squares, add, divide, multiply, and a negate
+    "arctangent_of_ratio": BinaryFunction(1, Gradient(5, ("first", "second")), Gradient(6, ("first", "second"))),
+    # of a divided by b: dy; -dy floor(a / b): divide, round, multiply, negate
+    "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"))),
+    "floor_divide": BinaryFunction(2, None, None),
+    "compare": BinaryFunction(1, None, None, writes="mask"),
+    "logical": BinaryFunction(1, None, None, writes="mask"),  # and, or, exclusive or
+}
+"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Binary(Layer):
+    """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
+
+    Parameters
+    ----------
+    function : str
+        A word of ``FUNCTIONS``: ``add``, ``multiply``, ``divide`` ... [-]
+    shape : tuple of int or None
+        Shape of an output sample; None where it follows from the operands'. It does not where an operand shares an axis
+        with the batch. [1]
+
+    Notes
+    -----
+    Forward reads each operand's own elements and writes y. Backward, for each wanted gradient: one pass over the
+    elements of y that reads dy and what the formula in ``FUNCTIONS`` needs, none where dy is passed on; and where the
+    operand was repeated, the sum over the repeats: a read and an add per element of y, as frameworks do it, in a pass
+    of its own. A truth value is 1 B, written as a mask.
+    """
+
+    kind: ClassVar[str] = "binary"
+    examples: ClassVar[Examples] = (
+        ({"function": "multiply"}, ((4, 9, 9), (4, 1, 1))),
+        ({"function": "add"}, ((5, 6), SharedShape((1, 5, 6)))),
+        ({"function": "subtract"}, ((10,), (10,))),
+        ({"function": "power"}, (SharedShape(()), (10,))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
+    function: str
+    shape: Shape | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("function", self.function, FUNCTIONS)
+        if self.shape is not None:
+            check_shape("shape", self.shape)
+
+    @property
+    def _gradients(self) -> tuple[Gradient | None, Gradient | None]:
+        of_function = FUNCTIONS[self.function]
+        return of_function.first, of_function.second
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether a gradient reads an operand."""
+        return any({"first", "second"} & set(each.reads) for each in self._gradients if each)
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether a gradient reads the output."""
+        return any("output" in each.reads for each in self._gradients if each)
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
+        return tuple(each is not None for each in self._gradients)[:input_count]
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that both operands have together."""
+        if self.shape is None:
+            return broadcast_shape(input_shapes)
+        all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
+        return SharedShape(self.shape) if all_shared else self.shape
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads both operands and writes y."""
+        of_function = FUNCTIONS[self.function]
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        is_mask = of_function.writes == "mask"
+        return (
+            MemoryPass(
+                name=self.function,
+                read_elements=sum(element_count(shape, batch_size=batch_size) for shape in input_shapes),
+                written_elements=0 if is_mask else elements,
+                tensor_elements=elements,
+                flop_count=of_function.flop * elements,
+                written_index_bytes=MASK_BYTES * elements if is_mask else 0,
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return a pass for each gradient that is not passed on, and the sums over repeats."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True, True))
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return the same for the wanted gradients."""
+        output = self.output_shape(input_shapes)
+        tensors = dict(zip(("first", "second", "output"), (*input_shapes, output), strict=True))
+        counts = {name: element_count(shape, batch_size=batch_size) for name, shape in tensors.items()}
+        operations: list[Operation] = []
+        for name, gradient, is_wanted in zip(("first", "second"), self._gradients, wanted, strict=True):
+            if gradient is None or not is_wanted:
+                continue
+            if gradient.flop:
+                one = MemoryPass(
+                    name=self.function,
+                    read_elements=counts["output"] + sum(counts[each] for each in gradient.reads),
+                    written_elements=counts["output"],
+                    tensor_elements=counts["output"],
+                    flop_count=gradient.flop * counts["output"],
+                    role=Role.INPUT_GRADIENT,
+                )
+                operations.append(one)
+            if is_spread(tensors[name], output):
+                operations.append(broadcast_gradient(counts["output"], operand_elements=counts[name]))
+        return tuple(operations)

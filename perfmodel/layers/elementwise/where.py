@@ -1,0 +1,102 @@
+"""Choice between two tensors by a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_shape
+from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
+from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.records import MemoryPass, Operation, Role
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Where(Layer):
+    """Of a mask, a tensor and perhaps another: the one where the mask is true, the other, or a number, elsewhere.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+        Shape of an output sample; None where it follows from the inputs'. It does not where one of them shares an axis
+        with the batch. [1]
+
+    Notes
+    -----
+    Forward reads the mask, 1 B an element, and each tensor's own elements, and writes y: 1 FLOP per element, as a
+    comparison. Backward, for each wanted gradient: one pass reads dy and the mask and writes dy or zero (1 FLOP per
+    element); where the tensor was repeated, the sum over the repeats follows. The mask is kept.
+    """
+
+    kind: ClassVar[str] = "where"
+    examples: ClassVar[Examples] = (
+        ({}, ((1, 5, 5), (4, 5, 5))),
+        ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
+    index_inputs: ClassVar[tuple[int, ...]] = (0,)
+    keeps_inputs: ClassVar[bool] = False
+    shape: Shape | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            check_shape("shape", self.shape)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that all inputs have together."""
+        if self.shape is None:
+            return broadcast_shape(input_shapes)
+        all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
+        return SharedShape(self.shape) if all_shared else self.shape
+
+    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the mask [B]."""
+        del element_bytes
+        return MASK_BYTES * element_count(input_shapes[0], batch_size=batch_size)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads the mask and the tensors and writes y."""
+        mask, *tensors = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            MemoryPass(
+                name="where",
+                read_elements=sum(tensors),
+                written_elements=elements,
+                tensor_elements=elements,
+                flop_count=elements,
+                read_index_bytes=MASK_BYTES * mask,
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return a pass for each tensor, and the sums over repeats."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return the same for the wanted gradients."""
+        output = self.output_shape(input_shapes)
+        elements = element_count(output, batch_size=batch_size)
+        one = MemoryPass(
+            name="where",
+            read_elements=elements,
+            written_elements=elements,
+            tensor_elements=elements,
+            flop_count=elements,
+            read_index_bytes=MASK_BYTES * element_count(input_shapes[0], batch_size=batch_size),
+            role=Role.INPUT_GRADIENT,
+        )
+        operations: list[Operation] = []
+        for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True):
+            if is_wanted:
+                operations.append(one)
+                if is_spread(shape, output):
+                    own = element_count(shape, batch_size=batch_size)
+                    operations.append(broadcast_gradient(elements, operand_elements=own))
+        return tuple(operations)

@@ -1,0 +1,1 @@
+"""Layers that pick, scatter and order elements by index."""

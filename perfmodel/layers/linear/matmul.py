@@ -1,0 +1,160 @@
+"""Product of two activations, or of an activation and a matrix that another layer holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_flag
+from perfmodel.layers.passes import broadcast_gradient
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    SharedShape,
+    broadcast_shape,
+    element_count,
+    is_spread,
+    shape_text,
+)
+from perfmodel.records import Contraction, Operation, Role
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """``count`` products C[rows, columns] = A[rows, inner] B[inner, columns], and the shapes they come from."""
+
+    count: Any
+    rows: Any
+    inner: Any
+    columns: Any
+    output: Shape
+    repeated: tuple[bool, bool]
+
+    def contraction(self, m: Any, n: Any, k: Any, *, role: Role = Role.OUTPUT, bias_elements: Any = 0) -> Contraction:
+        return Contraction(m=m, n=n, k=k, count=self.count, bias_elements=bias_elements, role=role)
+
+
+def _matrix(shape: Shape, *, is_transposed: bool, is_column: bool) -> tuple[Shape, Any, Any]:
+    """Return leading axes, rows and columns of an input; an input of one axis is a row or a column."""
+    lead, *matrix = (
+        (shape[:-2], *shape[-2:]) if len(shape) > 1 else ((), *((shape[0], 1) if is_column else (1, shape[0])))
+    )
+    return (lead, *(reversed(matrix) if is_transposed and len(shape) > 1 else matrix))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MatMul(Layer):
+    """Matrix product over the last two axes of two inputs, whose leading axes broadcast; a third input is added to it.
+
+    An input of one axis is a vector: a row in the first place, a column in the second, and its axis is not in the
+    result.
+
+    Parameters
+    ----------
+    transpose_first, transpose_second : bool
+        Whether the last two axes of that input are exchanged. [-]
+    samples_are_rows : bool
+        Whether the samples are the rows of the first input, which then has no axis of rows: (..., inner) of every
+        sample times (..., inner, columns), which all samples share. [-]
+
+    Notes
+    -----
+    One product of the two matrices of each sample and place of the leading axes, 2 x rows x inner x columns FLOP; where
+    all samples share the second input and it is one matrix, a single product with the rows of all samples; where they
+    share the first, one product per sample. Backward the two products dA = dC B^T and dB = A^T dC, and for an input
+    that was repeated over samples or leading axes the sum over the repeats.
+    """
+
+    kind: ClassVar[str] = "matmul"
+    examples: ClassVar[Examples] = (
+        ({"transpose_second": True}, ((4, 9, 8), (4, 7, 8))),
+        ({}, ((5, 6), SharedShape((6, 3)))),
+        ({}, (SharedShape((3, 5)), (5, 6))),
+        ({}, ((4, 9, 8), (1, 8, 7), SharedShape((7,)))),
+        ({"samples_are_rows": True}, ((4, 6), SharedShape((4, 6, 3)))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
+    transpose_first: bool = False
+    transpose_second: bool = False
+    samples_are_rows: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("transpose_first", self.transpose_first)
+        check_flag("transpose_second", self.transpose_second)
+        check_flag("samples_are_rows", self.samples_are_rows)
+
+    def _refuse(self, input_shapes: tuple[Shape, ...]) -> NoReturn:
+        problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
+        raise ShapeMismatchError(problem)
+
+    def _products(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> _Products:
+        """Return what is multiplied; refuse shapes that do not fit."""
+        first, second, *_ = input_shapes
+        first_shared, second_shared = (isinstance(shape, SharedShape) for shape in (first, second))
+        if not first or not second or (self.samples_are_rows and (first_shared or not second_shared)):
+            self._refuse(input_shapes)
+        second_lead, inner, columns = _matrix(second, is_transposed=self.transpose_second, is_column=True)
+        if self.samples_are_rows:
+            first_lead, rows, first_inner = first[:-1], batch_size, first[-1]
+        else:
+            first_lead, rows, first_inner = _matrix(first, is_transposed=self.transpose_first, is_column=False)
+        if first_inner != inner:
+            self._refuse(input_shapes)
+        leads = [
+            SharedShape(lead) if is_shared else lead
+            for lead, is_shared in ((first_lead, first_shared), (second_lead, second_shared))
+        ]
+        lead = broadcast_shape(leads)
+        own_rows = (rows,) if len(first) > 1 and not self.samples_are_rows else ()
+        output = (*lead, *own_rows, *((columns,) if len(second) > 1 else ()))
+        repeated = (is_spread(leads[0], lead), is_spread(leads[1], lead))
+        count = element_count(lead, batch_size=batch_size)
+        if self.samples_are_rows:
+            count, repeated = math.prod(lead), (first_lead != lead, tuple(second_lead) != lead)
+        elif second_shared and not first_shared and all(extent == 1 for extent in second_lead):
+            count, rows, repeated = 1, count * rows, (False, False)
+        kind = SharedShape if first_shared and second_shared else tuple
+        return _Products(count, rows, inner, columns, kind(output), repeated)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return leading axes, rows of the first and columns of the second input."""
+        output = self._products(input_shapes, 1).output
+        if input_shapes[2:] and tuple(broadcast_shape((output, *input_shapes[2:]))) != output:
+            self._refuse(input_shapes)
+        return output
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the products."""
+        of = self._products(input_shapes, batch_size)
+        added = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[2:])
+        return (of.contraction(of.rows, of.columns, of.inner, bias_elements=added),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the products that give the gradients of both inputs, and the sums over repeats."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return the same for the wanted gradients."""
+        of = self._products(input_shapes, batch_size)
+        sizes = ((of.rows, of.inner, of.columns), (of.inner, of.columns, of.rows))
+        operations: list[Operation] = []
+        for shape, size, is_repeated, is_wanted in zip(input_shapes, sizes, of.repeated, wanted, strict=False):
+            if is_wanted:
+                operations.append(of.contraction(*size, role=Role.INPUT_GRADIENT))
+                if is_repeated:
+                    made = of.count * size[0] * size[1]
+                    own = element_count(shape, batch_size=batch_size)
+                    operations.append(broadcast_gradient(made, operand_elements=own))
+        for shape in input_shapes[2:]:
+            if wanted[2] and is_spread(shape, of.output):
+                made = element_count(of.output, batch_size=batch_size)
+                own = element_count(shape, batch_size=batch_size)
+                operations.append(broadcast_gradient(made, operand_elements=own))
+        return tuple(operations)

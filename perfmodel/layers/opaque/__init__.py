@@ -1,0 +1,1 @@
+"""Operations that nothing is known of but their operands."""

@@ -1,0 +1,166 @@
+"""Reductions over axes of a sample, or over the mini-batch as well, in a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axes, check_choice, check_flag
+from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
+from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
+from perfmodel.records import MemoryPass, Operation, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ReducingFunction:
+    """What a reduction takes.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic per element read. [FLOP]
+    flop_per_result : int
+        Arithmetic per result, besides. [FLOP]
+    gradient : tuple of int or None
+        Arithmetic per element of dx, and per element of dy besides; None where there is no gradient. [FLOP]
+    reads_input, reads_output : bool
+        Whether the gradient reads x and y besides dy. [-]
+    writes : str
+        ``elements``, or ``index`` or ``mask`` where the result is one. [-]
+    """
+
+    flop: int
+    flop_per_result: int
+    gradient: tuple[int, int] | None
+    reads_input: bool = False
+    reads_output: bool = False
+    writes: Literal["elements", "index", "mask"] = "elements"
+
+
+FUNCTIONS: dict[str, ReducingFunction] = {
+    "sum": ReducingFunction(1, 0, (0, 0)),
+    "mean": ReducingFunction(1, 1, (0, 1)),  # dy / n, repeated
+    # compare x with y, times dy
+    "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
+    "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
+    "prod": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),  # dy y / x
+    # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
+    "var": ReducingFunction(4, 2, (3, 2), reads_input=True),
+    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True),  # and sqrt; and divide by y
+    "norm": ReducingFunction(2, 1, (1, 1), reads_input=True, reads_output=True),  # square, add, sqrt; x (dy / y)
+    # compare, subtract, exp, add; log, add. Backward dy exp(x - y)
+    "log_sum_exp": ReducingFunction(4, 2, (3, 0), reads_input=True, reads_output=True),
+    "argmax": ReducingFunction(1, 0, None, writes="index"),
+    "argmin": ReducingFunction(1, 0, None, writes="index"),
+    "any": ReducingFunction(1, 0, None, writes="mask"),
+    "all": ReducingFunction(1, 0, None, writes="mask"),
+    "count": ReducingFunction(2, 0, None, writes="index"),  # compare with zero, add
+}
+"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+
+_RESULT_BYTES = {"elements": 0, "index": INDEX_BYTES, "mask": MASK_BYTES}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reduction(Layer):
+    """One number for all elements along some axes.
+
+    Parameters
+    ----------
+    function : str
+        A word of ``FUNCTIONS``: ``sum``, ``mean``, ``max`` ... [-]
+    axes : tuple of int or None
+        Axes of a sample that are reduced, negative ones counted from the last; None for all. [-]
+    keep_axes : bool
+        Whether they stay, with an extent of 1. [-]
+    over_batch : bool
+        Whether the samples of the mini-batch are reduced together, so that all share the result. [-]
+
+    Notes
+    -----
+    Forward reads x once and writes the results. Backward writes dx from dy and what the formula in ``FUNCTIONS`` reads,
+    in one pass; a sum's gradient is dy seen through a view, which costs nothing. An index is 4 B, a truth value 1 B.
+    """
+
+    kind: ClassVar[str] = "reduction"
+    examples: ClassVar[Examples] = (
+        ({"function": "mean", "axes": (-1, -2)}, ((4, 9, 9),)),
+        ({"function": "max", "axes": (0,), "keep_axes": True}, ((5, 6),)),
+        ({"function": "sum", "over_batch": True}, ((10,),)),
+        ({"function": "var"}, ((5, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
+    function: str
+    axes: tuple[int, ...] | None = None
+    keep_axes: bool = False
+    over_batch: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("function", self.function, FUNCTIONS)
+        if self.axes is not None:
+            check_axes("axes", self.axes)
+        check_flag("keep_axes", self.keep_axes)
+        check_flag("over_batch", self.over_batch)
+
+    @property
+    def _of_function(self) -> ReducingFunction:
+        return FUNCTIONS[self.function]
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether the gradient reads x."""
+        return self._of_function.reads_input
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether the gradient reads y."""
+        return self._of_function.reads_output
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
+        return (self._of_function.gradient is not None,) * input_count
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return what is left of the axes."""
+        shape = input_shapes[0]
+        reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
+        kept = enumerate(shape)
+        left = tuple(1 if axis in reduced else extent for axis, extent in kept if self.keep_axes or axis not in reduced)
+        return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes the results."""
+        of_function = self._of_function
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            MemoryPass(
+                name=self.function,
+                read_elements=elements,
+                written_elements=results if of_function.writes == "elements" else 0,
+                tensor_elements=elements,
+                flop_count=of_function.flop * elements + of_function.flop_per_result * results,
+                written_index_bytes=_RESULT_BYTES[of_function.writes] * results,
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that writes dx; nothing for a sum, or where there is no gradient."""
+        of_function = self._of_function
+        if of_function.gradient in (None, (0, 0)):
+            return ()
+        flop, flop_per_result = of_function.gradient or (0, 0)
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            MemoryPass(
+                name=self.function,
+                read_elements=(1 + of_function.reads_output) * results + of_function.reads_input * elements,
+                written_elements=elements,
+                tensor_elements=elements,
+                flop_count=flop * elements + flop_per_result * results,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )

@@ -1,0 +1,55 @@
+"""The same elements under another shape."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_shape, is_open_size
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.records import Operation
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reshape(Layer):
+    """The elements of a sample in the same order under another shape; a view, which costs nothing either way.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    """
+
+    kind: ClassVar[str] = "reshape"
+    examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": (2, 3)}, (("S", "F"),))
+    keeps_inputs: ClassVar[bool] = False
+    is_view: ClassVar[bool] = True
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        check_shape("shape", self.shape)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if given != asked and not is_open_size(given) and not is_open_size(asked):
+            problem = (
+                f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
+                f"{shape_text(input_shapes[0])}, {given} elements"
+            )
+            raise ShapeMismatchError(problem)
+        return self.shape
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        del input_shapes, batch_size
+        return ()
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        del input_shapes, batch_size
+        return ()

@@ -1,0 +1,65 @@
+"""A part of a tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_shape, is_open_size
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
+from perfmodel.records import MemoryPass, Operation, Role
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Slice(Layer):
+    """Some of the elements of a sample: a range, every n-th, one of several parts, a diagonal. A view.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+
+    Notes
+    -----
+    Forward costs nothing. Backward writes the whole of dx in one pass: dy where it belongs, zero elsewhere.
+    """
+
+    kind: ClassVar[str] = "slice"
+    examples: ClassVar[Examples] = (({"shape": (2, 9)}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F")}, (("S", "F"),))
+    keeps_inputs: ClassVar[bool] = False
+    is_view: ClassVar[bool] = True
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        check_shape("shape", self.shape)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if not is_open_size(given) and not is_open_size(asked) and asked > given:
+            problem = f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}"
+            raise ShapeMismatchError(problem)
+        return self.shape
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        del input_shapes, batch_size
+        return ()
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that writes dx."""
+        whole = element_count(input_shapes[0], batch_size=batch_size)
+        part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
+        return (
+            MemoryPass(
+                name="slice",
+                read_elements=element_count(part, batch_size=batch_size),
+                written_elements=whole,
+                tensor_elements=whole,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )

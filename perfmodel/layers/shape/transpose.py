@@ -1,0 +1,68 @@
+"""Axes in another order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axes, check_flag, refuse
+from perfmodel.layers.passes import elementwise
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
+from perfmodel.records import Operation, Role
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Transpose(Layer):
+    """The axes of a sample in another order.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        For each axis of the output, the axis of the input it is. [-]
+    copies : bool
+        Whether the elements are moved; otherwise the output is a view. [-]
+
+    Notes
+    -----
+    A copy reads and writes every element once in either direction; a view costs nothing.
+    """
+
+    kind: ClassVar[str] = "transpose"
+    examples: ClassVar[Examples] = (
+        ({"axes": (1, 2, 0)}, ((4, 9, 8),)),
+        ({"axes": (1, 0), "copies": True}, ((5, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
+    keeps_inputs: ClassVar[bool] = False
+    axes: tuple[int, ...]
+    copies: bool = False
+
+    def __post_init__(self) -> None:
+        check_axes("axes", self.axes)
+        check_flag("copies", self.copies)
+        if sorted(self.axes) != list(range(len(self.axes))):
+            refuse("axes", self.axes, f"must name each of the {len(self.axes)} axes once, from 0")
+
+    @property
+    def is_view(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether nothing is moved."""
+        return not self.copies
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the extents in their new order."""
+        if len(input_shapes[0]) != len(self.axes):
+            problem = f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}"
+            raise ShapeMismatchError(problem)
+        return tuple(input_shapes[0][axis] for axis in self.axes)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that moves all elements, or nothing."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("transpose", elements),) if self.copies else ()
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that moves them back, or nothing."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("transpose", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()

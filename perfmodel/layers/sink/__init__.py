@@ -1,0 +1,1 @@
+"""Where tensors leave a graph."""

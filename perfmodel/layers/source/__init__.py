@@ -1,0 +1,1 @@
+"""Tensors that exist before any input: parameters, constants, fresh memory."""

@@ -1,0 +1,74 @@
+"""Memory filled afresh in every step: zeros, random numbers, a range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_choice, check_flag, check_shape
+from perfmodel.layers.shapes import Shape, SharedShape, element_count
+from perfmodel.records import MemoryPass, Operation
+
+FLOP_PER_ELEMENT = {"zeros": 0, "normal": 0, "uniform": 0, "range": 2}
+"""What is written -> arithmetic per element: a range multiplies a step and adds a start [FLOP]."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Fill(Layer):
+    """A tensor written in every step without reading another.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    function : str
+        ``zeros`` (or any other number), ``normal``, ``uniform`` or ``range``. [-]
+    per_sample : bool
+        Whether every sample has its own part; otherwise all share it. [-]
+
+    Notes
+    -----
+    Writes every element once; a range takes 2 FLOP per element. Ignores: making the random numbers.
+    """
+
+    kind: ClassVar[str] = "fill"
+    examples: ClassVar[Examples] = (
+        ({"shape": (5, 6)}, ()),
+        ({"shape": (10,), "function": "normal", "per_sample": True}, ()),
+        ({"shape": (5,), "function": "range"}, ()),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
+    input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
+    shape: Shape
+    function: str = "zeros"
+    per_sample: bool = False
+
+    def __post_init__(self) -> None:
+        check_shape("shape", self.shape)
+        check_choice("function", self.function, FLOP_PER_ELEMENT)
+        check_flag("per_sample", self.per_sample)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        del input_shapes
+        return self.shape if self.per_sample else SharedShape(self.shape)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that writes y."""
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            MemoryPass(
+                name="fill",
+                read_elements=0,
+                written_elements=elements,
+                tensor_elements=elements,
+                flop_count=FLOP_PER_ELEMENT[self.function] * elements,
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        del input_shapes, batch_size
+        return ()
