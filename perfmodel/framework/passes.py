@@ -18,6 +18,7 @@ CLASS_OF_PASS: dict[str, str] = {
     "class_softmax_backward": "reduction",
     "local_response_norm": "reduction",
     "local_response_norm_backward": "reduction",
+    "positional_embedding_backward": "reduction",
     "argmax": "reduction",
     "max_pool": "reduction",
     "max_pool_backward": "reduction",

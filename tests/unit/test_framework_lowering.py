@@ -263,6 +263,14 @@ def test_every_way_to_run_a_recurrence_does_the_same_arithmetic(gates, inputs, g
         assert sum(each.flop_count * each.launches for each in kernels if isinstance(each, Matmul)) == expected
 
 
+@pytest.mark.parametrize("inputs", ["per_step", "concatenated", "hoisted"])
+def test_a_recurrence_whose_input_wants_no_gradient_has_no_product_for_it(inputs):
+    operation = replace(LSTM, role=Role.INPUT_GRADIENT, input_size=0)
+    products = [each for each in kernels_of(operation, recurrent("grouped", inputs)) if isinstance(each, Matmul)]
+    # only the gradient of h at each of the steps, the first one too
+    assert [(each.m, each.n, each.k, each.launches) for each in products] == [(B, H, 4 * H, T)]
+
+
 def test_pointwise_arithmetic_is_that_of_the_cell():
     *_, forward = kernels_of(LSTM, recurrent("grouped", "per_step"))
     # 18 FLOP for each of 16 x 32 units and 7 steps; twice that backward
