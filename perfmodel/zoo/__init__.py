@@ -81,7 +81,7 @@ def build(name: str, **options: Any) -> LayerGraph:
     ----------
     name : str
         One of ``names()``. [-]
-    **options : str, int or bool
+    **options : str, number, bool or tuple
         Options of the builder. [-]
 
     Returns
