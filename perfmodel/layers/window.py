@@ -176,19 +176,19 @@ class Window:
         (27, 27)
         """
         zeros = self.zeros(map_size)
-        padded = tuple(size + sum(around) for size, around in zip(map_size, zeros, strict=True))
-        rooms = tuple(size - span for size, span in zip(padded, self.extent, strict=True))
-        if any(not is_open_size(room) and room < 0 for room in rooms):
+        along = zip(range(len(map_size)), map_size, zeros, strict=True)
+        counts = tuple(
+            rounded_up(size + around[0] + self._offset(axis, around), self.stride[axis]) for axis, size, around in along
+        )
+        if any(not is_open_size(count) and count < 1 for count in counts):
+            padded = tuple(size + sum(around) for size, around in zip(map_size, zeros, strict=True))
             problem = (
                 f"its window spans {shape_text(self.extent)} (kernel {shape_text(self.kernel_size)}, dilation "
                 f"{shape_text(self.dilation)}) and is larger than its input {shape_text(map_size)}, "
                 f"{shape_text(padded)} with padding"
             )
             raise ShapeMismatchError(problem)
-        along = zip(range(len(map_size)), map_size, zeros, strict=True)
-        return tuple(
-            rounded_up(size + around[0] + self._offset(axis, around), self.stride[axis]) for axis, size, around in along
-        )
+        return counts
 
     def taps_inside(self, map_size: Shape) -> int:
         """Return the taps of all windows that lie on the map, neither on padding nor beyond its end [1].
