@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from perfmodel.errors import GraphError, ParameterWarning
+from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
 from perfmodel.importers.plan import Plan, PlannedNode, Source
 from perfmodel.importers.program import Program
 from perfmodel.layers import Output, Shape
 from perfmodel.layers.translation import Translator
+
+NAMES_SHOWN: Final = 5
+"""Names that a note lists [1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +53,14 @@ class Built:
         Index of the step of the program that each layer came from. [-]
     holes : tuple of Hole
         Calls that no layer takes. [-]
+    notes : tuple of str
+        Parameters that are not counted as they are stored. [-]
     """
 
     graph: LayerGraph
     steps: dict[str, int]
     holes: tuple[Hole, ...]
+    notes: tuple[str, ...] = ()
 
 
 def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> Built:
@@ -92,7 +98,6 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     for node in nodes:
         if id(node) not in read and not _is_end(node, program, plan, ends):
             emission.add_sink(node)
-    _warn_of_unused(program, emission.owners)
     return emission.built()
 
 
@@ -161,6 +166,7 @@ class _Emission:
         self.owners: dict[str, ParameterName] = {}
         self.steps: dict[str, int] = {}
         self.holes: list[Hole] = []
+        self.notes: list[str] = []
 
     def name(self, source: Source) -> str:
         return source if isinstance(source, str) else self.names[id(source)]
@@ -194,8 +200,9 @@ class _Emission:
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
         if sorted(own) == sorted(shape):
             return True
-        message = f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
-        warnings.warn(ParameterWarning(message), stacklevel=2)
+        self.notes.append(
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
+        )
         return False
 
     def _is_trained(self, node: PlannedNode) -> bool:
@@ -210,14 +217,13 @@ class _Emission:
         self.graph.add(sink, Output(), inputs=name)
 
     def built(self) -> Built:
-        return Built(graph=self.graph, steps=self.steps, holes=tuple(self.holes))
+        notes = (*self.notes, *self._unused())
+        return Built(graph=self.graph, steps=self.steps, holes=tuple(self.holes), notes=notes)
 
-
-def _warn_of_unused(program: Program, owners: Mapping[str, ParameterName]) -> None:
-    used = {program.parameters[key].name if key in program.parameters else key for key in owners}
-    unused = sorted({tensor.name for tensor in program.parameters.values()} - used)
-    if unused:
-        listed = ", ".join(unused[:5]) + (f" and {len(unused) - 5} more" if len(unused) > 5 else "")
-        message = f"{program.name}: parameters that the network never uses are not counted: {listed}"
-        warnings.warn(ParameterWarning(message), stacklevel=2)
-
+    def _unused(self) -> list[str]:
+        used = {self.plan.parameter(key).name for key in self.owners}
+        unused = sorted({tensor.name for tensor in self.plan.program.parameters.values()} - used)
+        if not unused:
+            return []
+        listed = ", ".join(unused[:NAMES_SHOWN]) + (" ..." if len(unused) > NAMES_SHOWN else "")
+        return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed}"]

@@ -37,9 +37,14 @@ class Example:
     batch_axis: int | None
 
     @property
+    def tensors(self) -> list[Any]:
+        """All tensors among the arguments."""
+        return [tensor for _, tensor in _labelled((self.args, dict(self.kwargs)), "")]
+
+    @property
     def batch_size(self) -> int:
         """Extent of the first tensor along the batch axis [samples]; 1 where there is none."""
-        for tensor in _tensors((self.args, dict(self.kwargs))):
+        for tensor in self.tensors:
             if self.batch_axis is not None and tensor.dim() > self.batch_axis:
                 return int(tensor.shape[self.batch_axis])
         return 1
@@ -228,10 +233,6 @@ def _labelled(value: Any, label: str) -> list[tuple[str, Any]]:
         for key, each in entries
         for pair in _labelled(each, f"{label}_{key}" if label and many else str(key) if many else label)
     ]
-
-
-def _tensors(value: Any) -> list[Any]:
-    return [tensor for _, tensor in _labelled(value, "")]
 
 
 @contextmanager
