@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
     from perfmodel.prediction.prediction import Prediction
 
-NETWORK_HELP = "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
+NETWORK_HELP = (
+    "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
+)
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -44,7 +46,10 @@ def predict_command(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder or of the configuration's import, or a free size of the ONNX file; repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="An option of the zoo's builder or of the configuration's import, or a free size of the ONNX file; repeatable.",
+        ),
     ] = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")

@@ -105,7 +105,9 @@ def _no_head(family: str, head: str | None) -> None:
         check_choice(f"head of {family}", head, ())
 
 
-def _rates(fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float) -> dict[str, float]:
+def _rates(
+    fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float
+) -> dict[str, float]:
     """Return the rates of dropout: those given, or the configuration's."""
     rates = {
         "dropout": fields.rate(hidden, default=default),

@@ -20,8 +20,16 @@ BATCH_SIZES: Final = (2, 3, 5)
 """Batch sizes at which shapes are compared: two tell the extents of a sample, the third that there is one [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
 """Names of free sizes that mean the batch, besides all that begin with "batch"."""
+TIME_FIRST_RANK: Final = 3
+"""Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")
 """Operators that say by their option ``layout`` which axis the batch is."""
+
+BATCH_FIRST: Final = (
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool",
+    "GroupNormalization", "InstanceNormalization", "LRN", "MaxPool",
+)  # fmt: skip
+"""Operators whose first input has samples, then channels."""
 
 BatchAxes = Mapping[str, int | None]
 """The batch axis of each input by name; None where an input has none [-]."""
@@ -191,17 +199,17 @@ def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes:
 
 
 def _written_batch_size(model: OnnxModel, sizes: Mapping[str, int]) -> int:
-    """Return the extent of the first axis of the first input that has axes: the batch, in nearly every file."""
+    """Return the extent of the batch axis: the first one, of the first input, unless a recurrent node says otherwise."""
+    axes = {node.input[0]: _batch_axis(node) or 0 for node in model.nodes if node.op_type in RECURRENT}
     for given in model.inputs:
-        if given.extents:
-            first = given.extents[0]
-            return sizes[first] if isinstance(first, str) else first
+        axis = axes.get(given.name, 0)
+        if len(given.extents) > axis:
+            extent = given.extents[axis]
+            return sizes[extent] if isinstance(extent, str) else extent
     return 1
 
 
-def _attempts(
-    model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]
-) -> Iterator[tuple[BatchAxes, bool]]:
+def _attempts(model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[tuple[BatchAxes, bool]]:
     """Yield batch axes of the inputs, and whether targets of reshapes are rewritten, most likely first."""
     if symbols:
         axes = {
@@ -210,16 +218,17 @@ def _attempts(
         }
         yield axes, False
         return
-    for rewrites in (False, True):
-        for axis in (0, 1):  # the second one in recurrent networks that put time first
-            axes = {given.name: axis if len(given.extents) > axis else None for given in model.inputs}
-            extents = {
-                sizes[extent] if isinstance(extent, str) else extent
-                for given in model.inputs
-                for extent in given.extents[axis : axis + 1]
-            }
-            if len(extents) == 1:  # inputs that disagree cannot all have the batch there
-                yield axes, rewrites
+    has_time = any(len(given.extents) >= TIME_FIRST_RANK for given in model.inputs)
+    for axis in (0, 1) if has_time else (0,):
+        axes = {given.name: axis if len(given.extents) > axis else None for given in model.inputs}
+        extents = {
+            sizes[extent] if isinstance(extent, str) else extent
+            for given in model.inputs
+            for extent in given.extents[axis : axis + 1]
+        }
+        if len(extents) == 1:  # inputs that disagree cannot all have the batch there
+            yield axes, False
+            yield axes, True
 
 
 def _setting(
@@ -256,13 +265,15 @@ def _check_samples(traced: Traced) -> None:
             values = [trace.values[name] for trace in traced.traces]
             if all(value.content is not None for value in values):
                 continue  # numbers computed from shapes may depend on the batch size in any way
-            operand = traced.operand(name)
-            is_first = node.op_type in RECURRENT and name == node.input[0]
-            if is_first and operand.axes[_recurrent_batch_axis(node)] is not None:
-                problem = f"node {node_name(node)!r} has no batch on the axis that its layout states"
+            axes = traced.operand(name).axes
+            wanted = _batch_axis(node) if name == node.input[0] else None
+            if wanted is not None and None in axes and axes[wanted] is not None:
+                problem = f"node {node_name(node)!r} has its samples along axis {wanted}, and they come along another"
                 raise NoSampleShapeError(problem)
 
 
-def _recurrent_batch_axis(node: Any) -> int:
-    """Return the batch axis of what a recurrent node reads."""
-    return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1
+def _batch_axis(node: Any) -> int | None:
+    """Return the axis along which an operator's definition has the samples of its first input, if it says so [-]."""
+    if node.op_type in RECURRENT:
+        return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1
+    return 0 if node.op_type in BATCH_FIRST else None

@@ -25,8 +25,6 @@ WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     "MatMul": (1,),
 }
 """Operator to the positions at which it reads its weights."""
-UNREAD: Final = Operand(key="", shape=(), axes=())
-"""Stands for a result of a node that nothing reads."""
 MOST_NAMED_ELEMENTS: Final = 64
 """Known inputs with more elements are no options of a node (axes, starts, ratio), but data [1]."""
 
@@ -189,18 +187,21 @@ class NodeCalls:
         operands = [self.operand(name) if name else None for name in (*node.input, *further)]
         arguments: dict[str, Any] = {str(index): operand for index, operand in enumerate(operands)}
         named = self._named_inputs(node, operands)
-        results = [self.operand(name) if name in self._needed else UNREAD for name in outputs]
-        while len(results) > 1 and not results[-1].key:
-            results.pop()
-        if node.op_type in RECURRENT:
-            zero = {position for position in ("5", "6") if _is_zero(arguments.get(position))}
-            arguments = {position: operand for position, operand in arguments.items() if position not in zero}
+        last = max(index for index, name in enumerate(outputs) if not index or name in self._needed)
+        results = [self.operand(name) for name in outputs[: last + 1]]
+        if node.op_type in RECURRENT:  # states before the first step are zero where they are left out
+            arguments |= {str(index): None for index in (5, 6) if self._is_zero(node, index)}
         domain = "" if is_standard(node) else f"{node.domain}."
         return OperatorCall(
             operator=operator or f"{domain}{node.op_type}",
             arguments=arguments | named | self._defaults(node) | _attributes(node),
             outputs=tuple(results),
         )
+
+    def _is_zero(self, node: Any, index: int) -> bool:
+        """Tell whether a node's input is known to hold nothing but zeros."""
+        name = node.input[index] if index < len(node.input) else ""
+        return bool(name) and all(trace.values[name].is_zero for trace in self._traced.traces)
 
     def _named_inputs(self, node: Any, operands: Sequence[Operand | None]) -> dict[str, Any]:
         """Return small known inputs by their names too: newer versions of operators take options as inputs."""
@@ -224,7 +225,9 @@ class NodeCalls:
         if not is_known_operator(node):
             return {}
         described = self._schema(node).attributes.values()
-        return {each.name: _plain(each.default_value) for each in described if each.default_value.name}
+        # of activations there would be those of two directions, however many the node has
+        stated = [each for each in described if each.default_value.name and each.name != "activations"]
+        return {each.name: _plain(each.default_value) for each in stated}
 
 
 def _attributes(node: Any) -> dict[str, Any]:
@@ -242,8 +245,3 @@ def _plain(attribute: Any) -> Any:
     if isinstance(value, int | float | str):
         return value
     return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in value)
-
-
-def _is_zero(operand: Operand | None) -> bool:
-    """Tell whether a tensor is known to hold nothing but zeros, or comes from no input, as first states do."""
-    return operand is not None and operand.value is not None and not np.any(operand.value)

@@ -98,10 +98,7 @@ def _program(traced: Traced, *, name: str) -> Program:
     if not inputs:
         raise SpecError(model.path, ["its outputs depend on none of its inputs"])
     steps = [
-        Step(call=call, path=step)
-        for node in model.nodes
-        if calls.is_layer(node)
-        for step, call in calls.of(node)
+        Step(call=call, path=step) for node in model.nodes if calls.is_layer(node) for step, call in calls.of(node)
     ]
     read = {operand.key: operand for step in steps for operand in step.call.operands}
     made = {operand.key for step in steps for operand in step.call.outputs} | inputs.keys()

@@ -152,6 +152,7 @@ def read_model(path: str | Path) -> OnnxModel:
     proto = _parsed(file)
     _check_stored_tensors(file, proto.graph)
     proto = _with_functions_inlined(file, proto)
+    _name_all_outputs(proto.graph)
     _check_nodes(file, proto)
     versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in proto.opset_import}
     return OnnxModel(file, proto.graph, versions)
@@ -174,7 +175,9 @@ def _parsed(file: Path) -> Any:
         raise SpecError(file, [f"is no ONNX file, or a truncated one ({error})"]) from error
     # Bytes that mean nothing often pass as fields that no version knows.
     if not proto.graph.node or not proto.opset_import or not proto.graph.output:
-        raise SpecError(file, ["is no ONNX file: must hold a graph of nodes with outputs and say its operators' version"])
+        raise SpecError(
+            file, ["is no ONNX file: must hold a graph of nodes with outputs and say its operators' version"]
+        )
     return proto
 
 
@@ -188,6 +191,14 @@ def _with_functions_inlined(file: Path, proto: Any) -> Any:
         return onnx.inliner.inline_local_functions(proto)
     except RuntimeError as error:
         raise SpecError(file, [f"its functions cannot be put in the place of their calls ({error})"]) from error
+
+
+def _name_all_outputs(graph: Any) -> None:
+    """Give names to results that a node leaves out before others, so that their shapes are asked for."""
+    for node in graph.node:
+        for index, name in enumerate(node.output):
+            if not name:
+                node.output[index] = f"{node_name(node)}:{index}"
 
 
 def _check_stored_tensors(file: Path, graph: Any) -> None:
@@ -208,7 +219,9 @@ def _check_stored_tensors(file: Path, graph: Any) -> None:
             faults.append(f"tensor {name!r}: offset and length in {location!r} must be whole numbers of bytes")
             continue
         if beside.stat().st_size < end:
-            faults.append(f"tensor {name!r}: its file {location!r} has {beside.stat().st_size} B, but must have {end} B")
+            faults.append(
+                f"tensor {name!r}: its file {location!r} has {beside.stat().st_size} B, but must have {end} B"
+            )
     if faults:
         raise SpecError(file, faults)
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from perfmodel.importers.onnx_fits import misfit
 from perfmodel.importers.onnx_model import Extent, OnnxModel, is_standard, node_name
-from perfmodel.importers.onnx_values import Value, computed_content, stored_value
+from perfmodel.importers.onnx_values import Value, computed_content, makes_zeros, stored_value
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators for whose shapes onnx has no rule: that of what they normalise."""
@@ -81,9 +82,7 @@ class ShapeTrace:
         self._written: set[str] = set()  # whole numbers that the file itself states, not computed from a shape
         self.values: dict[str, Value] = dict(self._stored())
         for given in model.inputs:
-            self.values[given.name] = Value(
-                shape=setting.input_shapes[given.name], element_type=given.element_type
-            )
+            self.values[given.name] = Value(shape=setting.input_shapes[given.name], element_type=given.element_type)
         for node in model.nodes:
             self._run(node)
 
@@ -92,8 +91,9 @@ class ShapeTrace:
             self._written.add(name)
             yield name, stored_value(tensor, file=self._model.path)
         for name, tensor in self._model.sparse_initialisers.items():
-            yield name, Value(
-                shape=tuple(tensor.dims), element_type=tensor.values.data_type, is_trained=bool(tensor.dims)
+            yield (
+                name,
+                Value(shape=tuple(tensor.dims), element_type=tensor.values.data_type, is_trained=bool(tensor.dims)),
             )
 
     def _run(self, node: Any) -> None:
@@ -107,7 +107,13 @@ class ShapeTrace:
             return
         types = self._output_types(node, inputs)
         shapes = {name: shape for name, (_, shape) in types.items()}
+        if is_standard(node):
+            given = [None if value is None else value.shape for value in inputs]
+            problem = misfit(node, given, shapes.get(node.output[0]))
+            if problem:
+                raise ShapesDoNotFollowError(node_name(node), problem)
         contents = computed_content(node, inputs, shapes, version=self._model.versions.get("", 1))
+        is_zero = makes_zeros(node, inputs)
         for name, (element_type, shape) in types.items():
             content = contents.get(name)
             if content is None and shape is None:
@@ -116,7 +122,11 @@ class ShapeTrace:
                 )
             known = content.shape if content is not None else shape
             self.values[name] = Value(
-                shape=known or (), element_type=element_type, content=content, is_exact=content is not None
+                shape=known or (),
+                element_type=element_type,
+                content=content,
+                is_exact=content is not None,
+                is_zero=is_zero or (content is not None and not np.any(content)),
             )
         if node.op_type == "Constant":
             self._written.update(node.output)
@@ -150,7 +160,9 @@ class ShapeTrace:
         types, data = {}, {}
         for name, value in zip(node.input, inputs, strict=True):
             if value is not None:
-                types[name] = helper.make_tensor_type_proto(value.element_type, value.shape)
+                # first states of a recurrence come as zeros for the exported batch size: any size can be had of them
+                is_any_size = node.op_type == "Expand" and value.is_zero and name == node.input[0]
+                types[name] = helper.make_tensor_type_proto(value.element_type, () if is_any_size else value.shape)
                 if value.content is not None:
                     data[name] = numpy_helper.from_array(self._target(node, name, value, inputs))
         try:

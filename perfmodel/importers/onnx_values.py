@@ -14,6 +14,10 @@ import numpy as np
 from perfmodel.errors import SpecError
 from perfmodel.importers.onnx_model import is_standard
 
+KEEPS_ZEROS: Final = (
+    "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+)  # fmt: skip
+"""Operators that make zeros of zeros."""
 MOST_KNOWN_ELEMENTS: Final = 4096
 """Tensors with more elements are data: no shape follows from their content [1]."""
 RANDOM: Final = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -37,6 +41,8 @@ class Value:
         file tells. [-]
     is_exact : bool
         Whether its content follows from the file alone and may be computed with: not that of parameters. [-]
+    is_zero : bool
+        Whether all of its elements are known to be zero, however many they are. [-]
     """
 
     shape: tuple[int, ...]
@@ -44,6 +50,7 @@ class Value:
     content: np.ndarray[Any, Any] | None = None
     is_trained: bool = False
     is_exact: bool = False
+    is_zero: bool = False
 
     @property
     def is_index(self) -> bool:
@@ -94,7 +101,12 @@ def stored_value(tensor: Any, *, file: Path) -> Value:
     content = _content(tensor, file=file) if math.prod(shape) <= MOST_KNOWN_ELEMENTS else None
     is_exact = content is not None and not is_trained
     return Value(
-        shape=shape, element_type=tensor.data_type, content=content, is_trained=is_trained, is_exact=is_exact
+        shape=shape,
+        element_type=tensor.data_type,
+        content=content,
+        is_trained=is_trained,
+        is_exact=is_exact,
+        is_zero=content is not None and not np.any(content),
     )
 
 
@@ -149,6 +161,29 @@ def computed_content(
     if any(value is not None and not value.is_exact for value in inputs):
         return {}
     return _evaluated(node, [None if value is None else value.content for value in inputs], version=version)
+
+
+def makes_zeros(node: Any, inputs: Sequence[Value | None]) -> bool:
+    """Tell whether a node's results are all zeros: a filling with zeros, or zeros arranged otherwise.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+        The node. [-]
+    inputs : sequence of Value or None
+        What it reads. [-]
+
+    Returns
+    -------
+    bool
+        False where it is not known. [-]
+    """
+    if node.op_type == "ConstantOfShape":
+        from onnx import numpy_helper
+
+        return not any(np.any(numpy_helper.to_array(each.t)) for each in node.attribute if each.HasField("t"))
+    sources = inputs if node.op_type == "Concat" else inputs[:1]
+    return node.op_type in KEEPS_ZEROS and all(value is not None and value.is_zero for value in sources)
 
 
 def _evaluated(

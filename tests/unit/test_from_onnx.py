@@ -89,7 +89,13 @@ def exported(path, module, example, **options):
 
 
 # AlexNet in one tower (arXiv:1404.5997): out channels, kernel, stride, zeros, whether a pooling follows
-ALEXNET = [(64, 11, 4, 2, True), (192, 5, 1, 2, True), (384, 3, 1, 1, False), (256, 3, 1, 1, False), (256, 3, 1, 1, True)]
+ALEXNET = [
+    (64, 11, 4, 2, True),
+    (192, 5, 1, 2, True),
+    (384, 3, 1, 1, False),
+    (256, 3, 1, 1, False),
+    (256, 3, 1, 1, True),
+]
 
 
 def stored_outside(tensor, location, offset):
@@ -148,7 +154,7 @@ def test_alexnet_with_weights_in_another_file(tmp_path, batch):
 
 
 def test_resnet50_as_torch_exports_it(tmp_path):
-    path = exported(tmp_path / "resnet50.onnx", resnet50().train(), torch.zeros(1, 3, 224, 224))
+    path = exported(tmp_path / "resnet50.onnx", resnet50(stride_on="1x1").train(), torch.zeros(1, 3, 224, 224))
     graph = pm.from_onnx(path, name="mine")
     assert graph.name == "mine"
     assert_counts_are_those_of(graph, pm.zoo.resnet50())
@@ -423,7 +429,9 @@ class TestBadFiles:
         self.refused(path, match=r"tensor 'fc2.bias': its file 'weights.bin' is missing beside alexnet.onnx")
 
     def test_control_flow(self, tmp_path):
-        branch = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_empty_tensor_value_info("z")])
+        branch = helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_empty_tensor_value_info("z")]
+        )
         node = helper.make_node("If", ["is"], ["y"], name="choice", then_branch=branch, else_branch=branch)
         path = save(tmp_path / "net.onnx", [node], inputs={"x": ["N", 6], "is": []})
         self.refused(path, match="node 'choice' is a If: only a run tells")
@@ -445,6 +453,9 @@ class TestBadFiles:
 
     def test_results_that_follow_from_no_input(self, tmp_path):
         path = save(
-            tmp_path / "net.onnx", [helper.make_node("Relu", ["w"], ["y"])], inputs={"x": ["N", 6]}, stored=[weights("w", 3)]
+            tmp_path / "net.onnx",
+            [helper.make_node("Relu", ["w"], ["y"])],
+            inputs={"x": ["N", 6]},
+            stored=[weights("w", 3)],
         )
         self.refused(path, match="its outputs depend on none of its inputs")
