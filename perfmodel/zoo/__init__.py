@@ -21,6 +21,11 @@ from perfmodel.zoo.autoencoder import variational_autoencoder as variational_aut
 from perfmodel.zoo.bert import bert as bert
 from perfmodel.zoo.boltzmann import deep_belief_network as deep_belief_network
 from perfmodel.zoo.boltzmann import restricted_boltzmann_machine as restricted_boltzmann_machine
+from perfmodel.zoo.convolutional import convolutional as convolutional
+from perfmodel.zoo.convolutional_autoencoder import convolutional_autoencoder as convolutional_autoencoder
+from perfmodel.zoo.dcgan import dcgan_discriminator as dcgan_discriminator
+from perfmodel.zoo.dcgan import dcgan_generator as dcgan_generator
+from perfmodel.zoo.deconvolutional import deconvolutional as deconvolutional
 from perfmodel.zoo.densenet import densenet121 as densenet121
 from perfmodel.zoo.feed_forward import feed_forward as feed_forward
 from perfmodel.zoo.feed_forward import mnist_classifier as mnist_classifier
@@ -34,6 +39,7 @@ from perfmodel.zoo.language_model import lstm32 as lstm32
 from perfmodel.zoo.language_model import lstm64 as lstm64
 from perfmodel.zoo.lenet import lenet5 as lenet5
 from perfmodel.zoo.llama import llama as llama
+from perfmodel.zoo.mobilenet_v2 import mobilenet_v2 as mobilenet_v2
 from perfmodel.zoo.nin import nin as nin
 from perfmodel.zoo.recurrent import lstm_classifier as lstm_classifier
 from perfmodel.zoo.recurrent import recurrent_network as recurrent_network
@@ -45,10 +51,12 @@ from perfmodel.zoo.resnet import resnet101 as resnet101
 from perfmodel.zoo.resnet import resnet152 as resnet152
 from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
 from perfmodel.zoo.seq2seq import seq2seq as seq2seq
+from perfmodel.zoo.unet import unet as unet
 from perfmodel.zoo.vgg import vgg11 as vgg11
 from perfmodel.zoo.vgg import vgg13 as vgg13
 from perfmodel.zoo.vgg import vgg16 as vgg16
 from perfmodel.zoo.vgg import vgg19 as vgg19
+from perfmodel.zoo.vit import vit as vit
 
 BUILDERS: dict[str, Callable[..., LayerGraph]] = {
     name: each

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 import pytest
+import sympy
 import torch
 from torch import nn
 
 from perfmodel import zoo
+from perfmodel.errors import ArgumentError
 from torch_models.flop_count import CORRECTED, flop_counts, parameter_count
 
 
@@ -77,6 +79,8 @@ TORCHVISION = [
     Published("resnet101", 44_549_160, "resnet.resnet101", options={"stride_on": "3x3"}, multiply_adds=7.801e9),
     Published("resnet152", 60_192_808, "resnet.resnet152", options={"stride_on": "3x3"}, multiply_adds=11.514e9),
     Published("densenet121", 7_978_856, "densenet.densenet121", multiply_adds=2.834e9),
+    Published("mobilenet_v2", 3_504_872, "mobilenet_v2.mobilenet_v2", multiply_adds=0.301e9),
+    Published("vit", 86_567_656, "vit.vit_b_16", options={"attention": "materialised"}, multiply_adds=17.564e9),
 ]
 PAPERS = [
     # He et al., arXiv:1512.03385, table 1: 3.8, 7.6, 11.3 e9 multiply-adds, rounded down for ResNet-50 (3.86)
@@ -127,7 +131,46 @@ PAPERS = [
         torch_options={"auxiliary": True},
     ),
 ]
-NETWORKS = [*TORCHVISION, *PAPERS]
+OTHERS = [
+    # https://github.com/zhixuhao/unet prints 31,031,685 for one channel in; it ends in 3x3 to 2 maps and 1x1 to one,
+    # (9 x 64 x 2 + 2) + (2 + 1), where the paper has 1x1 to 2 maps, 64 x 2 + 2
+    Published("unet", 31_031_685 - 1_154 - 3 + 130, "unet.unet", (1, 572, 572)),
+    Published(
+        "unet",
+        31_030_658,
+        "unet.unet",
+        (1, 256, 256),
+        options={"padding": "same", "image_size": 256},
+        torch_options={"padding": 1},
+    ),
+    # https://github.com/pytorch/examples/blob/main/dcgan/main.py with nz = 100, ngf = ndf = 64, nc = 3:
+    # 16 (100 x 512 + 512 x 256 + 256 x 128 + 128 x 64 + 64 x 3) + 2 (512 + 256 + 128 + 64), and
+    # 16 (3 x 64 + 64 x 128 + 128 x 256 + 256 x 512 + 512) + 2 (128 + 256 + 512)
+    Published("dcgan_generator", 3_576_704, "dcgan.dcgan_generator", (100, 1, 1)),
+    Published("dcgan_discriminator", 2_765_568, "dcgan.dcgan_discriminator", (3, 64, 64)),
+    # https://github.com/pytorch/examples/blob/main/mnist/main.py: 320 + 18,496 + (9,216 x 128 + 128) + 1,290
+    Published("convolutional", 1_199_882, "convolutional.digits", (1, 28, 28)),
+    # VGG-11 again, from a general builder
+    Published(
+        "convolutional",
+        132_863_336,
+        "vgg.vgg11",
+        options={
+            "channels": (64, 128, (256, 256), (512, 512), (512, 512)),
+            "padding": "same",
+            "hidden": (4096, 4096),
+            "stage_dropout": 0.0,
+            "classes": 1000,
+            "image_size": 224,
+            "in_channels": 3,
+        },
+    ),
+    # 9 x 16 + 16, 9 x 16 x 32 + 32, 9 x 32 x 16 + 16, 9 x 16 + 1
+    Published("convolutional_autoencoder", 160 + 4_640 + 4_624 + 145, "convolutional.autoencoder", (1, 28, 28)),
+    # 9 (256 x 384 + 384 x 384 + 384 x 256) + 25 x 256 x 96 + 49 x 96 x 3, and biases 384 + 384 + 256 + 96 + 3
+    Published("deconvolutional", 3_725_088 + 1_123, "convolutional.zeiler_fergus", (256, 13, 13)),
+]
+NETWORKS = [*TORCHVISION, *PAPERS, *OTHERS]
 every_network = pytest.mark.parametrize("network", NETWORKS, ids=str)
 
 
@@ -153,6 +196,75 @@ def test_products_are_those_that_torch_counts(network):
     forward, backward = flop_counts(*network.module_and_input(batch_size), corrections=CORRECTED)
     assert _product_flop_count(graph, batch_size=batch_size, phase="forward") == forward
     assert _product_flop_count(graph, batch_size=batch_size, phase="backward") == backward
+
+
+SIZE, C, W = (sympy.Symbol(letter, integer=True, positive=True) for letter in "ICW")
+LEFT_OPEN = [
+    *((name, "classes", C, 1000) for name in ("vgg16", "resnet50", "googlenet", "inception_v3", "mobilenet_v2", "vit")),
+    *((name, "width", W, 64) for name in ("vgg16", "resnet18", "resnet50", "resnet200", "unet", "dcgan_discriminator")),
+    *((name, "image_size", SIZE, 224) for name in ("vgg16", "resnet18", "googlenet", "densenet121", "mobilenet_v2")),
+    ("lenet5", "image_size", SIZE, 32),
+    ("nin", "image_size", SIZE, 224),
+    ("inception_v3", "image_size", SIZE, 299),
+    ("unet", "image_size", SIZE, 572),
+    ("vit", "image_size", 16 * SIZE, 14),
+    ("convolutional_autoencoder", "image_size", 4 * SIZE, 7),
+    ("convolutional", "image_size", 2 * SIZE, 14),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "size", "published"), LEFT_OPEN)
+def test_a_size_left_open_gives_the_published_counts_back(name, option, size, published):
+    samples = sympy.Symbol("N", integer=True, positive=True)
+    graph, open_graph = zoo.build(name), zoo.build(name, **{option: size})
+    (symbol,) = size.free_symbols
+    values = {symbol: published, samples: 5}
+    assert open_graph.free_sizes == (symbol.name,)
+    assert sympy.sympify(open_graph.parameter_count).subs(values) == graph.parameter_count
+    for phase in ("forward", "backward"):
+        counted = open_graph.work(batch_size=samples, phase=phase)
+        expected = graph.work(batch_size=5, phase=phase)
+        assert counted.flop_count.subs(values) == expected.flop_count
+        assert counted.read_bytes.subs(values) == expected.read_bytes
+        assert counted.written_bytes.subs(values) == expected.written_bytes
+    assert open_graph.with_sizes(**{symbol.name: published}).fingerprint == graph.fingerprint
+
+
+def test_parameters_of_resnet50_by_width():
+    # W^2: the first stage's blocks of width w = W have 1 + 9 + 4 + 4 (shortcut), then 4 + 9 + 4 w^2; those that halve
+    # the map 2 + 9 + 4 + 8 w^2. 18 + 2 x 17, 4 (23 + 3 x 17), 16 (23 + 5 x 17), 64 (23 + 2 x 17)
+    squares = 52 + 4 * 74 + 16 * 108 + 64 * 57
+    # W: 7 x 7 x 3 taps, 32 W scores of 1,000 classes, norms of 2 W + 12 w a block and 8 w a shortcut
+    linear = 147 + 32_000 + 2 + 44 + 2 * 56 + 4 * 80 + 8 * 44
+    assert sympy.expand(zoo.resnet50(width=W).parameter_count - (squares * W**2 + linear * W + 1000)) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("lenet5", {"activation": "tan"}),
+        ("nin", {"variant": "cifar100"}),
+        ("vgg16", {"batch_norm": 1}),
+        ("vgg16", {"classes": 0}),
+        ("resnet101", {"stride_on": "7x7"}),
+        ("resnet18", {"width": -64}),
+        ("googlenet", {"variant": "batchnorm"}),
+        ("inception_v3", {"auxiliary": "yes"}),
+        ("densenet121", {"growth": 0}),
+        ("mobilenet_v2", {"width": 0}),
+        ("unet", {"padding": "full"}),
+        ("dcgan_generator", {"image_size": 60}),
+        ("vit", {"image_size": 225}),
+        ("vit", {"heads": 7}),
+        ("convolutional", {"channels": ()}),
+        ("convolutional", {"kernel_size": 4, "padding": "same"}),
+        ("convolutional_autoencoder", {"image_size": 30}),
+        ("deconvolutional", {"image_size": 8}),
+    ],
+)
+def test_options_that_are_not_allowed(name, options):
+    with pytest.raises(ArgumentError, match="not allowed"):
+        zoo.build(name, **options)
 
 
 def test_torch_takes_every_pair_of_channels_for_the_filters_gradient_of_groups():
