@@ -10,6 +10,7 @@ from perfmodel.graph.execution import LayerOperations
 from perfmodel.graph.node import Node
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
+from perfmodel.numeric import expanded
 from perfmodel.presentation.quantities import cell_text
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Work
@@ -121,7 +122,7 @@ class GraphSummary:
 def _flop_text(flop_count: Any) -> str:
     """Write arithmetic in GFLOP, or as it stands where sizes are left open."""
     if is_open_size(flop_count):
-        return f"{flop_count.expand()} FLOP"
+        return f"{expanded(flop_count)} FLOP"
     return f"{flop_count / GIGA:.3f} GFLOP"
 
 

@@ -10,7 +10,7 @@ from perfmodel.layers.checks import check_choice, check_count, check_flag
 from perfmodel.zoo.activations import activation_layer
 from perfmodel.zoo.transformer import TransformerBlock
 
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "small": {"layers": 12, "width": 768, "heads": 12},
     "medium": {"layers": 24, "width": 1024, "heads": 16},
     "large": {"layers": 36, "width": 1280, "heads": 20},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, RNN, BinaryCrossEntropy, CrossEntropy, Dense, Embedding
@@ -20,7 +20,7 @@ def recurrent_network(
     steps: Any = 32,
     layer_count: int = 1,
     bias_vectors: int = 1,
-    function: str = "tanh",
+    function: Literal["tanh", "relu"] = "tanh",
     read_steps: str = "every",
 ) -> LayerGraph:
     """Return a simple recurrent network, by default Elman's for words [1]_: 31-150-31, 31,981 parameters.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import (
@@ -23,7 +23,7 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.checks import check_choice, is_open_size, refuse
 
-ATTENTIONS: dict[str, str] = {"fused": "recomputed", "materialised": "materialised"}
+ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {"fused": "recomputed", "materialised": "materialised"}
 """How attention is run, to what becomes of its matrix of scores."""
 ORDERS = ("pre", "post")
 

@@ -39,10 +39,10 @@ class _Products:
 
 def _matrix(shape: Shape, *, is_transposed: bool, is_column: bool) -> tuple[Shape, Any, Any]:
     """Return leading axes, rows and columns of an input; an input of one axis is a row or a column."""
-    lead, *matrix = (
-        (shape[:-2], *shape[-2:]) if len(shape) > 1 else ((), *((shape[0], 1) if is_column else (1, shape[0])))
-    )
-    return (lead, *(reversed(matrix) if is_transposed and len(shape) > 1 else matrix))
+    if len(shape) == 1:
+        return ((), shape[0], 1) if is_column else ((), 1, shape[0])
+    rows, columns = shape[-2:]
+    return (shape[:-2], columns, rows) if is_transposed else (shape[:-2], rows, columns)
 
 
 @final

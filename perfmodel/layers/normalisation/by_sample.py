@@ -96,7 +96,7 @@ class SampleNorm(Layer):
         vector = self._vector_elements(shape)
         to_input = MemoryPass(
             name=self.kind,
-            read_elements=4 * elements + statistics + self.affine * vector,
+            read_elements=4 * elements + statistics + int(self.affine) * vector,
             written_elements=elements,
             tensor_elements=elements,
             flop_count=(7 + 4 * self.centred + 2 * self.affine) * elements,

@@ -40,7 +40,7 @@ class GroupNorm(SampleNorm):
         ({"groups": 2}, ((4, 9, 9),)),
         ({"groups": 5, "affine": False}, ((5, 6),)),
     )
-    symbolic_example: ClassVar[SymbolicExample] = ({"groups": "G"}, (("C", "H", "W"),))
+    symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
     groups: int
 
     def __post_init__(self) -> None:

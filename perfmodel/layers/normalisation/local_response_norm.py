@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_count
+from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import IMAGE, Shape, check_rank
 from perfmodel.records import Operation, Role
@@ -27,7 +27,7 @@ class LocalResponseNorm(Layer):
     ----------
     size : int
         Channels in a neighbourhood; it is clipped at the first and the last channel, so it may also be larger than
-        the number of channels. [1]
+        the number of channels; where either is left open it is taken to be smaller. [1]
 
     Notes
     -----
@@ -55,12 +55,15 @@ class LocalResponseNorm(Layer):
         check_rank(input_shapes[0], IMAGE)
         return input_shapes[0]
 
-    def _neighbours(self, shape: Shape) -> int:
+    def _neighbours(self, shape: Shape) -> Any:
         """Return the neighbours of all elements of a sample, each element among its own [1]."""
         channels, *map_size = shape
-        below, above = self.size // 2, self.size - 1 - self.size // 2
-        clipped = (min(channel + above, channels - 1) - max(channel - below, 0) + 1 for channel in range(channels))
-        return math.prod(map_size) * sum(clipped)
+        reaches = [self.size // 2, self.size - 1 - self.size // 2]
+        if not is_open_size(channels) and not is_open_size(self.size):
+            reaches = [min(reach, channels - 1) for reach in reaches]
+        # at a distance d there are C - d pairs of channels, on either side
+        pairs = sum(reach * channels - reach * (reach + 1) // 2 for reach in reaches)
+        return math.prod(map_size) * (channels + pairs)
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the sums s [B]."""

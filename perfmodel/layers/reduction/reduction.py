@@ -157,7 +157,7 @@ class Reduction(Layer):
         return (
             MemoryPass(
                 name=self.function,
-                read_elements=(1 + of_function.reads_output) * results + of_function.reads_input * elements,
+                read_elements=(1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
                 written_elements=elements,
                 tensor_elements=elements,
                 flop_count=flop * elements + flop_per_result * results,

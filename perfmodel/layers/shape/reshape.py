@@ -25,7 +25,7 @@ class Reshape(Layer):
 
     kind: ClassVar[str] = "reshape"
     examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": (2, 3)}, (("S", "F"),))
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape
