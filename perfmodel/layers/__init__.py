@@ -39,8 +39,13 @@ from perfmodel.layers.embedding.rotary_embedding import RotaryEmbedding as Rotar
 from perfmodel.layers.linear.dense import Dense as Dense
 from perfmodel.layers.linear.matmul import MatMul as MatMul
 from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
+from perfmodel.layers.loss.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntropy
 from perfmodel.layers.loss.class_softmax import ClassSoftmax as ClassSoftmax
 from perfmodel.layers.loss.cross_entropy import CrossEntropy as CrossEntropy
+from perfmodel.layers.loss.huber import Huber as Huber
+from perfmodel.layers.loss.kl_divergence import KLDivergence as KLDivergence
+from perfmodel.layers.loss.mean_absolute_error import MeanAbsoluteError as MeanAbsoluteError
+from perfmodel.layers.loss.mean_squared_error import MeanSquaredError as MeanSquaredError
 from perfmodel.layers.normalisation.batch_norm import BatchNorm as BatchNorm
 from perfmodel.layers.normalisation.group_norm import GroupNorm as GroupNorm
 from perfmodel.layers.normalisation.layer_norm import LayerNorm as LayerNorm
@@ -59,7 +64,9 @@ from perfmodel.layers.pooling.average_pool_3d import AveragePool3d as AveragePoo
 from perfmodel.layers.pooling.max_pool_1d import MaxPool1d as MaxPool1d
 from perfmodel.layers.pooling.max_pool_2d import MaxPool2d as MaxPool2d
 from perfmodel.layers.pooling.max_pool_3d import MaxPool3d as MaxPool3d
+from perfmodel.layers.random.contrastive_divergence import ContrastiveDivergence as ContrastiveDivergence
 from perfmodel.layers.random.dropout import Dropout as Dropout
+from perfmodel.layers.random.gaussian_sample import GaussianSample as GaussianSample
 from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
 from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState

@@ -1,58 +1,79 @@
-"""Cross-entropy loss against one class index per row."""
+"""Cross-entropy loss against one class index per row, whatever form the scores have."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.activation.softmax import FORWARD_FLOP, FORWARD_READS
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice
+from perfmodel.layers.checks import check_axis, check_choice
 from perfmodel.layers.passes import INDEX_BYTES
-from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text, without_axis
 from perfmodel.records import MemoryPass, Operation, Role
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Layer):
-    """Loss -log p[label] for each row of the last axis; one loss per sample, or per sample and step.
+    """Loss -log p[label] for each row of scores; one loss per sample, or per sample and step or pixel.
+
+    The labels come with the samples, or are a second input.
 
     Parameters
     ----------
     over : str
         ``logits``: softmax and loss in one pass, which keeps the probabilities for back-propagation;
-        ``probabilities``: the input is already a distribution (a softmax layer before it). [-]
+        ``probabilities``: the input is already a distribution (a softmax layer before it);
+        ``log_probabilities``: it is the logarithm of one. [-]
+    axis : int
+        Axis of the classes in a sample; negative counts from the last. [-]
 
     Notes
     -----
-    n elements in r rows. Over logits, forward: a softmax (5 n FLOP, two reads and one write), and per row log
-    and negate; backward dx = (p - onehot) dy: n multiplies, r subtractions, reads p and dy, writes dx. Over
-    probabilities, forward: one element per row, log and negate; backward: dx is zero but for -dy / p[label],
-    so n elements are written and 2 r FLOP done. Either way a label index of 4 B is read per row.
+    n elements in r rows. Over logits, forward: a softmax (5 n FLOP, two reads and one write), and per row log and
+    negate; backward dx = (p - onehot) dy: n multiplies, r subtractions, reads p and dy, writes dx. Over
+    probabilities, forward: one element per row, log and negate; backward: dx is zero but for -dy / p[label], so n
+    elements are written and 2 r FLOP done. Over their logarithms the same with a FLOP per row, a negate. In any case
+    a label index of 4 B is read per row. Ignores: the mean over rows and mini-batch, one number per row.
     """
 
     kind: ClassVar[str] = "cross_entropy"
     examples: ClassVar[Examples] = (
         ({}, ((10,),)),
         ({"over": "probabilities"}, ((5, 6),)),
+        ({"over": "log_probabilities", "axis": 0}, ((4, 9, 9), (9, 9))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
+    index_inputs: ClassVar[tuple[int, ...]] = (1,)
     is_loss: ClassVar[bool] = True
     over: str = "logits"
+    axis: int = -1
 
     def __post_init__(self) -> None:
         check_choice("over", self.over, _FORWARD)
+        check_axis("axis", self.axis)
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether the gradient reads the scores; over logits it reads the probabilities made of them."""
+        return self.over == "probabilities"
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
-        """Return the input's shape without its last axis."""
-        check_rank(input_shapes[0], ("classes",), SEQUENCE)
-        return input_shapes[0][:-1]
+        """Return the scores' shape without the axis of the classes."""
+        rows = without_axis(input_shapes[0], self.axis)
+        if input_shapes[1:] and tuple(input_shapes[1]) != tuple(rows):
+            problem = f"takes a label for each of {shape_text(rows)} rows, but they are {shape_text(input_shapes[1])}"
+            raise ShapeMismatchError(problem)
+        return rows
 
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
-        """Return one index per row [B/sample]."""
-        return INDEX_BYTES * math.prod(input_shapes[0][:-1])
+        """Return one index per row, where the labels are no input [B/sample]."""
+        return 0 if input_shapes[1:] else INDEX_BYTES * math.prod(without_axis(input_shapes[0], self.axis))
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the probabilities, where this layer computes them [B]."""
@@ -61,13 +82,16 @@ class CrossEntropy(Layer):
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes a loss per row."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return (_FORWARD[self.over](elements, batch_size * math.prod(input_shapes[0][:-1])),)
+        return (_FORWARD[self.over](*self._counts(input_shapes, batch_size)),)
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return (_BACKWARD[self.over](elements, batch_size * math.prod(input_shapes[0][:-1])),)
+        return (_BACKWARD[self.over](*self._counts(input_shapes, batch_size)),)
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+        """Return elements and rows of the scores."""
+        shape = input_shapes[0]
+        return batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
 
 
 def _forward_over_logits(elements: Any, rows: Any) -> MemoryPass:
@@ -81,14 +105,14 @@ def _forward_over_logits(elements: Any, rows: Any) -> MemoryPass:
     )
 
 
-def _forward_over_probabilities(elements: Any, rows: Any) -> MemoryPass:
+def _forward_at_labels(elements: Any, rows: Any, *, flop_per_row: int) -> MemoryPass:
     del elements  # only the label's element of each row is touched
     return MemoryPass(
         name="cross_entropy",
         read_elements=rows,
         written_elements=rows,
         tensor_elements=rows,
-        flop_count=2 * rows,
+        flop_count=flop_per_row * rows,
         read_index_bytes=INDEX_BYTES * rows,
     )
 
@@ -105,17 +129,25 @@ def _backward_over_logits(elements: Any, rows: Any) -> MemoryPass:
     )
 
 
-def _backward_over_probabilities(elements: Any, rows: Any) -> MemoryPass:
+def _backward_at_labels(elements: Any, rows: Any, *, reads_per_row: int, flop_per_row: int) -> MemoryPass:
     return MemoryPass(
         name="cross_entropy",
-        read_elements=2 * rows,
+        read_elements=reads_per_row * rows,
         written_elements=elements,
         tensor_elements=elements,
-        flop_count=2 * rows,
+        flop_count=flop_per_row * rows,
         read_index_bytes=INDEX_BYTES * rows,
         role=Role.INPUT_GRADIENT,
     )
 
 
-_FORWARD = {"logits": _forward_over_logits, "probabilities": _forward_over_probabilities}
-_BACKWARD = {"logits": _backward_over_logits, "probabilities": _backward_over_probabilities}
+_FORWARD: dict[str, Callable[[Any, Any], MemoryPass]] = {
+    "logits": _forward_over_logits,
+    "probabilities": partial(_forward_at_labels, flop_per_row=2),  # log, negate
+    "log_probabilities": partial(_forward_at_labels, flop_per_row=1),  # negate
+}
+_BACKWARD: dict[str, Callable[[Any, Any], MemoryPass]] = {
+    "logits": _backward_over_logits,
+    "probabilities": partial(_backward_at_labels, reads_per_row=2, flop_per_row=2),  # -dy / p reads dy and p
+    "log_probabilities": partial(_backward_at_labels, reads_per_row=1, flop_per_row=1),  # -dy
+}
