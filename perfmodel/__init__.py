@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
+    from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx_file import from_onnx
+    from perfmodel.importers.torch_module import from_torch
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
@@ -41,10 +43,12 @@ _MODULE_OF = {
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
     "Work": "perfmodel.records",
+    "audit": "perfmodel.importers.audit",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx_file",
+    "from_torch": "perfmodel.importers.torch_module",
     "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
@@ -56,8 +60,7 @@ _MODULE_OF = {
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_torch", "max_batch_size", "plan", "refresh",
-    "scaling", "sweep",
+    "advise", "calibrate", "compare", "Dataset", "formula", "max_batch_size", "plan", "refresh", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -67,11 +70,13 @@ __all__ = [
     "Prediction",
     "Work",
     "__version__",
+    "audit",
     "catalogue",
     "errors",
     "fit",
     "from_huggingface_config",
     "from_onnx",
+    "from_torch",
     "layers",
     "load_calibration",
     "load_device",

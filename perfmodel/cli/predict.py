@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.networks import load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed

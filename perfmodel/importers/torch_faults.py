@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,11 @@ from torch._subclasses.fake_tensor import (
 import perfmodel
 from perfmodel.errors import TraceError
 
-_NOT_THE_USERS = tuple(str(Path(each.__file__).parent) for each in (torch, perfmodel))  # type: ignore[type-var, arg-type]
+_NOT_THE_USERS = (
+    *(str(Path(str(each.__file__)).parent) for each in (torch, perfmodel)),
+    sysconfig.get_path("stdlib"),
+    "<",
+)
 
 
 def trace_error(
@@ -71,7 +76,7 @@ def _first_line(error: Exception) -> str:
 def _line_of_user(error: Exception) -> str:
     """Return file and line of the innermost code that is neither torch's nor ours."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*_NOT_THE_USERS, "<")):
+        if not frame.filename.startswith(_NOT_THE_USERS):
             return f"{frame.filename}:{frame.lineno}"
     return ""
 

@@ -98,18 +98,19 @@ class Recorder:
             return type(value)(self.substitutes.get(id(each), each) for each in value)
         return value
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, int, int]:
         """Return where the recording stands."""
-        return len(self.recording.calls), len(self.recording.tensors)
+        return len(self.recording.calls), len(self.recording.tensors), self.sequence
 
-    def has_unclaimed_since(self, mark: tuple[int, int]) -> bool:
+    def has_unclaimed_since(self, mark: tuple[int, int, int]) -> bool:
         """Tell whether a call was recorded since ``mark`` that no layer knows."""
         return any(call.operator not in self.claimed for call in self.recording.calls[mark[0] :])
 
-    def rewind(self, mark: tuple[int, int]) -> None:
+    def rewind(self, mark: tuple[int, int, int]) -> None:
         """Forget what was recorded since ``mark``."""
         del self.recording.calls[mark[0] :]
         del self.recording.tensors[mark[1] :]
+        self.sequence = mark[2]
 
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
@@ -244,6 +245,7 @@ class FunctionMode(TorchFunctionMode):
         self.recorder = recorder
         self._unguarded: dict[Any, Any] = {}
         self._globals: dict[int, dict[str, Any]] = {}
+        self._entered: set[Any] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -265,9 +267,13 @@ class FunctionMode(TorchFunctionMode):
                         return func(*args, **kwargs)
 
                 return recorder.record(operator, schema, args, kwargs, run)
-        if isinstance(func, FunctionType):
-            with self:  # a function written in Python calls others, which shall be seen too
-                return self._without_guard(func)(*args, **kwargs)
+        if isinstance(func, FunctionType) and func not in self._entered:
+            self._entered.add(func)
+            try:
+                with self:  # a function written in Python calls others, which shall be seen too
+                    return self._without_guard(func)(*args, **kwargs)
+            finally:
+                self._entered.discard(func)
         return func(*args, **kwargs)
 
     def _without_guard(self, function: FunctionType) -> Callable[..., Any]:

@@ -129,7 +129,7 @@ def import_torch(
     training: bool = True,
     name: str | None = None,
     progress: bool | None = None,
-    count_products: Any = None,
+    counts: bool = False,
 ) -> Imported:
     """Import a torch module and keep the run it came from.
 
@@ -137,8 +137,8 @@ def import_torch(
     ----------
     module, example_inputs, batch_axis, training, name, progress : object
         See :func:`from_torch`. [-]
-    count_products : callable or None
-        Counts the matrix products of an operator's call [FLOP]. [-]
+    counts : bool
+        Whether the run's matrix products are counted as torch counts them. [-]
 
     Returns
     -------
@@ -158,7 +158,7 @@ def import_torch(
             training=training,
             name=name or type(module).__name__,
             advance=advance,
-            count_products=count_products,
+            counts=counts,
         )
         return importing.imported()
 
@@ -173,7 +173,7 @@ class _Importing:
     training: bool
     name: str
     advance: Progress
-    count_products: Any
+    counts: bool
     translators: dict[str, Any] = field(default_factory=lambda: translators_of("torch"))
 
     def imported(self) -> Imported:
@@ -188,7 +188,8 @@ class _Importing:
             split |= further
         return imported
 
-    def _trace(self, batch_size: int, split: set[Site], count_products: Any = None) -> Run:
+    def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> Run:
+        from perfmodel.importers.torch_products import counted
         from perfmodel.importers.torch_run import trace
 
         return trace(
@@ -198,13 +199,13 @@ class _Importing:
             training=self.training,
             claimed=self.translators,
             split=split,
-            count_products=count_products,
+            count_products=counted if counts else None,
             on_module=self.advance,
         )
 
     def _round(self, split: set[Site]) -> Imported:
         """Trace at every batch size and build, taking apart the calls in ``split``."""
-        run = self._trace(self.sizes[0], split, self.count_products)
+        run = self._trace(self.sizes[0], split, counts=self.counts)
         layouts, why_fixed = self._layouts(run.recording, split)
         trained = {name: each.requires_grad for name, each in self.module.named_parameters()}
         reader = ProgramReader(run.recording, layouts, trained=trained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -132,7 +133,11 @@ class ProgramReader:
         tuple
             The program, and the index of the call of each step. [-]
         """
-        kept = [index for index, call in enumerate(self.recording.calls) if not self._looks_at_parts_in_use(call)]
+        kept = [
+            index
+            for index, call in enumerate(self.recording.calls)
+            if not self._looks_at_parts_in_use(call) and not self._is_empty(call)
+        ]
         inputs, constants = self._sources()
         outputs = [(label, self.operand(ref)) for label, ref in self.recording.outputs]
         return Program(
@@ -145,6 +150,9 @@ class ProgramReader:
             loss=self._loss(),
             fixed_batch_size=fixed_batch_size,
         ), kept
+
+    def _is_empty(self, call: Call) -> bool:
+        return not any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)
 
     def _looks_at_parts_in_use(self, call: Call) -> bool:
         return bool(call.outputs) and all(map(self._is_parameter, call.outputs))

@@ -60,10 +60,13 @@ class Run:
         Its operators. [-]
     returned : list of tuple
         What the module returned: label and fake tensor. [-]
+    fake_mode : FakeTensorMode
+        The mode its tensors belong to. [-]
     """
 
     recording: Recording
     returned: list[tuple[str, Any]]
+    fake_mode: FakeTensorMode
 
 
 def named_arguments(module: torch.nn.Module, example: Example) -> list[tuple[str, Any]]:
@@ -156,26 +159,24 @@ def trace(
     for label, tensor in outputs:
         ref = recorder.book.read(tensor, path="", with_gradient=False)
         recording.outputs.append((label, ref))
-    return Run(recording, outputs)
+    return Run(recording, outputs, fake)
 
 
 @contextmanager
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
     """Set the training mode and what else decides which operators run, and set all of it back."""
     modes = [(each, each.training) for each in module.modules()]
-    was_fast = torch.backends.mha.get_fastpath_enabled()
+    was_fast, was_fused = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     try:
         if module.training != training:
             module.train(training)
         torch.backends.mha.set_fastpath_enabled(False)
-        with (
-            torch.set_grad_enabled(training),
-            torch.backends.mkldnn.flags(enabled=False),
-            sdpa_kernel(SDPBackend.MATH),
-        ):
+        torch._C._set_mkldnn_enabled(False)
+        with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_fast)
+        torch._C._set_mkldnn_enabled(was_fused)
         for each, was_training in modes:
             each.training = was_training
 
