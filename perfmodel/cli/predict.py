@@ -64,7 +64,6 @@ def predict_command(
     out: OutOption = None,
 ) -> None:
     """Predict the time of one step, its parts, its bottleneck and its memory."""
-    from perfmodel.importers.load import load_network
     from perfmodel.prediction.predict import predict
 
     check_writable(out, argument="--out")
@@ -79,7 +78,7 @@ def predict_command(
         "calibration": calibration,
     }
     prediction = predict(
-        load_network(graph, options=key_values(option or [], argument="--option")),
+        load_graph(graph, options=option or []),
         batch_size=samples,
         framework=framework,
         phase=phase,

@@ -29,6 +29,7 @@ class ConfigFields:
         self.where = where
         self._content = content
         self._faults: list[str] = []
+        self._at_fault: set[str] = set()
 
     @classmethod
     def read(cls, path_or_dict: str | Path | Mapping[str, Any]) -> ConfigFields:
@@ -78,6 +79,7 @@ class ConfigFields:
 
     def fault(self, field: str, allowed: str) -> None:
         """Note that a field has a value that is not allowed."""
+        self._at_fault.add(field)
         self._faults.append(f"{field}={self._content.get(field)!r}: {allowed}")
 
     def _given(self, field: str, *, default: Any) -> Any:
@@ -87,6 +89,7 @@ class ConfigFields:
         if default is None:
             nearest = nearest_match(field, [str(each) for each in self._content])
             hint = f"; did you mean {nearest!r}?" if nearest else ""
+            self._at_fault.add(field)
             self._faults.append(f"{field} is missing{hint}")
         return default
 
@@ -208,7 +211,7 @@ class ConfigFields:
             self.fault(field, allowed)
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:
-        """Note a fault unless one field's number divides another's.
+        """Note a fault unless one field's number divides another's; none where either is at fault already.
 
         Parameters
         ----------
@@ -217,7 +220,7 @@ class ConfigFields:
         part, of : int
             Their values. [1]
         """
-        if of % part:
+        if of % part and not self._at_fault & {field, whole}:
             self._faults.append(f"{field}={part}: must divide {whole}={of}")
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from perfmodel.errors import SpecError, UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.config_fields import ConfigFields
-from perfmodel.layers.checks import check_choice
+from perfmodel.layers.checks import check_choice, check_count, check_fraction
 from perfmodel.zoo.bert import bert
 from perfmodel.zoo.gpt import gpt
 from perfmodel.zoo.llama import llama
@@ -92,6 +92,10 @@ def from_huggingface_config(
         noun = f"model_type in {fields.where}:"
         raise UnknownNameError(noun, family, FAMILIES)
     check_choice("attention", attention, ATTENTIONS)
+    if sequence_length is not None:
+        check_count("sequence_length", sequence_length)
+    if dropout is not None:
+        check_fraction("dropout", dropout)
     given = name or fields.text("_name_or_path") or family
     options = {"sequence_length": sequence_length, "head": head, "dropout": dropout, "attention": attention}
     graph = FAMILIES[family](fields, **options)
@@ -257,12 +261,13 @@ def _vit(
     options = {
         "in_channels": fields.count("num_channels", default=3),
         "classes": _class_count(fields),
-        "projection_bias": fields.flag("qkv_bias", default=True),
     }
     rates = _rates(
         fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.0
     )
+    fields.refuse("qkv_bias", False, "must be true: queries, keys and values with a bias, as all published")
     fields.check()
+    sizes["mlp"] = sizes.pop("intermediate")
     return vit(
         head=_head(fields, given=head, classifiers="ForImageClassification"),
         image_size=image_size,

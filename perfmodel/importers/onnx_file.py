@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from warnings import warn
+
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build
