@@ -22,7 +22,7 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     name_or_path : str
         What was typed; it is a path if it ends in .json or .onnx or names a folder. [-]
     options : list of str
-        ``key=value`` texts: options of the zoo's builder or of a configuration's import, free sizes of an ONNX file. [-]
+        ``key=value`` texts: options of the zoo's builder or a configuration's import, free sizes of an ONNX file. [-]
 
     Returns
     -------

@@ -49,7 +49,7 @@ def predict_command(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="An option of the zoo's builder or of the configuration's import, or a free size of the ONNX file; repeatable.",
+            help="Option of the zoo's builder or a config's import, or free size of an ONNX file; repeatable.",
         ),
     ] = None,
     measured: Annotated[

@@ -111,7 +111,7 @@ def _no_head(family: str, head: str | None) -> None:
 
 def _rates(
     fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Return the rates of dropout: those given, or the configuration's."""
     rates = {
         "dropout": fields.rate(hidden, default=default),
@@ -127,7 +127,7 @@ def _gpt2(
     width = fields.count("n_embd", default=768)
     heads = fields.count("n_head", default=12)
     positions = fields.count("n_positions", default=1024)
-    options = {
+    options: dict[str, Any] = {
         "layers": fields.count("n_layer", default=12),
         "vocabulary": fields.count("vocab_size", default=50_257),
         "intermediate": fields.count("n_inner", default=4 * width),
@@ -139,7 +139,7 @@ def _gpt2(
     fields.refuse("add_cross_attention", True, "must be false: only the decoder by itself is read")
     fields.check()
     length = positions if sequence_length is None else sequence_length
-    sizes = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
+    sizes: dict[str, Any] = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
     return gpt(attention=attention, **sizes, **options, **rates)
 
 
@@ -227,7 +227,7 @@ def _bert(
 ) -> LayerGraph:
     sizes = _encoder(fields)
     positions = fields.count("max_position_embeddings", default=512)
-    options = {
+    options: dict[str, Any] = {
         "vocabulary": fields.count("vocab_size"),
         "segments": fields.count("type_vocab_size", default=2),
         "classes": _class_count(fields),
@@ -258,7 +258,7 @@ def _vit(
     sizes = _encoder(fields)
     image_size, patch_size = fields.count("image_size", default=224), fields.count("patch_size", default=16)
     fields.check_divides("patch_size", "image_size", part=patch_size, of=image_size)
-    options = {
+    options: dict[str, Any] = {
         "in_channels": fields.count("num_channels", default=3),
         "classes": _class_count(fields),
     }

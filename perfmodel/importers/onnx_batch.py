@@ -75,7 +75,7 @@ class Traced:
         else:
             shape, axes = self._shape_of_batch(name)
         contents = [value.content for value in values]
-        is_known = contents[0] is not None and all(np.array_equal(contents[0], each) for each in contents[1:])
+        is_known = all(each is not None and np.array_equal(contents[0], each) for each in contents)  # type: ignore[arg-type]
         return Operand(
             key=name,
             shape=shape,
@@ -199,7 +199,7 @@ def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes:
 
 
 def _written_batch_size(model: OnnxModel, sizes: Mapping[str, int]) -> int:
-    """Return the extent of the batch axis: the first one, of the first input, unless a recurrent node says otherwise."""
+    """Return the extent of the batch axis: the first, of the first input, unless a recurrent node says otherwise."""
     axes = {node.input[0]: _batch_axis(node) or 0 for node in model.nodes if node.op_type in RECURRENT}
     for given in model.inputs:
         axis = axes.get(given.name, 0)

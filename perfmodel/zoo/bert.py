@@ -149,8 +149,8 @@ def bert(
     check_count("layers", sizes["layers"])
     graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
     tokens = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    segments = graph.add("segments_embedding", Embedding(vocabulary=segments, features=width), inputs="segments")
-    x = graph.add("embedding_add", Add(), inputs=(tokens, segments))
+    kinds = graph.add("segments_embedding", Embedding(vocabulary=segments, features=width), inputs="segments")
+    x = graph.add("embedding_add", Add(), inputs=(tokens, kinds))
     x = graph.add("positions_embedding", PositionalEmbedding(positions=positions), inputs=x)
     x = graph.add("embedding_norm", LayerNorm(), inputs=x)
     if dropout:
