@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.importers.onnx_batch import RECURRENT, Traced
-from perfmodel.importers.onnx_model import is_standard, node_name
-from perfmodel.importers.onnx_shapes import is_known_operator
+from perfmodel.importers.onnx_model import is_standard, node_name, schema_of
 from perfmodel.layers.translation import Operand, OperatorCall
 
 ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -205,26 +204,18 @@ class NodeCalls:
 
     def _named_inputs(self, node: Any, operands: Sequence[Operand | None]) -> dict[str, Any]:
         """Return small known inputs by their names too: newer versions of operators take options as inputs."""
-        if not is_known_operator(node):
-            return {}
-        formal = [each.name for each in self._schema(node).inputs]
+        schema = schema_of(node, self._model.version)
+        formal = [] if schema is None else [each.name for each in schema.inputs]
         return {
             name: tuple(operand.value.reshape(-1).tolist()) if np.ndim(operand.value) else operand.value.item()
             for name, operand in zip(formal, operands, strict=False)
             if operand is not None and operand.value is not None and operand.value.size <= MOST_NAMED_ELEMENTS
         }
 
-    def _schema(self, node: Any) -> Any:
-        import onnx
-
-        version = min(self._model.versions.get("", 1), onnx.defs.onnx_opset_version())
-        return onnx.defs.get_schema(node.op_type, version, "")
-
     def _defaults(self, node: Any) -> dict[str, Any]:
         """Return the values of options that a node leaves out, where its operator states them."""
-        if not is_known_operator(node):
-            return {}
-        described = self._schema(node).attributes.values()
+        schema = schema_of(node, self._model.version)
+        described = [] if schema is None else schema.attributes.values()
         # of activations there would be those of two directions, however many the node has
         stated = [each for each in described if each.default_value.name and each.name != "activations"]
         return {each.name: _plain(each.default_value) for each in stated}

@@ -60,6 +60,11 @@ class OnnxModel:
     versions: Mapping[str, int]
 
     @property
+    def version(self) -> int:
+        """Version of the standard operators."""
+        return self.versions.get("", 1)
+
+    @property
     def nodes(self) -> tuple[Any, ...]:
         """Its nodes, in order of execution."""
         return tuple(self.graph.node)
@@ -109,7 +114,7 @@ def extents_of(given: Any) -> tuple[Extent, ...]:
     dimensions = given.type.tensor_type.shape.dim
     return tuple(
         dimension.dim_value
-        if dimension.HasField("dim_value")
+        if dimension.dim_value >= 1  # some programs write 0 or -1 where they mean any
         else dimension.dim_param or DIMENSION_TEXT.format(input=given.name, axis=axis)
         for axis, dimension in enumerate(dimensions)
     )
@@ -152,9 +157,10 @@ def read_model(path: str | Path) -> OnnxModel:
     proto = _parsed(file)
     _check_stored_tensors(file, proto.graph)
     proto = _with_functions_inlined(file, proto)
+    _check_texts(file, proto.graph)
     _name_all_outputs(proto.graph)
-    _check_nodes(file, proto)
     versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in proto.opset_import}
+    _check_nodes(file, proto.graph, versions)
     return OnnxModel(file, proto.graph, versions)
 
 
@@ -191,6 +197,22 @@ def _with_functions_inlined(file: Path, proto: Any) -> Any:
         return onnx.inliner.inline_local_functions(proto)
     except RuntimeError as error:
         raise SpecError(file, [f"its functions cannot be put in the place of their calls ({error})"]) from error
+
+
+def _check_texts(file: Path, graph: Any) -> None:
+    """Raise SpecError where bytes that are no text stand in the place of names."""
+    for node in graph.node:
+        texts = (
+            node.op_type,
+            node.domain,
+            node.name,
+            *node.input,
+            *node.output,
+            *(each.name for each in node.attribute),
+        )
+        wrong = next((each for each in texts if not isinstance(each, str)), None)
+        if wrong is not None:
+            raise SpecError(file, [f"is no ONNX file, or a damaged one: a node has {wrong!r} for a name"])
 
 
 def _name_all_outputs(graph: Any) -> None:
@@ -235,9 +257,8 @@ def _stored_tensors(graph: Any) -> Iterator[tuple[str, Any]]:
                 yield node_name(node), attribute.t
 
 
-def _check_nodes(file: Path, proto: Any) -> None:
-    """Raise SpecError for graphs within nodes, names given twice and inputs that nothing makes."""
-    graph = proto.graph
+def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
+    """Raise SpecError for graphs within nodes, names given twice, and inputs that nothing makes or that are missing."""
     known = {
         "",
         *(each.name for each in (*graph.input, *graph.initializer)),
@@ -250,7 +271,7 @@ def _check_nodes(file: Path, proto: Any) -> None:
             faults.append(
                 f"node {name!r} is a {node.op_type}: only a run tells what it executes; export the network without it"
             )
-        faults += _input_faults(name, node.input, known)
+        faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
         faults += [
             f"node {name!r} makes {each!r}, which exists already" for each in node.output if each and each in known
         ]
@@ -262,3 +283,31 @@ def _check_nodes(file: Path, proto: Any) -> None:
 
 def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str]:
     return [f"node {name!r} reads {each!r}, which no node before it makes" for each in inputs if each not in known]
+
+
+def schema_of(node: Any, version: int) -> Any:
+    """Return how onnx describes an operator in a version of the standard operators; None where it does not.
+
+    Examples
+    --------
+    >>> from onnx import helper
+    >>> schema_of(helper.make_node("Clip", ["x"], ["y"]), 6).min_input
+    1
+    """
+    import onnx
+
+    if not is_standard(node) or not onnx.defs.has(node.op_type):
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, min(version, onnx.defs.onnx_opset_version()), "")
+    except onnx.defs.SchemaError:
+        return None  # it came with a later version
+
+
+def _count_faults(name: str, node: Any, version: int) -> list[str]:
+    """Return a line for a node that lacks inputs its operator needs, or makes nothing."""
+    schema = schema_of(node, version)
+    needed = 0 if schema is None else schema.min_input
+    given = sum(map(bool, node.input[:needed]))
+    faults = [f"node {name!r} is a {node.op_type} of {given} input(s): must have {needed}"] if given < needed else []
+    return faults + ([] if node.output else [f"node {name!r} makes nothing"])

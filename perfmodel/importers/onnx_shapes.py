@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.importers.onnx_fits import misfit
-from perfmodel.importers.onnx_model import Extent, OnnxModel, is_standard, node_name
+from perfmodel.importers.onnx_model import Extent, OnnxModel, is_standard, node_name, schema_of
 from perfmodel.importers.onnx_values import Value, computed_content, makes_zeros, stored_value
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
@@ -112,7 +112,7 @@ class ShapeTrace:
             problem = misfit(node, given, shapes.get(node.output[0]))
             if problem:
                 raise ShapesDoNotFollowError(node_name(node), problem)
-        contents = computed_content(node, inputs, shapes, version=self._model.versions.get("", 1))
+        contents = computed_content(node, inputs, shapes, version=self._model.version)
         is_zero = makes_zeros(node, inputs)
         for name, (element_type, shape) in types.items():
             content = contents.get(name)
@@ -133,12 +133,11 @@ class ShapeTrace:
 
     def _output_types(self, node: Any, inputs: list[Value | None]) -> dict[str, tuple[int, tuple[int, ...] | None]]:
         """Return data type and shape, where it follows, of each named output."""
-        import onnx
-
         named = [name for name in node.output if name]
-        if not is_standard(node) or not onnx.defs.has(node.op_type):
+        schema = schema_of(node, self._model.version)
+        if schema is None:
             return {name: self._stated(name, inputs) for name in named}
-        types = self._inferred(node, inputs)
+        types = self._inferred(node, inputs, schema)
         found: dict[str, tuple[int, tuple[int, ...] | None]] = {}
         for name in named:
             given = types.get(name)
@@ -150,13 +149,13 @@ class ShapeTrace:
                 raise ShapesDoNotFollowError(node_name(node), f"{name!r}, made by {node.op_type}, is no tensor")
         return found
 
-    def _inferred(self, node: Any, inputs: list[Value | None]) -> Mapping[str, Any]:
+    def _inferred(self, node: Any, inputs: list[Value | None], schema: Any) -> Mapping[str, Any]:
         """Return the onnx.TypeProto of each output by onnx's rule for the operator."""
-        import onnx
         from onnx import helper, numpy_helper
+        from onnx.checker import ValidationError
         from onnx.shape_inference import InferenceError, infer_node_outputs
 
-        version = min(self._model.versions.get("", 1), onnx.defs.onnx_opset_version())
+        versions = [helper.make_opsetid("", schema.since_version)]
         types, data = {}, {}
         for name, value in zip(node.input, inputs, strict=True):
             if value is not None:
@@ -166,9 +165,8 @@ class ShapeTrace:
                 if value.content is not None:
                     data[name] = numpy_helper.from_array(self._target(node, name, value, inputs))
         try:
-            schema = onnx.defs.get_schema(node.op_type, version, "")
-            return infer_node_outputs(schema, node, types, data, opset_imports=[helper.make_opsetid("", version)])
-        except (InferenceError, onnx.defs.SchemaError, RuntimeError, KeyError, ValueError) as error:
+            return infer_node_outputs(schema, node, types, data, opset_imports=versions)
+        except (InferenceError, ValidationError, RuntimeError, LookupError, TypeError, ValueError) as error:
             raise ShapesDoNotFollowError(node_name(node), f"{node.op_type}: {_first_line(error)}") from error
 
     def _target(self, node: Any, name: str, value: Value, inputs: list[Value | None]) -> np.ndarray[Any, Any]:
@@ -202,13 +200,6 @@ class ShapeTrace:
         if shape and shape[0] == setting.written_batch_size:
             shape[0] = setting.batch_size
         return tuple(shape)
-
-
-def is_known_operator(node: Any) -> bool:
-    """Tell whether a node is of an operator that this version of onnx describes."""
-    import onnx
-
-    return is_standard(node) and bool(onnx.defs.has(node.op_type))
 
 
 def _known_shape(tensor_type: Any) -> tuple[int, ...] | None:
