@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx_file import from_onnx
     from perfmodel.importers.torch_module import from_torch
+    from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
@@ -56,11 +57,12 @@ _MODULE_OF = {
     "load_link": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
+    "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "Dataset", "formula", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+    "advise", "calibrate", "compare", "Dataset", "formula", "plan", "refresh", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -85,6 +87,7 @@ __all__ = [
     "load_link",
     "load_storage",
     "load_system",
+    "max_batch_size",
     "measurements",
     "predict",
     "validate",

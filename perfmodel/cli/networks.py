@@ -100,7 +100,7 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
         raise ArgumentError(
             "target", target, f"a function that runs; it fails: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(made, tuple) or len(made) != 2:  # noqa: PLR2004
+    if not isinstance(made, tuple) or len(made) != 2:
         raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
     return made
 

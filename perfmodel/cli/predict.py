@@ -12,18 +12,23 @@ from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writab
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
+    from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
 NETWORK_HELP = (
     "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
 )
+LARGEST = "max"
+"""What ``--batch-size`` takes for as many samples as memory holds."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
 
 def predict_command(
     graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
-    batch_size: Annotated[str, typer.Option(metavar="N", help="Samples per step.")],
+    batch_size: Annotated[
+        str, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
+    ],
     device: Annotated[
         str | None, typer.Option(metavar="NAME", help="A GPU, or one CPU socket: name or TOML file.")
     ] = None,
@@ -38,6 +43,9 @@ def predict_command(
     phase: Annotated[str, typer.Option(metavar="PHASE", help="step, forward_backward or forward.")] = "step",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type, e.g. fp32.")] = "fp32",
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="none, sgd, momentum, nesterov, adam.")] = "sgd",
+    recompute: Annotated[
+        str | None, typer.Option(metavar="HOW", help="Activations made a second time going back: full or sqrt.")
+    ] = None,
     library: Annotated[
         str | None, typer.Option(metavar="NAME", help="A library in place of the framework's own.")
     ] = None,
@@ -68,8 +76,7 @@ def predict_command(
 
     check_writable(out, argument="--out")
     check_plot(plot)
-    samples = number_as_typed(batch_size)
-    place = {
+    place: dict[str, Any] = {
         "device": device,
         "system": system,
         "threads": number_as_typed(threads),
@@ -77,14 +84,10 @@ def predict_command(
         "dtype": dtype,
         "calibration": calibration,
     }
-    prediction = predict(
-        load_graph(graph, options=option or []),
-        batch_size=samples,
-        framework=framework,
-        phase=phase,
-        optimizer=optimizer,
-        **place,
-    )
+    how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
+    network = load_graph(graph, options=option or [])
+    samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
+    prediction = predict(network, batch_size=samples, **how, **place)
     if plot is not None:
         prediction.plot(plot)
     executed = None
@@ -101,6 +104,36 @@ def predict_command(
         as_json=as_json,
         out=out,
     )
+
+
+def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
+    """Return as many samples as memory holds.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    options : dict
+        Arguments of ``predict``; a calibration does not change what fits. [-]
+
+    Returns
+    -------
+    int
+        Samples. [samples]
+
+    Raises
+    ------
+    ArgumentError
+        If not even one fits.
+    """
+    from perfmodel.errors import ArgumentError
+    from perfmodel.prediction.batch_limit import max_batch_size
+
+    found = max_batch_size(graph, **{name: value for name, value in options.items() if name != "calibration"})
+    if not found:
+        argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
+        raise ArgumentError(argument, LARGEST, allowed)
+    return found
 
 
 def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:

@@ -239,14 +239,17 @@ class MemoryTable(SpecTable):
     in_place : tuple of str
         Layer kinds whose output overwrites their input. [-]
     activation_gradients : str
-        ``kept``: every activation has a gradient buffer of its own; ``reused``: buffers are returned once consumed,
-        and the two largest neighbours bound them. [-]
+        ``kept``: every activation stays for the whole step and has a gradient buffer of its own; ``reused``: memory is
+        returned as soon as nothing later in the step reads it. [-]
     workspace : str
-        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. [-]
+        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. Either stays
+        for the whole step. [-]
     workspaces_per_layer : int
         Scratch buffers of one convolution where each keeps its own (one per stream). [1]
     extra_buffers : dict of str to float
         Further buffers a layer kind keeps, in units of its output. [1]
+    index_bytes : int
+        Size of an index that is kept for back-propagation, e.g. of where a maximum was. [B]
     pool_overhead : float
         Memory the allocator holds over memory in use. [1]
     """
@@ -256,6 +259,7 @@ class MemoryTable(SpecTable):
     workspace: Literal["per_layer", "shared"]
     workspaces_per_layer: Count = 1
     extra_buffers: dict[Identifier, NonNegativeNumber] = Field(default_factory=dict)
+    index_bytes: Count = 4
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 
 

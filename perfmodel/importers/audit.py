@@ -237,7 +237,11 @@ class Audit:
         lines = [CONVENTION]
         if self.torch_forward_flop_count is not None:
             wrong = len(self.mismatches)
-            agree = f"{wrong} of {len(self.rows)} operations differ" if wrong else "every operation agrees to the last digit"
+            agree = (
+                f"{wrong} of {len(self.rows)} operations differ"
+                if wrong
+                else "every operation agrees to the last digit"
+            )
             lines.append(f"Against torch: {agree}.")
         lines += [
             f"Hole: {hole.layer} ({hole.operator}) is opaque, {hole.flop_count:,} FLOP counted, {100 * hole.share:.2g} %."
@@ -428,4 +432,3 @@ def _line(row: AuditRow) -> _Line:
         torch_backward=text(row.torch_backward_flop_count),
         difference=text(row.difference_flop_count),
     )
-

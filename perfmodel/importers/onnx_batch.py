@@ -266,7 +266,7 @@ def _check_samples(traced: Traced) -> None:
             if all(value.content is not None for value in values):
                 continue  # numbers computed from shapes may depend on the batch size in any way
             axes = traced.operand(name).axes
-            wanted = _batch_axis(node) if name == node.input[0] else None
+            wanted = _batch_axis(node) if name in node.input[:1] else None
             if wanted is not None and None in axes and axes[wanted : wanted + 1] != (None,):
                 problem = f"node {node_name(node)!r} has its samples along axis {wanted}, and they come along another"
                 raise NoSampleShapeError(problem)

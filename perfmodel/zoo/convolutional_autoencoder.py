@@ -56,9 +56,9 @@ def convolutional_autoencoder(
         layer = Convolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1)
         x = chain(graph, x, (f"encoder{index}", layer), (f"encoder{index}_activation", nonlinear))
     for index, outputs in enumerate((*channels[-2::-1], in_channels), start=1):
-        layer = TransposedConvolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1, output_padding=1)
+        back = TransposedConvolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1, output_padding=1)
         last = index == len(channels)
         after = ("reconstruction", Sigmoid()) if last else (f"decoder{index}_activation", nonlinear)
-        x = chain(graph, x, (f"decoder{index}", layer), after)
+        x = chain(graph, x, (f"decoder{index}", back), after)
     graph.add("loss", MeanSquaredError(), inputs=(x, graph.input))
     return graph

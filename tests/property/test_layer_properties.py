@@ -23,6 +23,18 @@ pooling = st.fixed_dictionaries(
         "ceil_mode": st.booleans(),
     }
 )
+recurrent = st.fixed_dictionaries(
+    {
+        "hidden_size": small,
+        "layer_count": st.integers(1, 3),
+        "bias_vectors": st.integers(0, 2),
+        "return_sequences": st.booleans(),
+        "bidirectional": st.booleans(),
+        "dropout": st.sampled_from([0.0, 0.5]),
+        "direction_axis": st.booleans(),
+    }
+)
+scores = st.sampled_from(["materialised", "recomputed"])
 
 OPTIONS = {
     "accuracy": st.fixed_dictionaries({"labels": st.sampled_from(["index", "one_hot"])}),
@@ -47,18 +59,30 @@ OPTIONS = {
     "dropout": st.fixed_dictionaries({"rate": st.floats(0, 0.99)}),
     "embedding": st.fixed_dictionaries({"vocabulary": small, "features": small}),
     "flatten": st.just({}),
+    "gru": recurrent,
     "local_response_norm": st.fixed_dictionaries({"size": small}),
-    "lstm": st.fixed_dictionaries(
+    "lstm": recurrent,
+    "max_pool_2d": pooling,
+    "multi_head_attention": st.fixed_dictionaries(
         {
-            "hidden_size": small,
-            "layer_count": st.integers(1, 3),
-            "bias_vectors": st.integers(1, 2),
-            "return_sequences": st.booleans(),
+            "heads": small,
+            "key_heads": st.one_of(st.none(), small),
+            "head_size": st.one_of(st.none(), small),
+            "causal": st.booleans(),
+            "bias": st.booleans(),
+            "scores": scores,
+            "dropout": st.sampled_from([0.0, 0.5]),
         }
     ),
-    "max_pool_2d": pooling,
+    "positional_embedding": st.fixed_dictionaries({"positions": st.integers(1, 20)}),
+    "recurrent_state": st.fixed_dictionaries({"shape": st.tuples(small, small)}),
     "relu": st.just({}),
+    "rnn": recurrent,
+    "rotary_embedding": st.just({}),
     "scale": st.fixed_dictionaries({"bias": st.booleans()}),
+    "scaled_dot_product_attention": st.fixed_dictionaries(
+        {"causal": st.booleans(), "scores": scores, "dropout": st.sampled_from([0.0, 0.5])}
+    ),
     "sigmoid": st.just({}),
     "softmax": st.just({}),
     "tanh": st.just({}),
@@ -73,7 +97,8 @@ def layers(draw):
         options, shapes = draw(st.sampled_from(kind.examples))
         return kind(**options), shapes
     shape = draw(any_shape)
-    shapes = (shape,) * (kind.input_counts[1] or draw(st.integers(2, 4)))
+    fewest, most = kind.input_counts
+    shapes = (shape,) * draw(st.integers(fewest, most or 4))
     try:
         layer = kind(**draw(OPTIONS[kind.kind]))
         layer.output_shape(shapes)

@@ -51,6 +51,10 @@ NETWORKS = {
         {"visible": (W, 1, 1), "hidden": (V, 1, 1)},
     ),
     "resnet18": (zoo.resnet18, {"image_size": (S, 32, 1), "width": (W, 1, 1), "classes": (V, 2, 1)}),
+    "vit": (
+        lambda **sizes: zoo.vit(layers=2, heads=4, **sizes),
+        {"image_size": (S, 32, 16), "width": (W, 4, 4), "mlp": (V, 1, 1)},
+    ),
     "vgg11": (zoo.vgg11, {"image_size": (S, 32, 1), "in_channels": (T, 1, 1)}),
 }
 MOST_TERMS = 40
@@ -103,3 +107,16 @@ def test_counts_of_a_layer_of_gpt_in_symbols():
     assert products == sympy.expand(N * (24 * S * W**2 + 4 * S**2 * W + 2 * S * W * V))
     # 12 W^2 of matrices, 9 W of their biases, 3 norms of 2 W, and the tables of words and positions
     assert graph.parameter_count == sympy.expand(12 * W**2 + 9 * W + 6 * W + V * W + S * W)
+
+
+def test_kept_bytes_of_a_layer_of_gpt_are_those_of_korthikanti():
+    # Korthikanti et al., arXiv:2205.05198, equation 1: a layer keeps s b h (34 + 5 a s / h) bytes in half precision;
+    # the paper leaves out mean and deviation of each row of the two norms
+    heads = 4
+    two, three = (
+        zoo.gpt(layers=layers, heads=heads, sequence_length=S, width=W, dropout=0.1, attention="materialised")
+        for layers in (2, 3)
+    )
+    kept = three.kept_bytes(batch_size=N, dtype="fp16") - two.kept_bytes(batch_size=N, dtype="fp16")
+    statistics = 2 * 2 * 2 * N * S
+    assert kept == sympy.expand(34 * S * N * W + 5 * heads * S**2 * N + statistics)

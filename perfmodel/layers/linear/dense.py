@@ -32,6 +32,7 @@ class Dense(Layer):
         ({"units": 3, "bias": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
+    inputs_serve_weights: ClassVar[bool] = True
     units: int
     bias: bool = True
 
