@@ -126,22 +126,16 @@ class Translation:
     parameters: Mapping[str, Operand] = field(default_factory=dict)
 
 
-Translator = Callable[[OperatorCall], Translation | None]
-"""Reads a call; None where the layer is not what this call is."""
-
-
-def taken_as(layer: Layer) -> Translator:
-    """Return a translator for operators that are one layer, without options, of their first tensor.
+def affine_parameters(scale: Operand | None, shift: Operand | None) -> dict[str, Operand]:
+    """Return gamma and beta of a norm, those that a call has.
 
     Examples
     --------
-    >>> from perfmodel.layers import ReLU
-    >>> x = Operand(key="x", shape=(3,), axes=(None, 0))
-    >>> taken_as(ReLU())(OperatorCall(operator="Relu", arguments={"0": x}, outputs=(x,))).inputs == (x,)
-    True
+    >>> affine_parameters(None, None)
+    {}
     """
+    return {name: operand for name, operand in (("gamma", scale), ("beta", shift)) if operand is not None}
 
-    def translate(call: OperatorCall) -> Translation:
-        return Translation(layer=layer, inputs=call.operands[:1])
 
-    return translate
+Translator = Callable[[OperatorCall], Translation | None]
+"""Reads a call; None where the layer is not what this call is."""

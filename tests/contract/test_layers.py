@@ -110,7 +110,8 @@ def test_counts_with_letters_for_sizes_are_the_numbers(kind):
     options, shapes = LAYERS[kind].symbolic_example
     letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
     symbols = {letter: sympy.Symbol(letter, positive=True, integer=True) for letter in letters}
-    numbers = {letter: 12 * (index + 2) for index, letter in enumerate(letters)}  # 12 for groups, strides and windows
+    # each is a multiple of all that come after it in the alphabet, so that heads fit features, and positions steps
+    numbers = {letter: 12 * 2 ** (len(letters) - index) for index, letter in enumerate(letters)}
     batch = symbols["N"]
 
     def layer(values):

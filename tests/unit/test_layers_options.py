@@ -137,7 +137,7 @@ def test_a_misspelt_word_is_answered_with_the_nearest():
         (Convolution2d(out_channels=4, kernel_size=11), [(3, 5, 5)], ("11x11", "5x5")),
         (Convolution2d(out_channels=4, kernel_size=3, groups=2), [(3, 5, 5)], ("2 groups", "3 channels")),
         (Convolution2d(out_channels=4, kernel_size=3), [(10,)], ("channels, height, width", "10")),
-        (Dense(units=4), [(3, 5, 5)], ("features", "3x5x5")),
+        (Dense(units=4), [()], ("features", "scalar")),
         (MaxPool2d(kernel_size=3), [(3, 2, 2)], ("3x3", "2x2")),
         (Add(), [(3, 5, 5), (3, 4, 4)], ("3x5x5", "3x4x4")),
         (Concat(), [(3, 5, 5), (3, 4, 4)], ("3x5x5", "3x4x4")),

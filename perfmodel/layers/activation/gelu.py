@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_choice
 from perfmodel.layers.pointwise import Pointwise
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 
 FLOP_PER_ELEMENT = {"none": (5, 11), "tanh": (9, 16)}
 """Approximation -> arithmetic per element, forward and backward [FLOP]."""
+
+
+def _from_call(call: OperatorCall) -> Translation:
+    return Translation(layer=GELU(approximation=call.get("approximate", "none")), inputs=call.operands[:1])
 
 
 @final
@@ -45,6 +51,10 @@ class GELU(Pointwise):
         ({"approximation": "tanh"}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.gelu": _from_call,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gelu": _from_call}
     approximation: str = "none"
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -9,7 +10,21 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import Shape, axis_in, element_count, without_axis
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
+
+
+def _along(operand: Operand, axis: int) -> Translation | None:
+    place = operand.sample_axis(axis)
+    return None if place is None else Translation(layer=LogSoftmax(axis=place), inputs=(operand,))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _along(call["self"], call["dim"])
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _along(call["0"], call.get("axis", -1))
 
 
 @final
@@ -35,6 +50,10 @@ class LogSoftmax(Layer):
         ({"axis": 0}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten._log_softmax": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LogSoftmax": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     axis: int = -1

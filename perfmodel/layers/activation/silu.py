@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.pointwise import Pointwise
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+
+
+def _from_call(call: OperatorCall) -> Translation:
+    return Translation(layer=SiLU(), inputs=call.operands[:1])
 
 
 @final
@@ -28,4 +34,6 @@ class SiLU(Pointwise):
     kind: ClassVar[str] = "silu"
     examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.silu": _from_call}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Swish": _from_call}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)

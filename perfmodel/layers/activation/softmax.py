@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -9,6 +10,7 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import Shape, axis_in, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
 
 FORWARD_FLOP = 5
@@ -19,6 +21,19 @@ BACKWARD_FLOP = 4
 """Per element of dx = y (dy - sum(dy y)): multiply, add, subtract, multiply [FLOP]."""
 BACKWARD_READS = 4
 """y and dy for the sum, and again for dx [1]."""
+
+
+def _along(operand: Operand, axis: int) -> Translation | None:
+    place = operand.sample_axis(axis)
+    return None if place is None else Translation(layer=Softmax(axis=place), inputs=(operand,))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _along(call["self"], call["dim"])
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _along(call["0"], call.get("axis", -1))
 
 
 @final
@@ -44,6 +59,11 @@ class Softmax(Layer):
         ({"axis": 0}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten._softmax": _from_torch,
+        "aten._safe_softmax": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Softmax": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     axis: int = -1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice, check_shape
+from perfmodel.layers.elementwise.add import is_sum_of_equals
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
-from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
 
 Tensor = Literal["first", "second", "output"]
@@ -72,11 +74,99 @@ FUNCTIONS: dict[str, BinaryFunction] = {
     "arctangent_of_ratio": BinaryFunction(1, Gradient(5, ("first", "second")), Gradient(6, ("first", "second"))),
     # of a divided by b: dy; -dy floor(a / b): divide, round, multiply, negate
     "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"))),
+    # a where it is positive, else a b: compare, multiply, in every gradient too
+    "prelu": BinaryFunction(2, Gradient(2, ("first", "second")), Gradient(2, ("first",))),
     "floor_divide": BinaryFunction(2, None, None),
     "compare": BinaryFunction(1, None, None, writes="mask"),
     "logical": BinaryFunction(1, None, None, writes="mask"),  # and, or, exclusive or
 }
 """Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+
+
+TORCH_NAMES: dict[str, tuple[str, str, str]] = {
+    "aten.add": ("add", "self", "other"),
+    "aten.sub": ("subtract", "self", "other"),
+    "aten.rsub": ("subtract", "other", "self"),
+    "aten.mul": ("multiply", "self", "other"),
+    "aten.div": ("divide", "self", "other"),
+    "aten.true_divide": ("divide", "self", "other"),
+    "aten.pow": ("power", "self", "exponent"),
+    "aten.maximum": ("maximum", "self", "other"),
+    "aten.minimum": ("minimum", "self", "other"),
+    "aten.lerp": ("interpolate", "self", "end"),
+    "aten.atan2": ("arctangent_of_ratio", "self", "other"),
+    "aten.remainder": ("remainder", "self", "other"),
+    "aten.fmod": ("remainder", "self", "other"),
+    "aten.floor_divide": ("floor_divide", "self", "other"),
+    "aten._prelu_kernel": ("prelu", "self", "weight"),
+    **{f"aten.{name}": ("compare", "self", "other") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{
+        f"aten.{prefix}_{name}": ("logical", "self", "other")
+        for prefix in ("logical", "bitwise")
+        for name in ("and", "or", "xor")
+    },
+}
+"""Operator of torch -> function, names of the first and the second operand."""
+
+ONNX_NAMES: dict[str, str] = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Pow": "power",
+    "Max": "maximum",
+    "Min": "minimum",
+    "Mod": "remainder",
+    "PRelu": "prelu",
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), "compare"),
+    **dict.fromkeys(("And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), "logical"),
+}
+"""Operator of ONNX -> function."""
+
+
+def shape_where_needed(call: OperatorCall, operands: tuple[Operand, ...]) -> Shape | None:
+    """Return the output's shape where it does not follow from what is known of the operands' samples [1].
+
+    Parameters
+    ----------
+    call : OperatorCall
+        The call. [-]
+    operands : tuple of Operand
+        What is broadcast. [-]
+
+    Returns
+    -------
+    tuple of int or None
+        None where it follows. [1]
+    """
+    wanted = tuple(call.output.shape)
+    try:
+        follows = tuple(broadcast_shape([each.shape for each in operands])) == wanted
+    except ShapeMismatchError:
+        follows = False
+    return None if follows else wanted
+
+
+def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Translation | None:
+    if len(operands) != len(("first", "second")) or not all(isinstance(each, Operand) for each in operands):
+        return None
+    if function == "add" and is_sum_of_equals(operands):
+        return None  # Add is that
+    return Translation(layer=Binary(function=function, shape=shape_where_needed(call, operands)), inputs=operands)
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    function, first, second = TORCH_NAMES[call.operator]
+    operands = (call[first], call[second])
+    if call.get("alpha", 1) != 1:
+        return _of_two(call, "add_scaled", operands)
+    if isinstance(call.get("weight"), Operand) and function == "interpolate":
+        return None  # of three tensors
+    return _of_two(call, "floor_divide" if call.get("rounding_mode") else function, operands)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _of_two(call, ONNX_NAMES[call.operator], call.operands)
 
 
 @final
@@ -108,6 +198,8 @@ class Binary(Layer):
         ({"function": "power"}, (SharedShape(()), (10,))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     function: str
     shape: Shape | None = None

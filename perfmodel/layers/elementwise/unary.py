@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
+from perfmodel.layers.activation.relu6 import TOP as RELU6_TOP
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_choice
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.pointwise import Pointwise
 from perfmodel.layers.shapes import Shape, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation
 
 
@@ -74,9 +77,161 @@ FUNCTIONS: dict[str, UnaryFunction] = {
     "sign": UnaryFunction(1, None),
     "compare": UnaryFunction(1, None, writes="mask"),  # with a number, or with infinity and NaN
     "logical_not": UnaryFunction(1, None, writes="mask"),
+    "bernoulli": UnaryFunction(1, None),  # a random number, compared with x
 }
 """Function -> counts. Constants in a formula are folded; a comparison, a division and an elementary function are 1 FLOP
 each."""
+
+
+TORCH_NAMES: dict[str, str] = {
+    "aten.exp": "exp",
+    "aten.exp2": "exp2",
+    "aten.expm1": "expm1",
+    "aten.log": "log",
+    "aten.log2": "log2",
+    "aten.log10": "log2",
+    "aten.log1p": "log1p",
+    "aten.sqrt": "sqrt",
+    "aten.rsqrt": "rsqrt",
+    "aten.reciprocal": "reciprocal",
+    "aten.neg": "negative",
+    "aten.abs": "absolute",
+    "aten.square": "square",
+    "aten.sin": "sine",
+    "aten.cos": "cosine",
+    "aten.tan": "tangent",
+    "aten.asin": "arcsine",
+    "aten.acos": "arcsine",
+    "aten.atan": "arctangent",
+    "aten.sinh": "hyperbolic_sine",
+    "aten.cosh": "hyperbolic_sine",
+    "aten.erf": "erf",
+    "aten.softplus": "softplus",
+    "aten.log_sigmoid_forward": "log_sigmoid",
+    "aten.elu": "elu",
+    "aten.celu": "elu",
+    "aten.hardswish": "hard_swish",
+    "aten.hardsigmoid": "hard_sigmoid",
+    "aten.mish": "mish",
+    "aten.logit": "logit",
+    "aten.floor": "floor",
+    "aten.ceil": "floor",
+    "aten.round": "floor",
+    "aten.trunc": "floor",
+    "aten.sign": "sign",
+    "aten.sgn": "sign",
+    "aten.isnan": "compare",
+    "aten.isinf": "compare",
+    "aten.logical_not": "logical_not",
+    "aten.bitwise_not": "logical_not",
+    "aten.threshold": "clamp_one_side",
+    "aten.bernoulli": "bernoulli",
+}
+"""Operators of torch that are one function of their only tensor."""
+
+ONNX_NAMES: dict[str, str] = {
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Reciprocal": "reciprocal",
+    "Neg": "negative",
+    "Abs": "absolute",
+    "Sin": "sine",
+    "Cos": "cosine",
+    "Tan": "tangent",
+    "Asin": "arcsine",
+    "Acos": "arcsine",
+    "Atan": "arctangent",
+    "Sinh": "hyperbolic_sine",
+    "Cosh": "hyperbolic_sine",
+    "Erf": "erf",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Elu": "elu",
+    "Selu": "elu",
+    "Celu": "elu",
+    "HardSwish": "hard_swish",
+    "HardSigmoid": "hard_sigmoid",
+    "Mish": "mish",
+    "ThresholdedRelu": "clamp_one_side",
+    "Floor": "floor",
+    "Ceil": "floor",
+    "Round": "floor",
+    "Sign": "sign",
+    "IsNaN": "compare",
+    "IsInf": "compare",
+    "Not": "logical_not",
+    "BitwiseNot": "logical_not",
+    "Bernoulli": "bernoulli",
+}
+"""The same of ONNX."""
+
+WITH_NUMBER: dict[str, str] = {
+    "aten.add": "add_number",
+    "aten.sub": "add_number",
+    "aten.rsub": "subtract_from_number",
+    "aten.mul": "multiply_by_number",
+    "aten.div": "multiply_by_number",
+    "aten.true_divide": "multiply_by_number",
+    "aten.remainder": "remainder",
+    "aten.fmod": "remainder",
+    "aten.floor_divide": "floor",
+    "aten.eq": "compare",
+    "aten.ne": "compare",
+    "aten.lt": "compare",
+    "aten.le": "compare",
+    "aten.gt": "compare",
+    "aten.ge": "compare",
+    "aten.bitwise_and": "floor",
+    "aten.bitwise_or": "floor",
+    "aten.bitwise_xor": "floor",
+}
+"""Operators of torch with a number for their second operand -> function."""
+
+
+def _named(function: str, operand: Operand) -> Translation:
+    return Translation(layer=Unary(function=function), inputs=(operand,))
+
+
+def _from_torch(call: OperatorCall) -> Translation:
+    return _named(TORCH_NAMES[call.operator], call.operands[0])
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    return _named(ONNX_NAMES[call.operator], call["0"])
+
+
+def _with_number(call: OperatorCall) -> Translation | None:
+    x, number = call["self"], call["other"]
+    if not isinstance(x, Operand) or isinstance(number, Operand):
+        return None
+    is_rounded = call.operator == "aten.div" and call.get("rounding_mode") is not None
+    return _named("floor" if is_rounded else WITH_NUMBER[call.operator], x)
+
+
+def _power(call: OperatorCall) -> Translation | None:
+    base, exponent = call["self"], call["exponent"]
+    if not isinstance(base, Operand):
+        return _named("exp2", exponent)
+    if isinstance(exponent, Operand):
+        return None
+    return _named({2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent, "power"), base)
+
+
+def _clamp(x: Operand, bottom: Any, top: Any) -> Translation | None:
+    if (bottom, top) == (0, RELU6_TOP) or isinstance(bottom, Operand) or isinstance(top, Operand):
+        return None
+    return _named("clamp" if None not in (bottom, top) else "clamp_one_side", x)
+
+
+def _clamp_from_torch(call: OperatorCall) -> Translation | None:
+    names = ("min_val", "max_val") if call.operator == "aten.hardtanh" else ("min", "max")
+    return _clamp(call["self"], *(call.get(name) for name in names))
+
+
+def _clip_from_onnx(call: OperatorCall) -> Translation | None:
+    sides = [call.get(name, call.get(position)) for name, position in (("min", "1"), ("max", "2"))]
+    return _clamp(call["0"], *sides)
 
 
 @final
@@ -103,6 +258,16 @@ class Unary(Pointwise):
         ({"function": "add_number"}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        **dict.fromkeys(TORCH_NAMES, _from_torch),
+        **dict.fromkeys(WITH_NUMBER, _with_number),
+        "aten.pow": _power,
+        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh"), _clamp_from_torch),
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        **dict.fromkeys(ONNX_NAMES, _from_onnx),
+        "Clip": _clip_from_onnx,
+    }
     function: str
 
     def __post_init__(self) -> None:

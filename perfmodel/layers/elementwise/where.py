@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_shape
+from perfmodel.layers.elementwise.binary import shape_where_needed
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
 from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
+
+
+def _chosen(call: OperatorCall, mask: Operand, *tensors: Any) -> Translation | None:
+    operands = (mask, *(each for each in tensors if isinstance(each, Operand)))
+    if len(operands) == 1:
+        return None  # of two numbers
+    return Translation(layer=Where(shape=shape_where_needed(call, operands)), inputs=operands)
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    if call.get("self") is None or call.get("other") is None:
+        return None  # the positions where it is true
+    return _chosen(call, call["condition"], call["self"], call["other"])
+
+
+def _filled_from_torch(call: OperatorCall) -> Translation | None:
+    return _chosen(call, call["mask"], call["self"], call["value"])
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _chosen(call, call["0"], call["1"], call["2"])
 
 
 @final
@@ -37,6 +60,11 @@ class Where(Layer):
         ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.where": _from_torch,
+        "aten.masked_fill": _filled_from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Where": _from_onnx}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False

@@ -3,14 +3,71 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, check_flag
 from perfmodel.layers.passes import bias_gradient
-from perfmodel.layers.shapes import SEQUENCE, Shape, check_rank
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import Contraction, Operation, Role
+
+MATRIX_AXES = 2
+
+
+def _dense(x: Operand, weight: Any, bias: Operand | None, *, units_axis: int) -> Translation | None:
+    """Return the layer of a product with a trained matrix, its outputs along one axis; None where it is not that."""
+    if not (isinstance(weight, Operand) and weight.is_parameter and len(weight.axes) == MATRIX_AXES):
+        return None
+    if not x.axes or x.axes[-1] is None:
+        return None
+    units = weight.shape[units_axis]
+    if bias is not None and not (bias.is_parameter and math.prod(bias.shape) == units):
+        return None
+    parameters = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    return Translation(layer=Dense(units=units, bias=bias is not None), inputs=(x,), parameters=parameters)
+
+
+def _from_linear(call: OperatorCall) -> Translation | None:
+    return _dense(call["input"], call["weight"], call.get("bias"), units_axis=0)
+
+
+def _from_product(call: OperatorCall) -> Translation | None:
+    if call.operator != "aten.addmm":
+        second = call["mat2"] if call.operator == "aten.mm" else call["other"]
+        return _dense(call["self"], second, None, units_axis=1)
+    is_plain = call.get("alpha", 1) == call.get("beta", 1) == 1
+    return _dense(call["mat1"], call["mat2"], call["self"], units_axis=1) if is_plain else None
+
+
+def _from_gemm(call: OperatorCall) -> Translation | None:
+    if call.get("transA", 0) or call.get("alpha", 1) != 1 or (call.get("2") and call.get("beta", 1) != 1):
+        return None
+    return _dense(call["0"], call["1"], call.get("2"), units_axis=0 if call.get("transB", 0) else 1)
+
+
+def _from_onnx_product(call: OperatorCall) -> Translation | None:
+    return _dense(call["0"], call["1"], None, units_axis=1)
+
+
+def is_dense(call: OperatorCall) -> bool:
+    """Tell whether a product is that of a fully connected layer.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        Call of any operator. [-]
+
+    Returns
+    -------
+    bool
+        True where one of the factors is a trained matrix, and so is the bias, if any. [-]
+    """
+    translators = Dense.torch_operators if "." in call.operator else Dense.onnx_operators
+    reads = translators.get(call.operator)
+    return reads is not None and reads(call) is not None
 
 
 @final
@@ -33,6 +90,13 @@ class Dense(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     inputs_serve_weights: ClassVar[bool] = True
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.linear": _from_linear,
+        "aten.addmm": _from_product,
+        "aten.mm": _from_product,
+        "aten.matmul": _from_product,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gemm": _from_gemm, "MatMul": _from_onnx_product}
     units: int
     bias: bool = True
 
@@ -42,7 +106,9 @@ class Dense(Layer):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input shape with its last axis replaced by ``units``."""
-        check_rank(input_shapes[0], ("features",), SEQUENCE)
+        if not input_shapes[0]:
+            problem = f"takes samples of (..., features), but its input is {shape_text(input_shapes[0])}"
+            raise ShapeMismatchError(problem)
         return (*input_shapes[0][:-1], self.units)
 
     def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:

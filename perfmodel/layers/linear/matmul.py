@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_flag
+from perfmodel.layers.linear.dense import is_dense
 from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import (
     Shape,
@@ -19,7 +20,71 @@ from perfmodel.layers.shapes import (
     is_spread,
     shape_text,
 )
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import Contraction, Operation, Role
+
+_FACTORS = {
+    "aten.mm": ("self", "mat2"),
+    "aten.bmm": ("self", "mat2"),
+    "aten.matmul": ("self", "other"),
+    "aten.mv": ("self", "vec"),
+    "aten.dot": ("self", "tensor"),
+    "aten.addmm": ("mat1", "mat2"),
+    "aten.baddbmm": ("batch1", "batch2"),
+    "aten.addmv": ("mat", "vec"),
+}
+"""Operator of torch -> names of the two factors."""
+
+
+def _product(call: OperatorCall, first: Operand, second: Operand, **options: bool) -> Translation | None:
+    """Return the layer of a product, None where samples are summed over or another layer has the weights."""
+    if is_dense(call) or call.output.is_shared != (first.is_shared and second.is_shared):
+        return None
+    added = tuple(
+        given
+        for given in (call.get("self"), call.get("2"))
+        if given is not None and given is not first and given is not second
+    )
+    turned = [options.get(name, False) for name in ("transpose_first", "transpose_second")]
+    rows, first_inner = _row_and_column(first, is_transposed=turned[0], is_column=False)
+    second_inner, columns = _row_and_column(second, is_transposed=turned[1], is_column=True)
+    if None in (first_inner, second_inner):
+        return None
+    if rows is None and len(first.shape) > 1:  # of one matrix for each place of the leading axes
+        layer = MatMul(samples_are_rows=True, transpose_second=turned[1])
+        return Translation(layer=layer, inputs=(first, second, *added))
+    if columns is None:  # (A B)^T = B^T A^T has the samples as rows
+        layer = MatMul(samples_are_rows=True, transpose_second=not turned[0])
+        return Translation(layer=layer, inputs=(second, first, *added))
+    return Translation(layer=MatMul(**options), inputs=(first, second, *added))
+
+
+def _row_and_column(operand: Operand, *, is_transposed: bool, is_column: bool) -> tuple[int | None, int | None]:
+    """Return the places of a factor's rows and columns in a sample, None for the batch axis; -1 where it has none."""
+    if len(operand.axes) == 1:
+        return (operand.axes[0], -1) if is_column else (-1, operand.axes[0])
+    rows, columns = operand.axes[-2:]
+    return (columns, rows) if is_transposed else (rows, columns)
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    first, second = (call[name] for name in _FACTORS[call.operator])
+    return _product(call, first, second)
+
+
+def _added_from_torch(call: OperatorCall) -> Translation | None:
+    return _from_torch(call) if call.get("alpha", 1) == call.get("beta", 1) == 1 else None
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _product(call, call["0"], call["1"])
+
+
+def _from_gemm(call: OperatorCall) -> Translation | None:
+    if call.get("alpha", 1) != 1 or (call.get("2") and call.get("beta", 1) != 1):
+        return None
+    options = {"transpose_first": bool(call.get("transA", 0)), "transpose_second": bool(call.get("transB", 0))}
+    return _product(call, call["0"], call["1"], **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +143,17 @@ class MatMul(Layer):
         ({"samples_are_rows": True}, ((4, 6), SharedShape((4, 6, 3)))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.mm": _from_torch,
+        "aten.bmm": _from_torch,
+        "aten.matmul": _from_torch,
+        "aten.mv": _from_torch,
+        "aten.dot": _from_torch,
+        "aten.addmm": _added_from_torch,
+        "aten.baddbmm": _added_from_torch,
+        "aten.addmv": _added_from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"MatMul": _from_onnx, "Gemm": _from_gemm}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     transpose_first: bool = False
     transpose_second: bool = False

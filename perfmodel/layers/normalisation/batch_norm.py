@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_flag
-from perfmodel.layers.shapes import Shape, channel_count
+from perfmodel.layers.checks import check_axis, check_choice, check_flag
+from perfmodel.layers.shapes import IMAGE, Shape, axis_in, channel_count
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
 from perfmodel.records import MemoryPass, Operation, Role
 
 STATISTICS_KINDS = ("batch", "given")
 """Where mean and variance come from."""
 STATISTICS = 2
 """Values kept per channel: mean and inverse standard deviation [1]."""
+
+
+def _by_channel(
+    operand: Operand, scale: Operand | None, shift: Operand | None, *, by_batch: bool
+) -> Translation | None:
+    axis = operand.sample_axis(1)
+    if axis is None:
+        return None
+    usual = 0 if len(operand.shape) == len(IMAGE) else len(operand.shape) - 1
+    layer = BatchNorm(
+        statistics="batch" if by_batch else "given", affine=scale is not None, axis=None if axis == usual else axis
+    )
+    return Translation(
+        layer=layer,
+        inputs=(operand,),
+        parameters=affine_parameters(scale, shift),
+    )
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    by_batch = call.get("training", call.operator == "aten._batch_norm_with_update")
+    return _by_channel(call["input"], call.get("weight"), call.get("bias"), by_batch=bool(by_batch))
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _by_channel(call["0"], call["1"], call["2"], by_batch=bool(call.get("training_mode", 0)))
 
 
 @final
@@ -29,6 +56,9 @@ class BatchNorm(Layer):
         ``batch``: mean and variance of the mini-batch; ``given``: fixed ones, as Caffe's ``use_global_stats``. [-]
     affine : bool
         Whether gamma and beta follow; Caffe's BatchNorm has none and is followed by a Scale layer. [-]
+    axis : int or None
+        Axis of the channels in a sample, negative ones counted from the last; None for the first of (channels,
+        height, width), else the last. [-]
 
     Notes
     -----
@@ -47,14 +77,29 @@ class BatchNorm(Layer):
     examples: ClassVar[Examples] = (
         ({}, ((4, 9, 9),)),
         ({"affine": False}, ((10,),)),
+        ({"axis": 0, "statistics": "given"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.native_batch_norm": _from_torch,
+        "aten._native_batch_norm_legit": _from_torch,
+        "aten._native_batch_norm_legit_no_training": _from_torch,
+        "aten._native_batch_norm_legit_functional": _from_torch,
+        "aten._batch_norm_with_update": _from_torch,
+        "aten._batch_norm_no_update": _from_torch,
+        "aten.cudnn_batch_norm": _from_torch,
+        "aten.miopen_batch_norm": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"BatchNormalization": _from_onnx}
     affine: bool = True
     statistics: str = "batch"
+    axis: int | None = None
 
     def __post_init__(self) -> None:
         check_flag("affine", self.affine)
         check_choice("statistics", self.statistics, STATISTICS_KINDS)
+        if self.axis is not None:
+            check_axis("axis", self.axis)
 
     @property
     def _is_frozen(self) -> bool:
@@ -64,24 +109,28 @@ class BatchNorm(Layer):
     def _pass_name(self) -> str:
         return "frozen_batch_norm" if self._is_frozen else "batch_norm"
 
+    def _channels(self, shape: Shape) -> int:
+        return channel_count(shape) if self.axis is None else shape[axis_in(shape, self.axis)]
+
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""
+        self._channels(input_shapes[0])
         return input_shapes[0]
 
     def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
         """Return gamma and beta, if any."""
-        channels = (channel_count(input_shapes[0]),)
+        channels = (self._channels(input_shapes[0]),)
         return {"gamma": channels, "beta": channels} if self.affine else {}
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return mean and inverse standard deviation of each channel [B]."""
         del batch_size
-        return element_bytes * STATISTICS * channel_count(input_shapes[0])
+        return element_bytes * STATISTICS * self._channels(input_shapes[0])
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y and the statistics."""
         elements = batch_size * math.prod(input_shapes[0])
-        channels = channel_count(input_shapes[0])
+        channels = self._channels(input_shapes[0])
         vectors = 2 * self.affine
         reads = 1 if self._is_frozen else 2
         summed_flop = 0 if self._is_frozen else 3
@@ -114,7 +163,7 @@ class BatchNorm(Layer):
     ) -> tuple[Operation, ...]:
         """Return one pass, without its second half where dx is not wanted; nothing where nothing is."""
         elements = batch_size * math.prod(input_shapes[0])
-        channels = channel_count(input_shapes[0])
+        channels = self._channels(input_shapes[0])
         for_input = int(any(wanted))
         if not for_input and not self.affine:
             return ()

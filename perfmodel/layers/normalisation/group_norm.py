@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.normalisation.by_sample import SampleNorm
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
+
+
+def _in_groups(operand: Operand, groups: Any, scale: Operand | None, shift: Operand | None) -> Translation | None:
+    if operand.axes[:2] != (None, 0) or (scale is None) != (shift is None):
+        return None
+    return Translation(
+        layer=GroupNorm(groups=groups, affine=scale is not None),
+        inputs=(operand,),
+        parameters=affine_parameters(scale, shift),
+    )
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _in_groups(call["input"], call["group"], call.get("weight"), call.get("bias"))
+
+
+def _instances_from_torch(call: OperatorCall) -> Translation | None:
+    if not call["use_input_stats"]:
+        return None
+    return _in_groups(call["input"], call["input"].shape[0], call.get("weight"), call.get("bias"))
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _in_groups(call["0"], call["num_groups"], call.get("1"), call.get("2"))
+
+
+def _instances_from_onnx(call: OperatorCall) -> Translation | None:
+    return _in_groups(call["0"], call["0"].shape[0], call.get("1"), call.get("2"))
 
 
 @final
@@ -41,6 +71,14 @@ class GroupNorm(SampleNorm):
         ({"groups": 5, "affine": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.native_group_norm": _from_torch,
+        "aten.instance_norm": _instances_from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "GroupNormalization": _from_onnx,
+        "InstanceNormalization": _instances_from_onnx,
+    }
     groups: int
 
     def __post_init__(self) -> None:

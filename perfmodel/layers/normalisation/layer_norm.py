@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -9,6 +10,27 @@ from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_count, check_flag
 from perfmodel.layers.normalisation.by_sample import SampleNorm
 from perfmodel.layers.shapes import Shape, last_axes, without_last_axes
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
+
+
+def _over_last(operand: Operand, axis_count: int, scale: Operand | None, shift: Operand | None) -> Translation | None:
+    if None in operand.axes[len(operand.axes) - axis_count :] or (scale is None and shift is not None):
+        return None
+    return Translation(
+        layer=LayerNorm(axis_count=axis_count, affine=scale is not None, bias=shift is not None or scale is None),
+        inputs=(operand,),
+        parameters=affine_parameters(scale, shift),
+    )
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _over_last(call["input"], len(call["normalized_shape"]), call.get("weight"), call.get("bias"))
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    operand, axis = call["0"], call.get("axis", -1)
+    axis_count = -axis if axis < 0 else len(operand.axes) - axis
+    return _over_last(operand, axis_count, call.get("1"), call.get("2"))
 
 
 @final
@@ -41,6 +63,10 @@ class LayerNorm(SampleNorm):
         ({"bias": False}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.native_layer_norm": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LayerNormalization": _from_onnx}
     axis_count: int = 1
     bias: bool = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -10,12 +11,17 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import IMAGE, Shape, check_rank
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
 
 FORWARD_FLOP = 4
 """Per element, besides one for each neighbour [FLOP]."""
 BACKWARD_FLOP = 6
 """Per element, besides one for each neighbour [FLOP]."""
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    return Translation(layer=LocalResponseNorm(size=call["size"]), inputs=(call["0"],))
 
 
 @final
@@ -44,6 +50,7 @@ class LocalResponseNorm(Layer):
     kind: ClassVar[str] = "local_response_norm"
     examples: ClassVar[Examples] = (({"size": 3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LRN": _from_onnx}
     keeps_output: ClassVar[bool] = True
     size: int = 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -9,6 +10,23 @@ from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.normalisation.by_sample import SampleNorm
 from perfmodel.layers.shapes import Shape, last_axes, without_last_axes
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
+
+
+def _over_last(operand: Operand, axis_count: int, scale: Operand | None) -> Translation | None:
+    if None in operand.axes[len(operand.axes) - axis_count :]:
+        return None
+    layer = RMSNorm(axis_count=axis_count, affine=scale is not None)
+    return Translation(layer=layer, inputs=(operand,), parameters=affine_parameters(scale, None))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _over_last(call["input"], len(call["normalized_shape"]), call.get("weight"))
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    operand, axis = call["0"], call.get("axis", -1)
+    return _over_last(operand, -axis if axis < 0 else len(operand.axes) - axis, call.get("1"))
 
 
 @final
@@ -38,6 +56,11 @@ class RMSNorm(SampleNorm):
         ({"affine": False}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.rms_norm": _from_torch,
+        "aten._fused_rms_norm": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"RMSNormalization": _from_onnx}
     centred: ClassVar[bool] = False
     axis_count: int = 1
 

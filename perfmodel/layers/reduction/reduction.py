@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -9,6 +10,7 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axes, check_choice, check_flag
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
 
 
@@ -62,6 +64,77 @@ FUNCTIONS: dict[str, ReducingFunction] = {
 _RESULT_BYTES = {"elements": 0, "index": INDEX_BYTES, "mask": MASK_BYTES}
 
 
+TORCH_NAMES: dict[str, str] = {
+    "aten.sum": "sum",
+    "aten.nansum": "sum",
+    "aten.mean": "mean",
+    "aten.max": "max",
+    "aten.amax": "max",
+    "aten.min": "min",
+    "aten.amin": "min",
+    "aten.prod": "prod",
+    "aten.var": "var",
+    "aten.var_mean": "var",
+    "aten.std": "std",
+    "aten.std_mean": "std",
+    "aten.norm": "norm",
+    "aten.linalg_vector_norm": "norm",
+    "aten.logsumexp": "log_sum_exp",
+    "aten.argmax": "argmax",
+    "aten.argmin": "argmin",
+    "aten.any": "any",
+    "aten.all": "all",
+    "aten.count_nonzero": "count",
+}
+"""Operator of torch -> function."""
+
+ONNX_NAMES: dict[str, str] = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "norm",
+    "ReduceL2": "norm",
+    "ReduceSumSquare": "norm",
+    "ReduceLogSumExp": "log_sum_exp",
+    "ArgMax": "argmax",
+    "ArgMin": "argmin",
+}
+"""Operator of ONNX -> function."""
+
+
+def _reduced(call: OperatorCall, function: str, x: Operand, dims: Any, *, keeps_axes: bool) -> Translation:
+    """Return the reduction along axes of the whole tensor; over all of them where none is named."""
+    named = (dims,) if isinstance(dims, int) else tuple(dims or ()) or tuple(range(len(x.axes)))
+    places = sorted({place for place in map(x.sample_axis, named) if place is not None} if x.axes else set())
+    if call.output.is_index and function in ("max", "min"):
+        function = f"arg{function}"
+    layer = Reduction(
+        function=function,
+        axes=None if len(places) == len(x.shape) else tuple(places),
+        keep_axes=keeps_axes,
+        over_batch=call.output.is_shared and not x.is_shared,
+    )
+    return Translation(layer=layer, inputs=(x,))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    if isinstance(call.get("other"), Operand):
+        return None  # the larger of two tensors
+    keeps_axes = bool(call.get("keepdim", False)) and call.get("dim") is not None
+    return _reduced(call, TORCH_NAMES[call.operator], call["self"], call.get("dim"), keeps_axes=keeps_axes)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    is_index = ONNX_NAMES[call.operator] in ("argmax", "argmin")
+    dims = call.get("axis", 0) if is_index else call.get("axes")
+    if isinstance(dims, Operand) or (dims is None and call.get("noop_with_empty_axes", 0)):
+        return None
+    keeps_axes = bool(call.get("keepdims", 1))
+    return _reduced(call, ONNX_NAMES[call.operator], call["0"], dims, keeps_axes=keeps_axes)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Reduction(Layer):
@@ -74,7 +147,7 @@ class Reduction(Layer):
     axes : tuple of int or None
         Axes of a sample that are reduced, negative ones counted from the last; None for all. [-]
     keep_axes : bool
-        Whether they stay, with an extent of 1. [-]
+        Whether they stay, with an extent of 1; so does the batch, as the first axis, where it is reduced. [-]
     over_batch : bool
         Whether the samples of the mini-batch are reduced together, so that all share the result. [-]
 
@@ -92,6 +165,8 @@ class Reduction(Layer):
         ({"function": "var"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
     function: str
     axes: tuple[int, ...] | None = None
     keep_axes: bool = False
@@ -128,6 +203,8 @@ class Reduction(Layer):
         reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
         kept = enumerate(shape)
         left = tuple(1 if axis in reduced else extent for axis, extent in kept if self.keep_axes or axis not in reduced)
+        if self.over_batch and self.keep_axes and not isinstance(shape, SharedShape):
+            left = (1, *left)
         return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:

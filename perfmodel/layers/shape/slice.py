@@ -29,7 +29,7 @@ class Slice(Layer):
 
     kind: ClassVar[str] = "slice"
     examples: ClassVar[Examples] = (({"shape": (2, 9)}, ((4, 9, 9),)),)
-    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F")}, (("S", "F"),))
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape
