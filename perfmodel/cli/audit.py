@@ -17,7 +17,7 @@ def audit_command(
     target: Annotated[
         str,
         typer.Argument(
-            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function, which "
+            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function that "
             "returns (module, example_inputs)."
         ),
     ],

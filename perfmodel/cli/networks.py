@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -111,11 +112,13 @@ def _executed(file: Path, target: str) -> ModuleType:
 
     if not file.is_file():
         raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
-    module = ModuleType(file.stem)
-    module.__file__ = str(file)
-    sys.path.insert(0, str(file.parent.resolve()))
+    found = spec_from_file_location(file.stem, file)
+    if found is None or found.loader is None:
+        raise ArgumentError("target", target, f"a Python file, and {file} is none")
+    module = module_from_spec(found)
+    sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+        found.loader.exec_module(module)
     except Exception as error:
         raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
     finally:

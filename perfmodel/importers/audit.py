@@ -244,7 +244,7 @@ class Audit:
             )
             lines.append(f"Against torch: {agree}.")
         lines += [
-            f"Hole: {hole.layer} ({hole.operator}) is opaque, {hole.flop_count:,} FLOP counted, {100 * hole.share:.2g} %."
+            f"Hole: {hole.layer} ({hole.operator}) is opaque: {hole.flop_count:,} FLOP, {100 * hole.share:.2g} %"
             for hole in self.holes
         ]
         return [*lines, *self.notes] if self.holes else [*lines, "No holes.", *self.notes]

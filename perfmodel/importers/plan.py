@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
 from perfmodel.importers.program import OVERWRITE, VIEW, ParameterTensor, Program, Step
 from perfmodel.layers import (
     LAYERS,
+    BatchView,
     Constant,
     Detach,
     Layer,
@@ -115,6 +116,7 @@ class Plan:
         self._sources: dict[str, Source] = {operand.key: name for name, operand in program.inputs.items()}
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
         self._detached: dict[int, PlannedNode] = {}
+        self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
         for index, step in enumerate(program.steps):
             self._plan_step(index, step)
 
@@ -132,7 +134,7 @@ class Plan:
             name = self.program.constants.get(operand.key, "constant")
             layer = Constant(shape=tuple(operand.shape), is_index=operand.is_index)
             found = self._sources[operand.key] = self._add(layer, (), path=name)
-        return self._scalar(operand, found)
+        return self._scalar(operand, self._as_read(operand, found))
 
     def shape(self, source: Source) -> Shape:
         """Return the sample shape of a source [1]."""
@@ -148,6 +150,16 @@ class Plan:
         if self.shape(found) == operand.shape:
             return found
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
+
+    def _as_read(self, operand: Operand, found: Source) -> Source:
+        """Return samples as one tensor or one tensor as samples, where a network of one batch size asks for it."""
+        is_whole = isinstance(operand.shape, SharedShape)
+        if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
+            return found
+        if (operand.key, is_whole) not in self._seen_otherwise:
+            layer = BatchView(shape=tuple(operand.shape), whole=is_whole)
+            self._seen_otherwise[operand.key, is_whole] = self._add(layer, (found,), path=_path(found))
+        return self._seen_otherwise[operand.key, is_whole]
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
         """Return the mean of a loss per sample, where the network goes on with one number."""
@@ -236,13 +248,29 @@ class Plan:
         if glue is not None:
             return glue(index, step)
         problems: list[str] = []
-        for translation in self._translations(step, problems):
-            node = self._fitting(index, step, translation, step.call.output, problems)
-            if node is not None:
-                return self._kept(node)
+        for read in (step, self._whole(step)) if self.program.wholes else (step,):
+            for translation in self._translations(read, problems):
+                node = self._fitting(index, read, translation, read.call.output, problems)
+                if node is not None:
+                    return self._kept(node)
         if not step.call.operands:
             return self._made(index, step)
         return self._opaque(index, step, problems)
+
+    def _whole(self, step: Step) -> Step:
+        """Return a call on whole tensors instead of samples, for what mixes samples."""
+
+        def whole(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(whole, value))
+            if not isinstance(value, Operand):
+                return value
+            shape = self.program.wholes[value.key]
+            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(shape))))
+
+        call = step.call
+        arguments = {name: whole(value) for name, value in call.arguments.items()}
+        return replace(step, call=replace(call, arguments=arguments, outputs=whole(call.outputs)))
 
     def _translations(self, step: Step, problems: list[str] | None = None) -> Iterator[Translation]:
         for translator in self.translators.get(step.call.operator, ()):
@@ -278,10 +306,12 @@ class Plan:
     def _forget(self) -> None:
         """Drop sources whose layers are no longer planned."""
         planned = set(map(id, self.nodes))
-        for known in (self._sources, self._detached):
-            gone = [key for key, node in known.items() if isinstance(node, PlannedNode) and id(node) not in planned]
-            for key in gone:
-                del known[key]  # type: ignore[attr-defined]
+
+        def still(sources: dict[Any, Any]) -> dict[Any, Any]:
+            return {key: each for key, each in sources.items() if isinstance(each, str) or id(each) in planned}
+
+        self._sources, self._detached = still(self._sources), still(self._detached)
+        self._seen_otherwise = still(self._seen_otherwise)
 
     def _of_step(self, node: PlannedNode, index: int, step: Step) -> PlannedNode:
         node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
@@ -322,6 +352,10 @@ class Plan:
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
         node.problem = "; ".join(problems) or "no layer claims it"
         return self._kept(node)
+
+
+def _path(source: Source) -> str:
+    return source if isinstance(source, str) else source.path
 
 
 def _elements(shape: Shape) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perfmodel.importers.program import VIEW
 from perfmodel.importers.recording import Call, Recording
 from perfmodel.importers.torch_tensors import TensorBook
 
@@ -62,6 +64,7 @@ class Recorder:
         self.path = ""
         self.visit = 0
         self.is_muted = False
+        self.hopeless: set[str] = set()
         self.sequence = _sequence_number()
         self.occurrences: Counter[tuple[str, str]] = Counter()
         self.count_products: Callable[..., int] | None = None
@@ -98,19 +101,17 @@ class Recorder:
             return type(value)(self.substitutes.get(id(each), each) for each in value)
         return value
 
-    def mark(self) -> tuple[int, int, int]:
-        """Return where the recording stands."""
-        return len(self.recording.calls), len(self.recording.tensors), self.sequence
-
-    def has_unclaimed_since(self, mark: tuple[int, int, int]) -> bool:
-        """Tell whether a call was recorded since ``mark`` that no layer knows."""
-        return any(call.operator not in self.claimed for call in self.recording.calls[mark[0] :])
-
-    def rewind(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was recorded since ``mark``."""
-        del self.recording.calls[mark[0] :]
-        del self.recording.tensors[mark[1] :]
-        self.sequence = mark[2]
+    def tried(self, decomposition: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run a decomposition; NotImplemented, and nothing recorded, where it leads to operators no layer knows."""
+        recording, calls, tensors = self.recording, len(self.recording.calls), len(self.recording.tensors)
+        sequence, occurrences, known = self.sequence, self.occurrences.copy(), self.book.snapshot()
+        returned = decomposition(*args, **kwargs)
+        if all(call.operator in self.claimed or call.operator == VIEW for call in recording.calls[calls:]):
+            return returned
+        del recording.calls[calls:], recording.tensors[tensors:]
+        self.sequence, self.occurrences = sequence, occurrences
+        self.book.restore(known)
+        return NotImplemented
 
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
@@ -168,7 +169,7 @@ class Recorder:
         return returned
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what reaches torch's dispatcher below autograd.
 
     Parameters
@@ -178,7 +179,7 @@ class OperatorMode(TorchDispatchMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
 
     def __torch_dispatch__(
@@ -214,20 +215,17 @@ class OperatorMode(TorchDispatchMode):
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call as the operators it is made of, recording these; NotImplemented where it has no such parts."""
         recorder = self.recorder
-        if _written_names(func._schema):
+        if _written_names(func._schema) or operator in recorder.hopeless:
             return NotImplemented
         site = recorder.site(operator)
-        recorder.occurrences[recorder.path, operator] += 1
+        recorder.occurrences[site[:2]] += 1
         with self:
             parts = func.decompose(*args, **kwargs)
             if parts is NotImplemented and func in decomposition_table:
-                mark = recorder.mark()
-                parts = decomposition_table[func](*args, **kwargs)
-                if recorder.has_unclaimed_since(mark):
-                    recorder.rewind(mark)
-                    parts = NotImplemented
+                parts = recorder.tried(decomposition_table[func], args, kwargs)
         if parts is NotImplemented:
-            recorder.occurrences[recorder.path, operator] = site[2]
+            recorder.hopeless.add(operator)
+            recorder.occurrences[site[:2]] -= 1
         return parts
 
 
@@ -299,12 +297,13 @@ def _never(*_: Any) -> bool:
 
 
 def _schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes these arguments; None where none does."""
+    """Return the schema of the overload that takes these arguments, if it is made of other operators; else None."""
     try:
         overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
     except (RuntimeError, TypeError):
         return None
-    return getattr(getattr(torch.ops.aten, name), overload)._schema
+    schema = getattr(getattr(torch.ops.aten, name), overload)._schema
+    return schema if _is_made_of_others(schema.name, schema.overload_name) else None
 
 
 def _operator_name(func: Any) -> str:
@@ -313,17 +312,21 @@ def _operator_name(func: Any) -> str:
     return f"{namespace}.{name}" if name.endswith("__") else f"{namespace}.{name.removesuffix('_')}"
 
 
+@cache
 def _is_composite(operator: str) -> bool:
-    """Tell whether an operator is made of others before the dispatcher shows it."""
+    """Tell whether an operator, in one of its overloads, is made of others before the dispatcher shows it."""
     namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    return packet is not None and any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(
-            getattr(packet, overload)._schema.name + ("" if overload == "default" else f".{overload}"),
-            "CompositeImplicitAutograd",
-        )
-        for overload in packet.overloads()
-    )
+    return packet is not None and any(_is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
+
+
+@cache
+def _is_made_of_others(name: str, overload: str) -> bool:
+    full = f"{name}.{overload}" if overload not in ("", "default") else name
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+    except RuntimeError:  # an overload of TorchScript's numbers, unknown to the dispatcher
+        return False
 
 
 def _has_decomposition(operator: str, schema: Any) -> bool:

@@ -36,11 +36,11 @@ def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned:
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=returned))
 
 
-class _BackwardMode(TorchDispatchMode):
+class _BackwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts products by the number of the autograd node that runs them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.by_node: Counter[int] = Counter()
 
     def __torch_dispatch__(

@@ -72,6 +72,7 @@ from perfmodel.layers.recurrent.lstm import LSTM as LSTM
 from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState
 from perfmodel.layers.recurrent.rnn import RNN as RNN
 from perfmodel.layers.reduction.reduction import Reduction as Reduction
+from perfmodel.layers.shape.batch_view import BatchView as BatchView
 from perfmodel.layers.shape.concat import Concat as Concat
 from perfmodel.layers.shape.copy import Copy as Copy
 from perfmodel.layers.shape.detach import Detach as Detach
