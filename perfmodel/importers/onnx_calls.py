@@ -145,6 +145,12 @@ class NodeCalls:
             is_transposed=name in self._transposed,
         )
 
+    @property
+    def whole_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors with all their samples, by first name."""
+        values = self._traced.traces[0].values
+        return {name: value.shape for name, value in values.items() if name not in self._first_names}
+
     @cached_property
     def _biases(self) -> dict[str, tuple[Any, str]]:
         """Result of a product with a weight, read by nothing but the addition of a bias: that node, and the bias."""

@@ -115,6 +115,7 @@ def _program(traced: Traced, *, name: str) -> Program:
         steps=steps,
         outputs=[calls.operand(each) for each in model.outputs if not calls.is_known(each)],
         fixed_batch_size=traced.fixed_batch_size,
+        wholes={} if traced.fixed_batch_size is None else calls.whole_shapes,
     )
 
 

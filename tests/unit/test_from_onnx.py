@@ -259,6 +259,27 @@ class TestBatch:
         with pytest.raises(ArgumentError, match="batch_size=3 is not allowed: 4, the only one"):
             pm.from_onnx(path, batch_size=3)
 
+    def test_convolutions_at_one_batch_size_only(self, tmp_path):
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+            helper.make_node("Reshape", ["c", "target"], ["y"]),
+        ]
+        # the target puts rows of several samples side by side
+        stored = [weights("w", 6, 3, 3, 3), numbers("target", 2, 2 * 6 * 8 * 8)]
+        path = save(tmp_path / "net.onnx", nodes, inputs={"x": [4, 3, 10, 10]}, stored=stored)
+        with pytest.warns(FixedBatchWarning, match="Reshape"):
+            graph = pm.from_onnx(path)
+        assert graph.node("conv").layer.kind == "convolution_2d"
+        assert product_flop_counts(graph, 4)[0] == 4 * 2 * 6 * 8 * 8 * 3 * 3 * 3
+
+    def test_inputs_that_disagree_hold_for_one_batch_size(self, tmp_path):
+        path = save(
+            tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "z"], ["y"])], inputs={"x": [4, 6], "z": [6, 5]}
+        )
+        with pytest.warns(FixedBatchWarning, match="different extents along the first axis"):
+            graph = pm.from_onnx(path)
+        assert product_flop_counts(graph, 4)[0] == 2 * 4 * 6 * 5
+
     def test_the_only_batch_size_can_be_given(self, tmp_path):
         nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0])]
         node, stored = linear("fc", "t", "y", 4, 5)
