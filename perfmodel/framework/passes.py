@@ -24,6 +24,8 @@ CLASS_OF_PASS: dict[str, str] = {
     "max_pool_backward": "reduction",
     "avg_pool": "reduction",
     "avg_pool_backward": "reduction",
+    "depthwise": "reduction",
+    "depthwise_weight_gradient": "reduction",
     "transpose": "transpose",
     "gather": "gather",
     "scatter_add": "gather",
