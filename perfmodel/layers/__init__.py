@@ -36,6 +36,9 @@ from perfmodel.layers.elementwise.where import Where as Where
 from perfmodel.layers.embedding.embedding import Embedding as Embedding
 from perfmodel.layers.embedding.positional_embedding import PositionalEmbedding as PositionalEmbedding
 from perfmodel.layers.embedding.rotary_embedding import RotaryEmbedding as RotaryEmbedding
+from perfmodel.layers.indexing.scatter import Scatter as Scatter
+from perfmodel.layers.indexing.take import Take as Take
+from perfmodel.layers.indexing.top_k import TopK as TopK
 from perfmodel.layers.linear.dense import Dense as Dense
 from perfmodel.layers.linear.matmul import MatMul as MatMul
 from perfmodel.layers.loss.accuracy import Accuracy as Accuracy
@@ -71,6 +74,7 @@ from perfmodel.layers.recurrent.gru import GRU as GRU
 from perfmodel.layers.recurrent.lstm import LSTM as LSTM
 from perfmodel.layers.recurrent.recurrent_state import RecurrentState as RecurrentState
 from perfmodel.layers.recurrent.rnn import RNN as RNN
+from perfmodel.layers.reduction.cumulative import Cumulative as Cumulative
 from perfmodel.layers.reduction.reduction import Reduction as Reduction
 from perfmodel.layers.shape.batch_view import BatchView as BatchView
 from perfmodel.layers.shape.concat import Concat as Concat
@@ -80,6 +84,7 @@ from perfmodel.layers.shape.expand import Expand as Expand
 from perfmodel.layers.shape.flatten import Flatten as Flatten
 from perfmodel.layers.shape.overwrite import Overwrite as Overwrite
 from perfmodel.layers.shape.pad import Pad as Pad
+from perfmodel.layers.shape.rearrange import Rearrange as Rearrange
 from perfmodel.layers.shape.reshape import Reshape as Reshape
 from perfmodel.layers.shape.slice import Slice as Slice
 from perfmodel.layers.shape.transpose import Transpose as Transpose

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_choice
-from perfmodel.layers.loss.paired import PairedLoss
+from perfmodel.layers.loss.paired import PairedLoss, compared
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 
 FLOP_PER_ELEMENT = {"logits": (9, 6, 2), "probabilities": (8, 5, 5)}
 """What the prediction is -> arithmetic per element of a term, and of the gradients to prediction and target [FLOP]."""
+
+
+def _over_probabilities(call: OperatorCall) -> Translation | None:
+    return compared(call, BinaryCrossEntropy(over="probabilities"))
+
+
+def _over_logits(call: OperatorCall) -> Translation | None:
+    return compared(call, BinaryCrossEntropy(over="logits"))
 
 
 @final
@@ -40,6 +50,10 @@ class BinaryCrossEntropy(PairedLoss):
         ({"over": "probabilities"}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.binary_cross_entropy": _over_probabilities,
+        "aten.binary_cross_entropy_with_logits": _over_logits,
+    }
     over: str = "logits"
 
     def __post_init__(self) -> None:

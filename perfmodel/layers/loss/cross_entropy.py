@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, final
@@ -13,7 +13,27 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis, check_choice
 from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text, without_axis
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
+
+
+def _against(scores: Operand, labels: Operand, *, over: str) -> Translation | None:
+    axis = scores.sample_axis(1) if len(scores.axes) > 1 else None
+    if axis is None or not labels.is_index:
+        return None
+    return Translation(layer=CrossEntropy(over=over, axis=axis), inputs=(scores, labels))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    if call.get("label_smoothing", 0.0):
+        return None
+    over = "logits" if call.operator == "aten.cross_entropy_loss" else "log_probabilities"
+    return _against(call["self"], call["target"], over=over)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    over = "logits" if call.operator == "SoftmaxCrossEntropyLoss" else "log_probabilities"
+    return _against(call["0"], call["1"], over=over)
 
 
 @final
@@ -48,6 +68,15 @@ class CrossEntropy(Layer):
         ({"over": "log_probabilities", "axis": 0}, ((4, 9, 9), (9, 9))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.cross_entropy_loss": _from_torch,
+        "aten.nll_loss_forward": _from_torch,
+        "aten.nll_loss2d_forward": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "SoftmaxCrossEntropyLoss": _from_onnx,
+        "NegativeLogLikelihoodLoss": _from_onnx,
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     index_inputs: ClassVar[tuple[int, ...]] = (1,)
     is_loss: ClassVar[bool] = True

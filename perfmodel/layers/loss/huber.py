@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.loss.paired import PairedLoss
+from perfmodel.layers.loss.paired import PairedLoss, compared
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return compared(call, Huber())
 
 
 @final
@@ -30,4 +36,8 @@ class Huber(PairedLoss):
     kind: ClassVar[str] = "huber"
     examples: ClassVar[Examples] = (({}, ((4,), (4,))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.huber_loss": _from_torch,
+        "aten.smooth_l1_loss": _from_torch,
+    }
     flop_per_element: ClassVar[tuple[int, int, int]] = (5, 4, 4)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice
+from perfmodel.layers.loss.paired import NO_REDUCTION
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    prediction, target = call["self"], call["target"]
+    fits = tuple(prediction.shape) == tuple(target.shape) and call["reduction"] != NO_REDUCTION
+    if not fits or call.get("log_target", False):
+        return None
+    return Translation(layer=KLDivergence(against="distribution"), inputs=(prediction, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,9 @@ class KLDivergence(Layer):
         ({"against": "distribution"}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.kl_div": _from_torch,
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     is_loss: ClassVar[bool] = True
     against: str = "standard_normal"

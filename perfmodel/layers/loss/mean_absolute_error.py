@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.loss.paired import PairedLoss
+from perfmodel.layers.loss.paired import PairedLoss, compared
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return compared(call, MeanAbsoluteError())
 
 
 @final
@@ -26,4 +32,7 @@ class MeanAbsoluteError(PairedLoss):
     kind: ClassVar[str] = "mean_absolute_error"
     examples: ClassVar[Examples] = (({}, ((5, 6), (5, 6))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.l1_loss": _from_torch,
+    }
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.loss.paired import PairedLoss
+from perfmodel.layers.loss.paired import PairedLoss, compared
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return compared(call, MeanSquaredError())
 
 
 @final
@@ -28,4 +34,7 @@ class MeanSquaredError(PairedLoss):
         ({}, ((4, 9, 9), (4, 9, 9))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.mse_loss": _from_torch,
+    }
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)

@@ -10,10 +10,37 @@ from typing import Any, ClassVar
 
 from perfmodel.layers.base import Layer
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
+from perfmodel.layers.translation import OperatorCall, Translation
 from perfmodel.records import MemoryPass, Operation, Role
 
 LABEL_BYTES = 4
 """Size of one element of a target that comes with the samples [B]."""
+
+
+NO_REDUCTION = 0
+"""How torch says that a loss stays one number for each element [-]."""
+
+
+def compared(call: OperatorCall, layer: PairedLoss) -> Translation | None:
+    """Return a loss of two tensors of one shape, None where it stays one number for each element.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        Call of an operator of torch. [-]
+    layer : PairedLoss
+        The loss. [-]
+
+    Returns
+    -------
+    Translation or None
+        It reads both. [-]
+    """
+    prediction, target = call["self"], call["target"]
+    is_plain = call.get("weight") is None and call.get("pos_weight") is None
+    if call["reduction"] == NO_REDUCTION or not is_plain or tuple(prediction.shape) != tuple(target.shape):
+        return None
+    return Translation(layer=layer, inputs=(prediction, target))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_fraction
 from perfmodel.layers.passes import MASK_BYTES
+from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
+
+
+def _at_rate(x: Operand, rate: float, *, is_training: bool) -> Translation:
+    layer = Dropout(rate=rate) if is_training and rate else Reshape(shape=tuple(x.shape))
+    return Translation(layer=layer, inputs=(x,))
+
+
+def _from_torch(call: OperatorCall) -> Translation:
+    return _at_rate(call["input"], call["p"], is_training=call["train"] in (True, None))
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    rate = call.get("ratio", 0.5)
+    return _at_rate(call["0"], rate, is_training=bool(call.get("training_mode", False)))
 
 
 @final
@@ -32,6 +49,11 @@ class Dropout(Layer):
     kind: ClassVar[str] = "dropout"
     examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.dropout": _from_torch,
+        "aten.native_dropout": _from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Dropout": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     rate: float = 0.5
 

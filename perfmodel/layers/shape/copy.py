@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import Shape, element_count
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
+
+TORCH_NAMES = {
+    "aten.clone": "self",
+    "aten._to_copy": "self",
+    "aten.lift_fresh_copy": "self",
+    "aten.copy": "src",
+}
+"""Operator of torch -> name of what it copies."""
+
+
+def _from_torch(call: OperatorCall) -> Translation:
+    return Translation(layer=Copy(), inputs=(call[TORCH_NAMES[call.operator]],))
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    return Translation(layer=Copy(), inputs=(call["0"],))
 
 
 @final
@@ -24,6 +42,8 @@ class Copy(Layer):
     kind: ClassVar[str] = "copy"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Cast": _from_onnx, "CastLike": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

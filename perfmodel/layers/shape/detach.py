@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.shapes import Shape
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
+
+
+def _from_torch(call: OperatorCall) -> Translation:
+    return Translation(layer=Detach(), inputs=(call["self"],))
 
 
 @final
@@ -18,6 +24,9 @@ class Detach(Layer):
     kind: ClassVar[str] = "detach"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.detach": _from_torch,
+    }
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -9,7 +10,14 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_flag, check_shape
 from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, is_spread, shape_text
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
+
+
+def _from_call(call: OperatorCall) -> Translation:
+    x, output = call.operands[0], call.output
+    layer = Expand(shape=tuple(output.shape), per_sample=x.is_shared and not output.is_shared)
+    return Translation(layer=layer, inputs=(x,))
 
 
 @final
@@ -35,6 +43,10 @@ class Expand(Layer):
         ({"shape": (1, 6), "per_sample": True}, (SharedShape((1, 1, 6)),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.expand": _from_call,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Expand": _from_call}
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape

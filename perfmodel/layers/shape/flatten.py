@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    layer = Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
+    return Translation(layer=layer, inputs=(call["0"],))
 
 
 @final
@@ -19,6 +27,7 @@ class Flatten(Layer):
     kind: ClassVar[str] = "flatten"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Flatten": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_shape, is_open_size
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
+
+TORCH_NAMES = (
+    "aten.view",
+    "aten._unsafe_view",
+    "aten._reshape_alias",
+    "aten.squeeze",
+    "aten.unsqueeze",
+    "aten.alias",
+    "aten.lift_fresh",
+)
+"""Operators of torch that only look at their input in another shape."""
+ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
+"""The same of ONNX."""
+
+
+def _from_call(call: OperatorCall) -> Translation:
+    return Translation(layer=Reshape(shape=tuple(call.output.shape)), inputs=call.operands[:1])
 
 
 @final
@@ -26,6 +45,8 @@ class Reshape(Layer):
     kind: ClassVar[str] = "reshape"
     examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_call)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape

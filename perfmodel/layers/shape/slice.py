@@ -3,13 +3,50 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_shape, is_open_size
+from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
+
+TORCH_NAMES = (
+    "aten.slice",
+    "aten.select",
+    "aten.split",
+    "aten.split_with_sizes",
+    "aten.unsafe_split",
+    "aten.chunk",
+    "aten.unsafe_chunk",
+    "aten.unbind",
+    "aten.narrow",
+    "aten.diagonal",
+    "aten.unfold",
+    "aten.as_strided",
+)
+"""Operators of torch whose result is a part of their input, or several of them."""
+
+
+def _part(call: OperatorCall, x: Operand) -> Translation | None:
+    if call.output.is_shared != x.is_shared:
+        return None  # a part of the samples
+    whole, part = math.prod(x.shape), math.prod(call.output.shape)
+    if not is_open_size(whole) and not is_open_size(part) and part > whole:
+        return None  # windows that overlap
+    layer = Reshape(shape=tuple(call.output.shape)) if whole == part else Slice(shape=tuple(call.output.shape))
+    return Translation(layer=layer, inputs=(x,))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    return _part(call, call["self"])
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    return _part(call, call.operands[0])
 
 
 @final
@@ -30,6 +67,8 @@ class Slice(Layer):
     kind: ClassVar[str] = "slice"
     examples: ClassVar[Examples] = (({"shape": (2, 9)}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Slice": _from_onnx, "Split": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -9,7 +10,34 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axes, check_flag, refuse
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
+
+
+def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
+    """Return the order of a sample's axes that an order of the whole tensor's leaves."""
+    places = [x.sample_axis(axis) for axis in order]
+    axes = tuple(place for place in places if place is not None)
+    moves = copies and axes != tuple(range(len(axes)))
+    return Translation(layer=Transpose(axes=axes, copies=moves), inputs=(x,))
+
+
+def _permuted(call: OperatorCall) -> Translation:
+    return _ordered(call["self"], call["dims"], copies=False)
+
+
+def _exchanged(call: OperatorCall) -> Translation:
+    x = call["self"]
+    order = list(range(len(x.axes)))
+    if len(order) > 1:
+        first, second = call.get("dim0", 0), call.get("dim1", 1)
+        order[first], order[second] = order[second], order[first]
+    return _ordered(x, order, copies=False)
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    x = call["0"]
+    return _ordered(x, call.get("perm") or tuple(reversed(range(len(x.axes)))), copies=True)
 
 
 @final
@@ -35,6 +63,12 @@ class Transpose(Layer):
         ({"axes": (1, 0), "copies": True}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.permute": _permuted,
+        "aten.transpose": _exchanged,
+        "aten.t": _exchanged,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Transpose": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     axes: tuple[int, ...]
     copies: bool = False

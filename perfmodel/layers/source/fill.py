@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice, check_flag, check_shape
 from perfmodel.layers.shapes import Shape, SharedShape, element_count
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation
 
 FLOP_PER_ELEMENT = {"zeros": 0, "normal": 0, "uniform": 0, "range": 2}
 """What is written -> arithmetic per element: a range multiplies a step and adds a start [FLOP]."""
+
+
+TORCH_NAMES: dict[str, str] = {
+    **{
+        f"aten.{name}": "zeros"
+        for name in ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "fill", "zero")
+    },
+    **dict.fromkeys(("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor", "aten.eye"), "zeros"),
+    **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal"), "normal"),
+    **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform", "aten.randint", "aten.randint_like"), "uniform"),
+    **dict.fromkeys(("aten.exponential", "aten.randperm"), "uniform"),
+    **dict.fromkeys(("aten.arange", "aten.linspace"), "range"),
+}
+"""Operator of torch -> what is written."""
+ONNX_NAMES: dict[str, str] = {
+    "ConstantOfShape": "zeros",
+    "EyeLike": "zeros",
+    "Range": "range",
+    "RandomNormal": "normal",
+    "RandomNormalLike": "normal",
+    "RandomUniform": "uniform",
+    "RandomUniformLike": "uniform",
+}
+"""Operator of ONNX -> what is written."""
+
+
+def _filled(call: OperatorCall, function: str) -> Translation:
+    output = call.output
+    layer = Fill(shape=tuple(output.shape), function=function, per_sample=not output.is_shared)
+    return Translation(layer=layer, inputs=())
+
+
+def _from_torch(call: OperatorCall) -> Translation:
+    return _filled(call, TORCH_NAMES[call.operator])
+
+
+def _from_onnx(call: OperatorCall) -> Translation:
+    return _filled(call, ONNX_NAMES[call.operator])
 
 
 @final
@@ -40,6 +80,8 @@ class Fill(Layer):
         ({"shape": (5,), "function": "range"}, ()),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
     function: str = "zeros"
