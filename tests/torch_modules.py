@@ -371,7 +371,7 @@ class Encoder(nn.Module):
     def forward(self, x):
         x = self.embed(x)
         x = torch.cat([self.token.expand(x.size(0), -1, -1), x], dim=1) + self.position
-        return self.head(self.layers(x, mask=self.causal)[:, 0])
+        return self.head(self.layers(x, mask=self.causal, is_causal=True)[:, 0])
 
 
 class CrossAttention(nn.Module):

@@ -13,7 +13,7 @@ from perfmodel.graph.node import ParameterName
 from perfmodel.importers.plan import Plan, PlannedNode, Source
 from perfmodel.importers.program import Program
 from perfmodel.layers import Output, Shape
-from perfmodel.layers.translation import Translator
+from perfmodel.layers.translation import Operand, Translator
 
 NAMES_SHOWN: Final = 5
 """Names that a note lists [1]."""
@@ -85,6 +85,11 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     """
     plan = Plan(program, translators)
     ends = [plan.source(operand) for operand in program.outputs]
+    read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
+    ends = [
+        plan.ended(end) if isinstance(end, PlannedNode) and id(end) in read and _starts(program, operand) else end
+        for operand, end in zip(program.outputs, ends, strict=True)
+    ]
     nodes = _of_use(plan.nodes, ends)
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
@@ -96,21 +101,22 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     for node in nodes:
         emission.add(node)
     for node in nodes:
-        if id(node) not in read and not _is_end(node, program, plan, ends):
+        if id(node) not in read and not _is_end(node, program, ends):
             emission.add_sink(node)
     return emission.built()
 
 
-def _is_end(node: PlannedNode, program: Program, plan: Plan, ends: Sequence[Source]) -> bool:
+def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool:
     """Tell whether training starts at a layer: the loss, or without one every output that can have a gradient."""
     if node.layer.is_metric:
         return True
-    for operand, end in zip(program.outputs, ends, strict=True):
-        if end is node:
-            if program.loss is not None and operand.key != program.loss:
-                continue
-            return not operand.is_index
-    return False
+    pairs = zip(program.outputs, ends, strict=True)
+    return any(end is node and _starts(program, operand) for operand, end in pairs)
+
+
+def _starts(program: Program, output: Operand) -> bool:
+    """Tell whether back-propagation starts at an output."""
+    return output.key == program.loss if program.loss is not None else not output.is_index
 
 
 def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:

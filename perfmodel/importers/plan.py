@@ -117,6 +117,8 @@ class Plan:
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
         self._detached: dict[int, PlannedNode] = {}
         self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._read = {operand.key for step in program.steps for operand in step.call.operands}
+        self._read |= {operand.key for operand in program.outputs}
         for index, step in enumerate(program.steps):
             self._plan_step(index, step)
 
@@ -139,6 +141,10 @@ class Plan:
     def shape(self, source: Source) -> Shape:
         """Return the sample shape of a source [1]."""
         return self._input_shapes[source] if isinstance(source, str) else source.shape
+
+    def ended(self, source: PlannedNode) -> PlannedNode:
+        """Return a view of an output that other layers read too, for gradients to start at [-]."""
+        return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
     def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
         if found is None:
@@ -221,7 +227,8 @@ class Plan:
         first = self._planned(index, step)
         self._bind(call.output, first)
         for output in call.outputs[1:]:
-            self._bind(output, self._further(index, step, output, first))
+            if output.key in self._read:
+                self._bind(output, self._further(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
         if not output.is_parameter:  # a parameter seen otherwise stays the parameter

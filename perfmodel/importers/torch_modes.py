@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfmodel.importers.program import VIEW
-from perfmodel.importers.recording import Call, Recording
+from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch_tensors import TensorBook
 
 NO_OPERATION: Final = frozenset(
@@ -65,6 +65,7 @@ class Recorder:
         self.visit = 0
         self.is_muted = False
         self.hopeless: set[str] = set()
+        self.parts_since: int | None = None
         self.sequence = _sequence_number()
         self.occurrences: Counter[tuple[str, str]] = Counter()
         self.count_products: Callable[..., int] | None = None
@@ -73,6 +74,16 @@ class Recorder:
     def site(self, operator: str) -> Site:
         """Return what identifies the next call of an operator at this place."""
         return (self.path, operator, self.occurrences[self.path, operator])
+
+    @contextmanager
+    def within_parts(self) -> Iterator[None]:
+        """Note that what is recorded within are the parts of one operator."""
+        before = self.parts_since
+        self.parts_since = len(self.recording.tensors) if before is None else before
+        try:
+            yield
+        finally:
+            self.parts_since = before
 
     @contextmanager
     def muted(self) -> Iterator[None]:
@@ -86,7 +97,9 @@ class Recorder:
     def refs(self, value: Any) -> Any:
         """Return an argument as plain values and tensors of the recording."""
         if isinstance(value, torch.Tensor):
-            return self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
+            ref = self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
+            # within the parts of an operator nothing carries gradients, which are the whole operator's
+            return Ref(ref.key) if self.parts_since is not None and ref.key >= self.parts_since else ref
         if isinstance(value, list | tuple):
             return tuple(map(self.refs, value))
         if value is None or isinstance(value, bool | int | float | complex | str):
@@ -219,7 +232,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         site = recorder.site(operator)
         recorder.occurrences[site[:2]] += 1
-        with self:
+        with self, recorder.within_parts():
             parts = func.decompose(*args, **kwargs)
             if parts is NotImplemented and func in decomposition_table:
                 parts = recorder.tried(decomposition_table[func], args, kwargs)

@@ -12,6 +12,13 @@ from tests.torch_modules import MODULES
 HOLE_SHARE = 0.01
 """Largest share of all arithmetic that opaque layers may hold together [1]."""
 
+EXCESS = {
+    "views_and_permutes": 3 * (2 * 2 * 64 * 8 * 2),
+    "squeeze_excite": 23 * (2 * 2 * 144 * 24 * 25),
+}
+"""What FlopCounterMode counts too much for filters' gradients of convolutions in g groups: (g - 1) times the products
+there are, here 2 x batch x positions x filters x taps of each [FLOP]."""
+
 
 def _on_meta(value):
     """The same inputs without memory; masks and tokens keep their type."""
@@ -87,7 +94,7 @@ def test_products_equal_torchs_in_a_run_of_its_own(case):
     forward, backward = torch_counts(kind, inputs(2))
     audit = pm.audit(graph, batch_size=2)
     assert audit.forward_flop_count == forward
-    assert audit.backward_flop_count == backward
+    assert audit.backward_flop_count == backward - EXCESS.get(name, 0)
 
 
 def test_products_equal_torchs_operation_by_operation(case):
@@ -97,6 +104,7 @@ def test_products_equal_torchs_operation_by_operation(case):
         warnings.simplefilter("ignore")
         audit = pm.audit(kind(), inputs(2))
     assert audit.mismatches == ()
+    assert audit.torch_excess_flop_count == EXCESS.get(name, 0)
     forward, backward = torch_counts(kind, inputs(2))
     assert (audit.torch_forward_flop_count, audit.torch_backward_flop_count) == (forward, backward)
 

@@ -89,7 +89,6 @@ class Dense(Layer):
         ({"units": 3, "bias": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
-    inputs_serve_weights: ClassVar[bool] = True
     torch_operators: ClassVar[Mapping[str, Translator]] = {
         "aten.linear": _from_linear,
         "aten.addmm": _from_product,
@@ -97,6 +96,7 @@ class Dense(Layer):
         "aten.matmul": _from_product,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gemm": _from_gemm, "MatMul": _from_onnx_product}
+    inputs_serve_weights: ClassVar[bool] = True
     units: int
     bias: bool = True
 
