@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.importers.onnx_batch import RECURRENT, Traced
+from perfmodel.importers.onnx_einsum import einsum_calls
 from perfmodel.importers.onnx_model import is_standard, node_name, schema_of
 from perfmodel.layers.translation import Operand, OperatorCall
 
@@ -182,6 +183,9 @@ class NodeCalls:
             parts = [each for each in node.output if each in self._needed]
             for part in parts:
                 yield f"{name}_{list(node.output).index(part)}", self._call(node, outputs=(part,))
+        elif node.op_type == "Einsum" and is_standard(node):
+            for call in einsum_calls(self._call(node, outputs=tuple(node.output))):
+                yield name, call
         else:
             yield name, self._call(node, outputs=tuple(node.output))
 

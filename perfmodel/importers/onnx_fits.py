@@ -74,6 +74,8 @@ def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
     if node.op_type == "Reshape" and inputs[0] is not None and output is not None:
         before, after = math.prod(inputs[0]), math.prod(output)
         return "" if before == after else f"Reshape of {inputs[0]} to {output}: {before} elements become {after}"
+    if node.op_type == "Resize" and inputs[0] is not None and output is not None and inputs[0][:2] != output[:2]:
+        return f"Resize of {inputs[0]} to {output}: samples and channels must stay as many"
     if node.op_type not in PAIRS:
         return ""
     attributes = {each.name: each.i for each in node.attribute}

@@ -15,8 +15,8 @@ from perfmodel.importers.onnx_values import Value, computed_content, makes_zeros
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators for whose shapes onnx has no rule: that of what they normalise."""
-FIXED_TARGETS: Final = ("Reshape", "Expand")
-"""Operators whose second input is a shape, in which an export at one batch size writes this size."""
+FIXED_TARGETS: Final = {"Reshape": 1, "Expand": 1, "Resize": 3}
+"""Operator to its input that is a shape, in which an export at one batch size writes this size [-]."""
 
 
 class ShapesDoNotFollowError(Exception):
@@ -173,7 +173,8 @@ class ShapeTrace:
         """Return an input's content, with the batch size in the place of the one an export wrote into a target."""
         content = value.content
         assert content is not None
-        is_target = node.op_type in FIXED_TARGETS and name == node.input[1] and name in self._written
+        place = FIXED_TARGETS.get(node.op_type, len(node.input))
+        is_target = name in node.input[place : place + 1] and name in self._written
         if not (self._setting.rewrites_targets and is_target and content.size and inputs[0] is not None):
             return content
         if content.flat[0] != self._setting.written_batch_size:
@@ -181,7 +182,7 @@ class ShapeTrace:
         changed = content.copy()
         changed.flat[0] = self._setting.batch_size
         elements = math.prod(inputs[0].shape)
-        is_whole = node.op_type == "Expand" or (changed <= 0).any() or math.prod(changed.tolist()) == elements
+        is_whole = node.op_type != "Reshape" or (changed <= 0).any() or math.prod(changed.tolist()) == elements
         return changed if is_whole else content
 
     def _stated(self, name: str, inputs: list[Value | None]) -> tuple[int, tuple[int, ...]]:

@@ -121,7 +121,7 @@ def _content(tensor: Any, *, file: Path) -> np.ndarray[Any, Any]:
             load_external_data_for_tensor(copy, str(file.parent))
             tensor = copy
         content: np.ndarray[Any, Any] = numpy_helper.to_array(tensor)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, LookupError, ValueError, TypeError, RuntimeError) as error:
         raise SpecError(file, [f"tensor {tensor.name!r} cannot be read ({error})"]) from error
     return content
 
