@@ -24,6 +24,8 @@ CLASS_OF_PASS: dict[str, str] = {
     "max_pool_backward": "reduction",
     "avg_pool": "reduction",
     "avg_pool_backward": "reduction",
+    "depthwise": "reduction",
+    "depthwise_weight_gradient": "reduction",
     "log_softmax": "reduction",
     "log_softmax_backward": "reduction",
     "layer_norm": "reduction",

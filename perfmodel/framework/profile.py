@@ -132,8 +132,8 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products : bool
-        Policies on gradients and layouts. [-]
+    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
+        Policies on gradients and layouts, and kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -151,6 +151,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation: bool
     convolution_transposes: bool
     pointwise_products: bool = False
+    depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
     serial_rows: tuple[Identifier, ...] = ()
     recurrent: RecurrentTable
@@ -180,6 +181,7 @@ class LoweringTable(SpecTable):
             gradient_accumulation=self.gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
+            depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,

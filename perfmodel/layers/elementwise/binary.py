@@ -226,6 +226,17 @@ class Binary(Layer):
         """Whether a gradient reads the output."""
         return any("output" in each.reads for each in self._gradients if each)
 
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each operand whether a wanted gradient reads it."""
+        del is_trained
+        read = {
+            name
+            for each, is_wanted in zip(self._gradients, wanted, strict=True)
+            if each and is_wanted
+            for name in each.reads
+        }
+        return "first" in read, "second" in read
+
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
         return tuple(each is not None for each in self._gradients)[:input_count]
