@@ -6,31 +6,44 @@ from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 
-def _as_operand(tensor, key):
-    """An operand whose first axis is the batch, but for parameters."""
-    if isinstance(tensor, torch.nn.Parameter):
-        shape = SharedShape(tensor.shape)
-        return Operand(key=key, shape=shape, axes=tuple(range(len(shape))), is_parameter=True)
-    return Operand(key=key, shape=tuple(tensor.shape[1:]), axes=(None, *range(tensor.dim() - 1)))
+def shared(tensor):
+    """Mark a tensor as one that all samples share although no training changes it."""
+    tensor.is_shared_by_samples = True
+    return tensor
+
+
+def _as_operand(tensor, key, *, is_shared=False):
+    """An operand whose first axis is the batch, but for parameters, shared tensors and numbers."""
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    is_index = not tensor.dtype.is_floating_point
+    if is_parameter or is_shared or tensor.dim() == 0 or getattr(tensor, "is_shared_by_samples", False):
+        shape, axes = SharedShape(tensor.shape), tuple(range(tensor.dim()))
+        return Operand(key=key, shape=shape, axes=axes, is_parameter=is_parameter, is_index=is_index)
+    axes = (None, *range(tensor.dim() - 1))
+    return Operand(key=key, shape=tuple(tensor.shape[1:]), axes=axes, is_index=is_index)
 
 
 def _plain(value, key):
     if isinstance(value, torch.Tensor):
         return _as_operand(value, key)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(each, f"{key}[{index}]") for index, each in enumerate(value))
+    return value
 
 
-def call_of(operator, *given):
+def call_of(operator, *given, shared_output=False, **named):
     """Run an operator and return the call, its arguments by name with defaults filled in."""
     names = [argument.name for argument in operator._schema.arguments]
     arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
-    arguments |= dict(zip(names, given, strict=False))
-    results = operator(*given)
-    outputs = results if isinstance(results, tuple) else (results,)
+    arguments |= dict(zip(names, given, strict=False)) | named
+    results = operator(*given, **named)
+    outputs = results if isinstance(results, tuple | list) else (results,)
     return OperatorCall(
         operator=str(operator.overloadpacket),
         arguments={name: _plain(value, name) for name, value in arguments.items()},
-        outputs=tuple(_as_operand(each, f"output{index}") for index, each in enumerate(outputs)),
+        outputs=tuple(
+            _as_operand(each, f"output{index}", is_shared=shared_output) for index, each in enumerate(outputs)
+        ),
     )
 
 

@@ -84,7 +84,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         If the network computes nothing from its inputs.
     """
     plan = Plan(program, translators)
-    ends = [plan.source(operand) for operand in program.outputs]
+    ends = [plan.result(operand) for operand in program.outputs]
     read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
     ends = [
         plan.ended(end) if isinstance(end, PlannedNode) and id(end) in read and _starts(program, operand) else end
@@ -143,6 +143,8 @@ def _inputs_read(program: Program, nodes: Sequence[PlannedNode]) -> dict[str, Sh
 
 def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, str]:
     """Return a name for each layer: the path of its place, with the operator where the place holds several."""
+    parts = [node.path.split(".") for node in nodes]
+    holders = {".".join(each[:count]) for each in parts for count in range(len(each))}
     visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
     only_views = Counter((node.path, node.visit) for node in nodes if node.layer.is_view)
     given = set(taken)
@@ -152,7 +154,11 @@ def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, s
         place = (node.path, node.visit)
         of_kind = only_views[place] if not visits[place] else visits[place]
         is_alone = of_kind == 1 and (not visits[place] or not node.layer.is_view)
-        name = node.path if is_alone and node.path else ".".join(filter(None, (node.path, node.operator)))
+        name = (
+            node.path
+            if is_alone and node.path and node.path not in holders
+            else ".".join(filter(None, (node.path, node.operator)))
+        )
         unique = name
         while unique in given:
             counts[name] += 1

@@ -142,6 +142,10 @@ class Plan:
         """Return the sample shape of a source [1]."""
         return self._input_shapes[source] if isinstance(source, str) else source.shape
 
+    def result(self, operand: Operand) -> Source:
+        """Return where an output of the network comes from [-]."""
+        return self._sources.get(operand.key) or self.source(operand)
+
     def ended(self, source: PlannedNode) -> PlannedNode:
         """Return a view of an output that other layers read too, for gradients to start at [-]."""
         return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
@@ -169,8 +173,8 @@ class Plan:
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
         """Return the mean of a loss per sample, where the network goes on with one number."""
-        is_loss = isinstance(found, PlannedNode) and found.layer.is_loss
-        if not is_loss or operand.shape != () or found.shape == ():  # type: ignore[union-attr]
+        is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
+        if isinstance(found, str) or not (found.layer.is_loss and is_number) or isinstance(found.shape, SharedShape):
             return found
         mean = self._add(Reduction(function="mean", over_batch=True), (found,), path="loss")
         self._sources[operand.key] = mean
@@ -327,14 +331,19 @@ class Plan:
 
     def _kept(self, node: PlannedNode) -> Source:
         """Plan a layer, unless it is a view that changes nothing."""
-        passes = node.layer.is_view and all(node.layer.differentiable(len(node.inputs)))
-        if passes and len(node.inputs) == 1 and not node.layer.is_metric and not node.parameters:
-            source = node.inputs[0]
-            same_kind = isinstance(self.shape(source), SharedShape) == isinstance(node.shape, SharedShape)
-            if self.shape(source) == node.shape and same_kind:
-                return source
+        if self._changes_nothing(node):
+            return node.inputs[0]
         self.nodes.append(node)
         return node
+
+    def _changes_nothing(self, node: PlannedNode) -> bool:
+        if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
+            return False
+        source = node.inputs[0]
+        if isinstance(node.layer, Detach):
+            return isinstance(source, PlannedNode) and not source.wants_gradient
+        shape = self.shape(source)
+        return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
 
     def _view(self, index: int, step: Step) -> Source:
         source = self._inputs(step.call.operands, step)[0]

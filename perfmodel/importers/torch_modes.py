@@ -24,6 +24,8 @@ NO_OPERATION: Final = frozenset(
 """What the dispatcher passes on although nothing is computed."""
 CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
 """How a tensor of the Python program enters a run."""
+UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
+"""Operators with products of which torch's FlopCounterMode has no formula."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 """What torch's Python functions ask before they hand themselves to a mode."""
 
@@ -70,6 +72,7 @@ class Recorder:
         self.occurrences: Counter[tuple[str, str]] = Counter()
         self.count_products: Callable[..., int] | None = None
         self.products = 0
+        self.is_uncounted = False
 
     def site(self, operator: str) -> Site:
         """Return what identifies the next call of an operator at this place."""
@@ -149,7 +152,7 @@ class Recorder:
         """
         given = _bound(schema, args, kwargs)
         arguments = {name: self.refs(value) for name, value in given.items()}
-        self.products = 0
+        self.products, self.is_uncounted = 0, False
         returned = run()
         tensors = [each for each in _flat(returned) if isinstance(each, torch.Tensor)]
         written = [given[name] for name in _written_names(schema) if isinstance(given.get(name), torch.Tensor)]
@@ -170,6 +173,7 @@ class Recorder:
             in_place=bool(mutated),
             sequence=(first, self.sequence),
             product_flop_count=self.products,
+            has_uncounted_products=self.is_uncounted,
         )
         self.occurrences[self.path, operator] += 1
         self.recording.calls.append(call)
@@ -207,6 +211,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             returned = func(*args, **kwargs)
             if recorder.count_products is not None:
                 recorder.products += recorder.count_products(func, args, kwargs, returned)
+                recorder.is_uncounted |= operator in UNCOUNTED
             return returned
 
         if recorder.is_muted or operator in NO_OPERATION:

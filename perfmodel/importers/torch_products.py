@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from perfmodel.errors import TraceError
 from perfmodel.importers.recording import Call
 from perfmodel.importers.torch_program import loss_index
 from perfmodel.importers.torch_run import Run
@@ -59,7 +60,7 @@ def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: 
         return 0
     *others, groups, wanted = args
     filters_only = counted(func, (*others, groups, [False, wanted[1], False]), kwargs, returned)
-    return filters_only - filters_only // groups
+    return filters_only - filters_only // int(groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +116,23 @@ def backward_products(run: Run) -> BackwardProducts:
     -------
     BackwardProducts
         Products by recorded call. [FLOP]
+
+    Raises
+    ------
+    TraceError
+        If an operator of the module has no gradient.
     """
     index = loss_index(run.recording)
     outputs = [tensor for _, tensor in (run.returned if index is None else run.returned[index : index + 1])]
     outputs = [tensor for tensor in outputs if tensor.requires_grad]
     mode = _BackwardMode()
     with run.fake_mode, mode:
-        if outputs:
-            torch.autograd.backward(outputs, [torch.ones_like(tensor) for tensor in outputs])
+        try:
+            if outputs:
+                torch.autograd.backward(outputs, [torch.ones_like(tensor) for tensor in outputs])
+        except RuntimeError as error:
+            problem = f"the module's backward phase fails: {str(error).splitlines()[0]}"
+            raise TraceError("", problem) from error
     owners = _owners(run.recording.calls)
     by_call: Counter[int] = Counter()
     too_much: Counter[int] = Counter()

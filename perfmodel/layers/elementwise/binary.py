@@ -93,6 +93,8 @@ TORCH_NAMES: dict[str, tuple[str, str, str]] = {
     "aten.pow": ("power", "self", "exponent"),
     "aten.maximum": ("maximum", "self", "other"),
     "aten.minimum": ("minimum", "self", "other"),
+    "aten.clamp_min": ("maximum", "self", "min"),
+    "aten.clamp_max": ("minimum", "self", "max"),
     "aten.lerp": ("interpolate", "self", "end"),
     "aten.atan2": ("arctangent_of_ratio", "self", "other"),
     "aten.remainder": ("remainder", "self", "other"),
@@ -223,6 +225,17 @@ class Binary(Layer):
     def keeps_output(self) -> bool:  # type: ignore[override]
         """Whether a gradient reads the output."""
         return any("output" in each.reads for each in self._gradients if each)
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each operand whether a wanted gradient reads it."""
+        del is_trained
+        read = {
+            name
+            for each, is_wanted in zip(self._gradients, wanted, strict=True)
+            if each and is_wanted
+            for name in each.reads
+        }
+        return "first" in read, "second" in read
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""

@@ -164,6 +164,12 @@ class MatMul(Layer):
         check_flag("transpose_second", self.transpose_second)
         check_flag("samples_are_rows", self.samples_are_rows)
 
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
+        del is_trained
+        first, second, *added = wanted
+        return (second, first, *(False for _ in added))
+
     def _refuse(self, input_shapes: tuple[Shape, ...]) -> NoReturn:
         problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
         raise ShapeMismatchError(problem)
@@ -185,7 +191,10 @@ class MatMul(Layer):
             SharedShape(lead) if is_shared else lead
             for lead, is_shared in ((first_lead, first_shared), (second_lead, second_shared))
         ]
-        lead = broadcast_shape(leads)
+        try:
+            lead = broadcast_shape(leads)
+        except ShapeMismatchError:
+            self._refuse(input_shapes)
         own_rows = (rows,) if len(first) > 1 and not self.samples_are_rows else ()
         output = (*lead, *own_rows, *((columns,) if len(second) > 1 else ()))
         repeated = (is_spread(leads[0], lead), is_spread(leads[1], lead))
@@ -200,8 +209,11 @@ class MatMul(Layer):
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return leading axes, rows of the first and columns of the second input."""
         output = self._products(input_shapes, 1).output
-        if input_shapes[2:] and tuple(broadcast_shape((output, *input_shapes[2:]))) != output:
-            self._refuse(input_shapes)
+        for added in input_shapes[2:]:
+            if len(added) > len(output) or any(
+                extent not in (1, of) for extent, of in zip(reversed(added), reversed(output), strict=False)
+            ):
+                self._refuse(input_shapes)
         return output
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
