@@ -15,11 +15,11 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-import perfmodel
 from perfmodel.errors import TraceError
 
 _NOT_THE_USERS = (
-    *(str(Path(str(each.__file__)).parent) for each in (torch, perfmodel)),
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parent.parent),
     sysconfig.get_path("stdlib"),
     "<",
 )
