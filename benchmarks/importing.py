@@ -26,9 +26,9 @@ BILLION = 1_000_000_000
 
 def import_time_s(network: str) -> float:
     import torch
-    from torch_models import build
 
     import perfmodel as pm
+    from torch_models import build
 
     module, inputs = build(network, device="meta"), torch.empty(2, 3, 224, 224)
     start = time.perf_counter()
@@ -41,6 +41,7 @@ def import_time_s(network: str) -> float:
 def counter_time_s(network: str, *, backward: bool) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
+
     from torch_models import build
 
     module, inputs = build(network, device="meta"), torch.empty(2, 3, 224, 224, device="meta")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import sympy
 
+from perfmodel.graph.node import INDEX_BYTES
 from perfmodel.layers import LAYERS, Layer
 from perfmodel.layers.shapes import shape_text
 from perfmodel.records import Work
@@ -39,9 +40,10 @@ def _formula(count: object) -> str:
     return f"${sympy.latex(sympy.factor_terms(sympy.expand(sympy.sympify(count))))}$"
 
 
-def _kept(layer: type[Layer] | Layer, saved_bytes: object) -> str:
+def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
     """Return what stays in memory until back-propagation."""
-    parts = [word for word, keeps in (("inputs", layer.keeps_inputs), ("output", layer.keeps_output)) if keeps]
+    keeps_inputs = any(layer.kept_inputs([True] * input_count, is_trained=True))
+    parts = [word for word, keeps in (("inputs", keeps_inputs), ("output", layer.keeps_output)) if keeps]
     if saved_bytes != 0:
         parts.append(f"{_formula(saved_bytes)} B")
     return ", ".join(parts) or "nothing"
@@ -60,6 +62,7 @@ def _section(kind: type[Layer]) -> list[str]:
     layer = kind(**options)
     forward, backward = (layer.work(shapes, batch_size=BATCH_SIZE, phase=part) for part in ("forward", "backward"))
     saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
+    saved_bytes += INDEX_BYTES * layer.saved_index_count(shapes, batch_size=BATCH_SIZE)
     summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
     rows = [
         ("example", _example_text(dict(letters), letter_shapes)),
@@ -67,7 +70,7 @@ def _section(kind: type[Layer]) -> list[str]:
         ("FLOP forward", _formula(forward.flop_count)),
         ("FLOP backward", _formula(backward.flop_count)),
         ("bytes forward, fp32", _formula(Work.moved_bytes.fget(forward))),
-        ("kept for backward", _kept(layer, saved_bytes)),
+        ("kept for backward", _kept(layer, len(shapes), saved_bytes)),
         ("in torch", ", ".join(f"`{name}`" for name in kind.torch_operators) or "-"),
         ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
     ]

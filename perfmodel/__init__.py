@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
+    from perfmodel.importers.audit import audit
+    from perfmodel.importers.torch_module import from_torch
+    from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.records import Work
@@ -39,8 +42,10 @@ _MODULE_OF = {
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
     "Work": "perfmodel.records",
+    "audit": "perfmodel.importers.audit",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
+    "from_torch": "perfmodel.importers.torch_module",
     "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
@@ -48,12 +53,13 @@ _MODULE_OF = {
     "load_link": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
+    "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "audit", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx",
-    "from_torch", "max_batch_size", "plan", "refresh", "scaling", "sweep",
+    "advise", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx", "plan", "refresh",
+    "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -63,9 +69,11 @@ __all__ = [
     "Prediction",
     "Work",
     "__version__",
+    "audit",
     "catalogue",
     "errors",
     "fit",
+    "from_torch",
     "layers",
     "load_calibration",
     "load_device",
@@ -74,6 +82,7 @@ __all__ = [
     "load_link",
     "load_storage",
     "load_system",
+    "max_batch_size",
     "measurements",
     "predict",
     "validate",

@@ -128,3 +128,53 @@ class NotYetAvailableError(PerfmodelError, NotImplementedError):
     def __init__(self, argument: str, given: object, available: str) -> None:
         self.argument, self.given, self.available = argument, given, available
         super().__init__(f"{argument}={given!r} is not available in this version, which serves {available}")
+
+
+class TraceError(PerfmodelError, RuntimeError):
+    """A module of another program cannot be run on tensors without content.
+
+    Parameters
+    ----------
+    path : str
+        Path of the submodule at fault; empty for the whole. [-]
+    problem : str
+        What happened there, and what helps. [-]
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(problem)
+
+
+class MissingPackageError(PerfmodelError, ImportError):
+    """Something needs an optional package that is not installed.
+
+    Parameters
+    ----------
+    package : str
+        The package. [-]
+    needed_by : str
+        What needs it. [-]
+    extra : str
+        The extra of perfmodel that brings it. [-]
+    """
+
+    def __init__(self, package: str, needed_by: str, extra: str) -> None:
+        self.package, self.needed_by, self.extra = package, needed_by, extra
+        super().__init__(f"{needed_by} needs {package}: pip install 'perfmodel[{extra}]'")
+
+
+class PerfmodelWarning(UserWarning):
+    """Base of every warning that perfmodel gives: something is counted otherwise than one might think."""
+
+
+class OpaqueLayerWarning(PerfmodelWarning):
+    """A network calls an operator that no layer is; it is counted by its bytes and a bound on its arithmetic."""
+
+
+class FixedBatchWarning(PerfmodelWarning):
+    """An imported network holds for one batch size only."""
+
+
+class ParameterWarning(PerfmodelWarning):
+    """Parameters of an imported network are not counted as they are stored."""

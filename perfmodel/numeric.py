@@ -40,6 +40,20 @@ def is_symbolic(*operands: Quantity) -> bool:
     return False
 
 
+def expanded(value: Quantity) -> Quantity:
+    """Return a symbolic count as a sum of products, in which like terms have met; anything else as it is.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> size = sympy.Symbol("S")
+    >>> expanded(size * (size + 1) - size), expanded(3.0)
+    (S**2, 3.0)
+    """
+    expand = getattr(value, "expand", None)
+    return value if expand is None else expand()
+
+
 def _elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
     """Apply a scalar sympy function over operands, broadcasting where any of them is an array."""
     if any(isinstance(operand, np.ndarray) for operand in operands):

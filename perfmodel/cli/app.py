@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from perfmodel.cli.audit import audit_command
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.specs import specs_app
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command("predict")(predict_command)
 app.command("validate")(validate_command)
 app.command("fit")(fit_command)
+app.command("audit")(audit_command)
 app.add_typer(specs_app, name="specs")
 
 

@@ -49,7 +49,7 @@ def number_as_typed(text: str | None) -> Any:
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
-    """Return ``key=value`` texts as a dictionary of numbers, truth values and texts.
+    """Return ``key=value`` texts as a dictionary of numbers, tuples of numbers, truth values and texts.
 
     Parameters
     ----------
@@ -72,14 +72,24 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
     --------
     >>> key_values(["variant=grouped", "classes=10", "bias=false"], argument="--option")
     {'variant': 'grouped', 'classes': 10, 'bias': False}
+    >>> key_values(["hidden=100,50", "widths=64,"], argument="--option")
+    {'hidden': (100, 50), 'widths': (64,)}
     """
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
-        values[key] = {"true": True, "false": False}.get(text.lower(), number_as_typed(text))
+        values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
     return values
+
+
+def _numbers_as_typed(text: str) -> Any:
+    """Return a number, numbers between commas as a tuple (one with a comma behind it), or the text itself."""
+    numbers = tuple(number_as_typed(part) for part in text.removesuffix(",").split(","))
+    if any(isinstance(number, str) for number in numbers):
+        return text
+    return numbers if "," in text else numbers[0]
 
 
 def _plain(value: Any) -> Any:

@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.networks import load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
+LARGEST = "max"
+"""What ``--batch-size`` takes for as many samples as memory holds."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
 
 def predict_command(
     graph: Annotated[str, typer.Argument(help="A network of the zoo, or the path of a graph's JSON file.")],
-    batch_size: Annotated[str, typer.Option(metavar="N", help="Samples per step.")],
+    batch_size: Annotated[
+        str, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
+    ],
     device: Annotated[
         str | None, typer.Option(metavar="NAME", help="A GPU, or one CPU socket: name or TOML file.")
     ] = None,
@@ -35,6 +40,9 @@ def predict_command(
     phase: Annotated[str, typer.Option(metavar="PHASE", help="step, forward_backward or forward.")] = "step",
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type, e.g. fp32.")] = "fp32",
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="none, sgd, momentum, nesterov, adam.")] = "sgd",
+    recompute: Annotated[
+        str | None, typer.Option(metavar="HOW", help="Activations made a second time going back: full or sqrt.")
+    ] = None,
     library: Annotated[
         str | None, typer.Option(metavar="NAME", help="A library in place of the framework's own.")
     ] = None,
@@ -62,8 +70,7 @@ def predict_command(
 
     check_writable(out, argument="--out")
     check_plot(plot)
-    samples = number_as_typed(batch_size)
-    place = {
+    place: dict[str, Any] = {
         "device": device,
         "system": system,
         "threads": number_as_typed(threads),
@@ -71,14 +78,10 @@ def predict_command(
         "dtype": dtype,
         "calibration": calibration,
     }
-    prediction = predict(
-        load_graph(graph, options=option or []),
-        batch_size=samples,
-        framework=framework,
-        phase=phase,
-        optimizer=optimizer,
-        **place,
-    )
+    how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
+    network = load_graph(graph, options=option or [])
+    samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
+    prediction = predict(network, batch_size=samples, **how, **place)
     if plot is not None:
         prediction.plot(plot)
     executed = None
@@ -97,39 +100,34 @@ def predict_command(
     )
 
 
-def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: one of the zoo's, or one in a JSON file.
+def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
+    """Return as many samples as memory holds.
 
     Parameters
     ----------
-    name_or_path : str
-        What was typed; it is a path if it ends in .json or names a folder. [-]
-    options : list of str
-        ``key=value`` texts for the zoo's builder. [-]
+    graph : LayerGraph
+        The network. [-]
+    options : dict
+        Arguments of ``predict``; a calibration does not change what fits. [-]
 
     Returns
     -------
-    LayerGraph
-        The network. [-]
+    int
+        Samples. [samples]
 
     Raises
     ------
-    UnknownNameError
-        If the zoo has no such network.
     ArgumentError
-        If options are given for a file.
+        If not even one fits.
     """
-    from perfmodel import zoo
     from perfmodel.errors import ArgumentError
-    from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.batch_limit import max_batch_size
 
-    values = key_values(options, argument="--option")
-    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
-        return zoo.build(name_or_path, **values)
-    if values:
-        allowed = "a graph's file has no options; only networks of the zoo do"
-        raise ArgumentError(argument="--option", given=options, allowed=allowed)
-    return LayerGraph.load(Path(name_or_path))
+    found = max_batch_size(graph, **{name: value for name, value in options.items() if name != "calibration"})
+    if not found:
+        argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
+        raise ArgumentError(argument, LARGEST, allowed)
+    return found
 
 
 def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:

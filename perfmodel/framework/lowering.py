@@ -95,6 +95,21 @@ def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_
     return (Alternative(name="pointwise_gemm", kernels=(kernel,)),)
 
 
+def _is_depthwise(operation: Convolution) -> bool:
+    """Tell whether every input channel has filters of its own."""
+    return operation.groups == operation.in_channels and operation.groups > 1
+
+
+def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternatives:
+    """Return one launch over all channels; with one channel to sum over it is bound by the maps it moves."""
+    work = operation.work(element_bytes=element_bytes)
+    name = "depthwise_weight_gradient" if operation.role is Role.WEIGHT_GRADIENT else "depthwise"
+    kernel = Stream(
+        read_bytes=work.read_bytes, written_bytes=work.written_bytes, flop_count=work.flop_count, efficiency=name
+    )
+    return (Alternative(name="depthwise", kernels=(kernel,)),)
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
@@ -103,6 +118,8 @@ def _lower_convolution(
     direct = rules.pointwise_products and _is_pointwise(plain)
     if direct:
         alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
+    elif rules.depthwise_kernel and _is_depthwise(plain):
+        alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
             plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes

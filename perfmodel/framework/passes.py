@@ -54,6 +54,8 @@ CLASS_OF_PASS: dict[str, str] = {
     "cumulative_backward": "reduction",
     "top_k": "reduction",
     "broadcast_sum_backward": "reduction",
+    "depthwise": "reduction",
+    "depthwise_weight_gradient": "reduction",
     "transpose": "transpose",
     "transpose_backward": "transpose",
     "rearrange": "transpose",

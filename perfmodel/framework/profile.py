@@ -132,8 +132,8 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products : bool
-        Policies on gradients and layouts. [-]
+    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
+        Policies on gradients and layouts, and kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -151,6 +151,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation: bool
     convolution_transposes: bool
     pointwise_products: bool = False
+    depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
     serial_rows: tuple[Identifier, ...] = ()
     recurrent: RecurrentTable
@@ -180,6 +181,7 @@ class LoweringTable(SpecTable):
             gradient_accumulation=self.gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
+            depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
@@ -239,14 +241,17 @@ class MemoryTable(SpecTable):
     in_place : tuple of str
         Layer kinds whose output overwrites their input. [-]
     activation_gradients : str
-        ``kept``: every activation has a gradient buffer of its own; ``reused``: buffers are returned once consumed,
-        and the two largest neighbours bound them. [-]
+        ``kept``: every activation stays for the whole step and has a gradient buffer of its own; ``reused``: memory is
+        returned as soon as nothing later in the step reads it. [-]
     workspace : str
-        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. [-]
+        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. Either stays
+        for the whole step. [-]
     workspaces_per_layer : int
         Scratch buffers of one convolution where each keeps its own (one per stream). [1]
     extra_buffers : dict of str to float
         Further buffers a layer kind keeps, in units of its output. [1]
+    index_bytes : int
+        Size of an index that is kept for back-propagation, e.g. of where a maximum was. [B]
     pool_overhead : float
         Memory the allocator holds over memory in use. [1]
     """
@@ -256,6 +261,7 @@ class MemoryTable(SpecTable):
     workspace: Literal["per_layer", "shared"]
     workspaces_per_layer: Count = 1
     extra_buffers: dict[Identifier, NonNegativeNumber] = Field(default_factory=dict)
+    index_bytes: Count = 4
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 
 

@@ -66,6 +66,8 @@ class LoweringRules:
         Whether images are transposed to the library's layout and back around every convolution. [-]
     pointwise_products : bool
         Whether 1 x 1 convolutions without a stride are plain products of the BLAS in the framework's own layout. [-]
+    depthwise_kernel : bool
+        Whether depth-wise convolutions run in a kernel of the framework's own, one launch for all channels. [-]
     weight_layout : str
         ``in_out``: a dense layer's weights lie as (inputs, outputs) beside samples in rows, so that the input gradient
         reads them transposed; ``out_in``: as (outputs, inputs), so that the forward product does. [-]
@@ -84,6 +86,7 @@ class LoweringRules:
     gradient_accumulation: bool = False
     convolution_transposes: bool = False
     pointwise_products: bool = False
+    depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"] = "in_out"
     serial_rows: tuple[str, ...] = ()
     batched_contraction: Literal["batched", "loop"] = "batched"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perfmodel.graph.checkpoints import segments
 from perfmodel.graph.node import Node
 from perfmodel.layers import Shape
 from perfmodel.layers.passes import elementwise
@@ -98,12 +99,17 @@ def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) ->
 
 
 def backward_operations(
-    input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, batch_size: Any, input_gradient: bool
+    input_shapes: Mapping[str, Shape],
+    nodes: Sequence[Node],
+    *,
+    batch_size: Any,
+    input_gradient: bool,
+    recompute: str | None = None,
 ) -> LayerOperations:
     """Return the operations that compute all wanted gradients, in order: last layer first.
 
     Where an output feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the
-    layer that made the output.
+    layer that made the output. Before the layers of a segment that was not kept come their forward operations.
 
     Parameters
     ----------
@@ -115,6 +121,8 @@ def backward_operations(
         Samples. [samples]
     input_gradient : bool
         Whether the inputs' own gradient is asked for. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
@@ -136,11 +144,13 @@ def backward_operations(
         one = elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
         pairs.extend([(name, one)] * (uses[name] - 1))
 
-    for node in reversed(nodes):
-        if not wanted[node.name]:
-            continue
-        sum_gradients(node.name, node.output_shape)
-        pairs += [(node.name, operation) for operation in _gradients_of(node, batch_size=batch_size, wanted=wanted)]
+    for segment in reversed(segments(nodes, wanted=wanted, recompute=recompute)):
+        pairs += forward_operations(segment.again, batch_size=batch_size)
+        for node in reversed(segment.nodes):
+            if wanted[node.name]:
+                sum_gradients(node.name, node.output_shape)
+                own = _gradients_of(node, batch_size=batch_size, wanted=wanted)
+                pairs += [(node.name, operation) for operation in own]
     for name, shape in input_shapes.items():
         sum_gradients(name, shape)
     return tuple(pairs)

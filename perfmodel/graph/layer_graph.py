@@ -21,14 +21,17 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
+from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.graph.completeness import check_complete
-from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations
+from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations, wants_gradient
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
+from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
 from perfmodel.graph.sizes import free_sizes, with_sizes
 from perfmodel.graph.structure import GraphStructure
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Optimizer, load_optimizer
 from perfmodel.layers.checks import check_path
+from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
 
 
@@ -57,6 +60,7 @@ class LayerGraph(GraphStructure):
         phase: Phase | str,
         optimizer: str | Optimizer = "sgd",
         input_gradient: bool = False,
+        recompute: str | None = None,
     ) -> LayerOperations:
         """Return every operation of a phase with the layer it belongs to, in order of execution.
 
@@ -70,6 +74,9 @@ class LayerGraph(GraphStructure):
             What the update does. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
+        recompute : str or None
+            ``full``: activations inside blocks run a second time, in the backward phase; ``sqrt``: in about sqrt(n)
+            segments; None: none does. See ``perfmodel.graph.checkpoints``. [-]
 
         Returns
         -------
@@ -84,14 +91,25 @@ class LayerGraph(GraphStructure):
         the output.
         """
         return self.repeated_operations(
-            self.repetitions(batch_size), phase=phase, optimizer=optimizer, input_gradient=input_gradient
+            self.repetitions(batch_size),
+            phase=phase,
+            optimizer=optimizer,
+            input_gradient=input_gradient,
+            recompute=recompute,
         )
 
     def repeated_operations(
-        self, repetitions: Any, *, phase: Phase | str, optimizer: str | Optimizer = "sgd", input_gradient: bool = False
+        self,
+        repetitions: Any,
+        *,
+        phase: Phase | str,
+        optimizer: str | Optimizer = "sgd",
+        input_gradient: bool = False,
+        recompute: str | None = None,
     ) -> LayerOperations:
         """Return the operations of ``repetitions`` [1] times the graph's shapes; see ``operations``."""
         parts = _checked_phase(phase).parts
+        check_recompute(recompute)
         self._check_complete()
         updates = load_optimizer(optimizer)
 
@@ -101,7 +119,11 @@ class LayerGraph(GraphStructure):
         make: dict[Phase, Callable[[], LayerOperations]] = {
             Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=repetitions),
             Phase.BACKWARD: lambda: backward_operations(
-                self._input_shapes, self.layers, batch_size=repetitions, input_gradient=input_gradient
+                self._input_shapes,
+                self.layers,
+                batch_size=repetitions,
+                input_gradient=input_gradient,
+                recompute=recompute,
             ),
             Phase.UPDATE: update,
         }
@@ -153,6 +175,7 @@ class LayerGraph(GraphStructure):
         optimizer: str | Optimizer = "sgd",
         dtype: str = "fp32",
         input_gradient: bool = False,
+        recompute: str | None = None,
     ) -> Work:
         """Return the FLOP and bytes of a phase.
 
@@ -168,6 +191,8 @@ class LayerGraph(GraphStructure):
             Data type of every tensor, e.g. ``fp32``. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
+        recompute : str or None
+            As in ``operations``. [-]
 
         Returns
         -------
@@ -175,9 +200,78 @@ class LayerGraph(GraphStructure):
             FLOP, bytes read and bytes written. [-]
         """
         element_bytes = _element_bytes(dtype)
-        pairs = self.operations(batch_size=batch_size, phase=phase, optimizer=optimizer, input_gradient=input_gradient)
+        pairs = self.operations(
+            batch_size=batch_size,
+            phase=phase,
+            optimizer=optimizer,
+            input_gradient=input_gradient,
+            recompute=recompute,
+        )
         parts = (operation.work(element_bytes=element_bytes) for _, operation in pairs)
         return reduce(add, parts, Work()).simplified()
+
+    def liveness(
+        self, *, phase: Phase | str = "step", rules: MemoryRules | None = None, input_gradient: bool = False
+    ) -> Liveness:
+        """Return what is in memory at every moment of a phase, besides weights, optimizer state and inputs.
+
+        Parameters
+        ----------
+        phase : str
+            ``step``, ``forward_backward`` or ``forward``. [-]
+        rules : MemoryRules
+            Sizes of elements, habits and checkpoints; fp32, nothing in place and none unless given. [-]
+        input_gradient : bool
+            Whether the gradient of the network's own input is computed too. [-]
+
+        Returns
+        -------
+        Liveness
+            Bytes at every moment, as coefficients of the batch size.
+        """
+        self._check_complete()
+        chosen = _checked_phase(phase)
+        wanted = wants_gradient(self._input_shapes, self.layers, input_gradient=input_gradient)
+        trains = Phase.BACKWARD in chosen.parts
+        return liveness(
+            self._input_shapes,
+            self.layers,
+            phase=chosen,
+            wanted=wanted if trains else dict.fromkeys(wanted, False),
+            rules=MemoryRules() if rules is None else rules,
+        )
+
+    def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
+        """Return what waits in memory from the forward phase until back-propagation reads it [B].
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples, one unless given; a symbol gives an exact expression. [samples]
+        dtype : str
+            Data type of every tensor. [-]
+        recompute : str or None
+            As in ``operations``. [-]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            Size of activations, masks, indices and statistics; without the network's inputs. [B]
+
+        Examples
+        --------
+        >>> from perfmodel.layers import CrossEntropy, Dense, ReLU
+        >>> g = LayerGraph("classifier", input_shape=(784,))
+        >>> x = g.add("hidden", Dense(units=100), inputs=g.input)
+        >>> x = g.add("relu", ReLU(), inputs=x, in_place=True)
+        >>> x = g.add("scores", Dense(units=10), inputs=x)
+        >>> x = g.add("loss", CrossEntropy(), inputs=x)
+        >>> g.kept_bytes(batch_size=2)  # 100 of relu and 10 probabilities of 4 B
+        880
+        """
+        rules = MemoryRules(element_bytes=_element_bytes(dtype), recompute=check_recompute(recompute))
+        constant, slope = self.liveness(rules=rules).kept
+        return expanded(constant + slope * self.repetitions(batch_size))
 
     def multiply_add_count(self, *, batch_size: Any = None) -> Any:
         """Return the multiply-adds of all products of the forward phase [1], the figure that papers print."""

@@ -11,6 +11,9 @@ from perfmodel.errors import ShapeError
 from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
 from perfmodel.layers.shapes import shape_text
 
+INDEX_BYTES = 4
+"""Size of an index where no framework says otherwise [B]."""
+
 ParameterName = tuple[str, str]
 """Name of a layer, and of one of its parameters."""
 
@@ -143,7 +146,7 @@ class Node:
         """Parameters it uses that are another layer's [1]."""
         return self.layer.parameter_count(self.input_shapes) - self.parameter_count
 
-    def saved_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, *, batch_size: Any, element_bytes: int, index_bytes: int = INDEX_BYTES) -> Any:
         """Return bytes kept for back-propagation besides inputs and output.
 
         Parameters
@@ -152,10 +155,15 @@ class Node:
             Samples. [samples]
         element_bytes : int
             Size of one element. [B]
+        index_bytes : int
+            Size of one index, where the layer keeps any. [B]
 
         Returns
         -------
         int, ndarray or sympy.Expr
             Size of masks, indices, statistics and the like. [B]
         """
-        return self.layer.saved_bytes(self.input_shapes, batch_size=self.runs(batch_size), element_bytes=element_bytes)
+        runs = self.runs(batch_size)
+        indices = self.layer.saved_index_count(self.input_shapes, batch_size=runs)
+        saved = self.layer.saved_bytes(self.input_shapes, batch_size=runs, element_bytes=element_bytes)
+        return saved + index_bytes * indices

@@ -15,6 +15,8 @@ from perfmodel.graph.graph_file import unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
+from perfmodel.numeric import expanded
+from perfmodel.presentation.quantities import cell_text
 
 
 class GraphStructure:
@@ -60,7 +62,8 @@ class GraphStructure:
         self._fingerprint: str | None = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {self.parameter_count:,} parameters>"
+        parameters = cell_text(self.parameter_count)
+        return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {parameters} parameters>"
 
     def add(
         self,
@@ -180,12 +183,14 @@ class GraphStructure:
     @property
     def parameter_count(self) -> int:
         """Parameters, each once however many layers use it [1]."""
-        return sum(self.parameter_counts.values())
+        count: int = expanded(sum(self.parameter_counts.values()))
+        return count
 
     @property
     def trained_parameter_count(self) -> int:
         """Parameters that an optimizer updates [1]."""
-        return sum(self.trained_parameter_counts.values())
+        count: int = expanded(sum(self.trained_parameter_counts.values()))
+        return count
 
     @property
     def input_elements(self) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.graph.execution import LayerOperations
 from perfmodel.graph.node import Node
+from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
+from perfmodel.numeric import expanded
+from perfmodel.presentation.quantities import cell_text
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Work
 from perfmodel.units import GIGA
@@ -93,9 +96,9 @@ class GraphSummary:
     def table(self) -> Table[LayerSummary]:
         """The rows as a table that prints and renders."""
         title = (
-            f"{self.name}: {len(self.rows)} layers, {self.parameter_count:,} parameters; batch size "
-            f"{self.batch_size}: {self.forward_flop_count / GIGA:.3f} GFLOP forward, "
-            f"{self.backward_flop_count / GIGA:.3f} GFLOP backward"
+            f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters; batch size "
+            f"{self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
+            f"{_flop_text(self.backward_flop_count)} backward"
         )
         return Table(self.rows, title=title, headings=HEADINGS, row_type=LayerSummary)
 
@@ -114,6 +117,13 @@ class GraphSummary:
 
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
+
+
+def _flop_text(flop_count: Any) -> str:
+    """Write arithmetic in GFLOP, or as it stands where sizes are left open."""
+    if is_open_size(flop_count):
+        return f"{expanded(flop_count)} FLOP"
+    return f"{flop_count / GIGA:.3f} GFLOP"
 
 
 def summarise(

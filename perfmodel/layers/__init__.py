@@ -81,6 +81,7 @@ from perfmodel.layers.shape.copy import Copy as Copy
 from perfmodel.layers.shape.detach import Detach as Detach
 from perfmodel.layers.shape.expand import Expand as Expand
 from perfmodel.layers.shape.flatten import Flatten as Flatten
+from perfmodel.layers.shape.overwrite import Overwrite as Overwrite
 from perfmodel.layers.shape.pad import Pad as Pad
 from perfmodel.layers.shape.rearrange import Rearrange as Rearrange
 from perfmodel.layers.shape.reshape import Reshape as Reshape

@@ -42,6 +42,9 @@ class Layer(ABC):
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
+    inputs_serve_weights: ClassVar[bool] = False
+    """Whether it reads them for the parameters' gradients alone (a product with weights), so that a frozen layer keeps
+    none [-]."""
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
     torch_operators: ClassVar[Mapping[str, Translator]] = {}
@@ -99,6 +102,34 @@ class Layer(ABC):
         """Return bytes kept for back-propagation besides the layer's inputs and output, e.g. a mask [B]."""
         del input_shapes, batch_size, element_bytes
         return 0
+
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
+        del input_shapes, batch_size
+        return 0
+
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B]."""
+        del input_shapes, batch_size, element_bytes
+        return 0
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each input's gradient is computed. [-]
+        is_trained : bool
+            Whether the gradients of the layer's own parameters are. [-]
+
+        Returns
+        -------
+        tuple of bool
+            ``keeps_inputs`` for all; layers that read some of their inputs only, say here which. [-]
+        """
+        keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
+        return (keeps,) * len(wanted)
 
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""

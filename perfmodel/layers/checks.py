@@ -63,6 +63,28 @@ def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
         refuse(argument, given, f"must be a whole number >= {minimum}")
 
 
+def check_widths(argument: str, given: object, *, fewest: int = 1) -> None:
+    """Raise ArgumentError unless a value is a sequence of whole numbers of at least 1, or symbols for them.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument. [-]
+    given : object
+        The value given. [-]
+    fewest : int
+        Least length that is allowed. [1]
+
+    Examples
+    --------
+    >>> check_widths("hidden", (64, 64))
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) < fewest:
+        refuse(argument, given, f"must be a sequence of at least {fewest} whole number(s) >= 1, e.g. (64, 64)")
+    for width in given:
+        check_count(argument, width)
+
+
 def check_text(argument: str, given: object) -> None:
     """Raise ArgumentError unless a value is a text that is not empty.
 

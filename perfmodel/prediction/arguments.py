@@ -11,7 +11,6 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameErr
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 RESERVED: dict[str, tuple[Any, str]] = {
-    "recompute": (None, "training with every activation kept (recompute=None)"),
     "workers": (1, "one worker (workers=1)"),
     "parallelism": ("data", "one device (parallelism='data', workers=1)"),
     "sync": ("ring_all_reduce", "one worker, which has nothing to synchronise"),

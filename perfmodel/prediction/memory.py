@@ -1,13 +1,16 @@
-"""What a step keeps in memory: weights, gradients, optimizer state, activations, workspace, input, context."""
+"""What a step holds in memory: weights, gradients, optimizer state, activations, workspace, input, context."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.graph.liveness import MemoryRules
+from perfmodel.graph.storage import is_parameter, saved_bytes, tensor_bytes
+from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -20,6 +23,75 @@ if TYPE_CHECKING:
 
 Quantity = Any
 
+HALF_PRECISION_BYTES = 2
+"""Elements this small are trained with a copy of the weights, and the optimizer's state, in single precision. [B]"""
+MASTER_BYTES = 4
+"""Element of that copy and that state. [B]"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Moments of a step at which memory may be at its peak, for some batch size.
+
+    Parameters
+    ----------
+    activations : ndarray, shape (2, moments)
+        Constant [B] and slope [B/sample] of what belongs to activations.
+    gradients : ndarray, shape (moments,)
+        Gradients of parameters that exist. [B]
+    """
+
+    activations: NDArray[np.float64]
+    gradients: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
+        """Return the moments that no other exceeds in both constant and slope.
+
+        Parameters
+        ----------
+        activations : ndarray, shape (2, moments)
+            Constant [B] and slope [B/sample] of what belongs to activations.
+        gradients : ndarray, shape (moments,)
+            Gradients of parameters. [B]
+
+        Returns
+        -------
+        Moments
+            Those that count, steepest first.
+        """
+        activations, gradients = activations.astype(float), gradients.astype(float)
+        constant, slope = activations[0] + gradients, activations[1]
+        steepest_first = np.lexsort((-constant, -slope))
+        highest_before = np.maximum.accumulate(np.r_[-np.inf, constant[steepest_first][:-1]])
+        chosen = steepest_first[constant[steepest_first] > highest_before]
+        return cls(activations[:, chosen], gradients[chosen])
+
+    def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
+        """Return bytes of activations and of gradients at the moment where their sum is largest.
+
+        Parameters
+        ----------
+        batch_size : float or ndarray, shape (configurations,)
+            Samples per step. [samples]
+
+        Returns
+        -------
+        tuple of float or ndarray
+            Activations and gradients. [B]
+
+        Examples
+        --------
+        >>> many_samples_or_all_gradients = Moments(np.array([[0.0, 0.0], [10.0, 2.0]]), np.array([0.0, 100.0]))
+        >>> many_samples_or_all_gradients.peak(np.array([5, 50]))
+        (array([ 10., 500.]), array([100.,   0.]))
+        """
+        sizes = np.atleast_1d(np.asarray(batch_size, dtype=float))
+        activations = self.activations[0][:, None] + self.activations[1][:, None] * sizes
+        at = np.argmax(activations + self.gradients[:, None], axis=0)
+        found = activations[at, np.arange(sizes.size)], self.gradients[at]
+        return (float(found[0][0]), float(found[1][0])) if np.ndim(batch_size) == 0 else found
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
@@ -27,12 +99,10 @@ class MemoryPlan:
 
     Parameters
     ----------
-    weights_bytes, gradients_bytes, optimizer_bytes : float
+    weights_bytes, optimizer_bytes : float
         Independent of the batch size. [B]
-    activation_bytes_per_sample : float
-        Outputs and buffers kept from forward to backward, with their gradients. [B/sample]
-    saved_constant_bytes : float
-        Buffers kept for back-propagation whatever the batch size. [B]
+    moments : Moments
+        Activations and gradients at the moments that may be the step's peak. [-]
     input_bytes_per_sample : float
         Network inputs and labels. [B/sample]
     workspace_groups : ndarray, shape (entries,)
@@ -46,10 +116,8 @@ class MemoryPlan:
     """
 
     weights_bytes: float
-    gradients_bytes: float
     optimizer_bytes: float
-    activation_bytes_per_sample: float
-    saved_constant_bytes: float
+    moments: Moments
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
     workspace_layer_starts: NDArray[np.intp]
@@ -59,14 +127,17 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFootprint:
-    """Bytes of device memory that a step needs, by what they hold.
+    """Bytes of device memory that a step needs at its peak, by what they hold at that moment.
+
+    The parts sum to the total. A part may have been larger at another moment: at a large batch size the peak lies where
+    back-propagation begins, and hardly any gradient of a parameter exists yet.
 
     Parameters
     ----------
     weights_bytes, gradients_bytes, optimizer_bytes : float or ndarray
-        Parameters, their gradients, and the optimizer's state. [B]
+        Parameters, their gradients, and the optimizer's state, with its copy of the weights in mixed precision. [B]
     activations_bytes : float or ndarray
-        Outputs kept for back-propagation, their gradients and the layers' own buffers. [B]
+        Outputs, what layers keep for back-propagation, gradients of outputs, and scratch memory of layers. [B]
     workspace_bytes : float or ndarray
         Scratch memory of the chosen convolution algorithms. [B]
     input_bytes : float or ndarray
@@ -108,17 +179,43 @@ class MemoryFootprint:
         return bool(fits) if np.ndim(fits) == 0 else fits
 
 
-def _activation_elements(graph: LayerGraph, policy: MemoryTable) -> tuple[list[float], float]:
-    """Return kept output elements of each layer in order, and elements of the policy's extra buffers, per sample."""
-    kept: list[float] = []
-    extra = 0.0
+def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Moments:
+    """Return the one moment of a framework that keeps every output and its gradient for the whole step."""
+    constant = slope = 0.0
     for node in graph.layers:
-        elements = node.output_elements
-        extra += policy.extra_buffers.get(node.layer.kind, 0.0) * elements
-        if node.layer.is_view or node.layer.kind in policy.in_place:
-            continue
-        kept.append(elements)
-    return kept, extra
+        size = tensor_bytes(node.output_shape, element_bytes=rules.element_bytes)
+        stays = node.usage.in_place if node.usage.in_place is not None else node.layer.kind in policy.in_place
+        copies = policy.extra_buffers.get(node.layer.kind, 0.0)
+        copies += 0 if stays or node.layer.is_view or is_parameter(node) else 2
+        saved = saved_bytes(node, element_bytes=rules.element_bytes, index_bytes=rules.index_bytes)
+        constant += copies * size[0] + saved[0]
+        slope += copies * size[1] + saved[1]
+    gradients = float(rules.element_bytes * graph.trained_parameter_count)
+    return Moments(np.array([[constant], [slope]]), np.array([gradients]))
+
+
+def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
+    """Return state, and in half precision the weights that are updated, both in single precision."""
+    state = optimizer.state_elements_per_parameter
+    if element_bytes != HALF_PRECISION_BYTES:
+        return float(element_bytes * state * graph.trained_parameter_count)
+    master = 0 if isinstance(optimizer, NoUpdate) else 1
+    return float(MASTER_BYTES * (master + state) * graph.trained_parameter_count)
+
+
+def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
+    """Return what a sample brings with it; an input that is nothing but an index has an index's size."""
+    as_index: dict[str, bool] = {}
+    for node in graph.layers:
+        for place, name in enumerate(node.input_names):
+            is_index = place in node.layer.index_inputs and not node.layer.is_metric
+            as_index[name] = as_index.get(name, True) and is_index
+    elements = {name: math.prod(shape) for name, shape in graph.input_shapes.items()}
+    sizes = (
+        count * (rules.index_bytes if as_index.get(name, False) else rules.element_bytes)
+        for name, count in elements.items()
+    )
+    return float(sum(sizes) + graph.label_bytes_per_sample)
 
 
 def memory_plan(
@@ -129,8 +226,10 @@ def memory_plan(
     optimizer: Optimizer,
     element_bytes: int,
     policy: MemoryTable,
+    input_gradient: bool = False,
+    recompute: str | None = None,
 ) -> MemoryPlan:
-    """Work out what a graph keeps in memory under a framework's policy.
+    """Work out what a graph holds in memory under a framework's policy.
 
     Parameters
     ----------
@@ -139,45 +238,47 @@ def memory_plan(
     table : KernelTable
         The lowered graph. [-]
     phase : Phase
-        FORWARD keeps two neighbouring activations and no gradients; any other keeps what back-propagation needs. [-]
+        FORWARD keeps what a later layer still reads; any other also what back-propagation needs. [-]
     optimizer : Optimizer
         Whose state is kept where the phase has an update. [-]
     element_bytes : int
         Size of one element. [B]
     policy : MemoryTable
         The framework's policy. [-]
+    input_gradient : bool
+        Whether the gradient of the network's own input is computed. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
     MemoryPlan
         Coefficients of the batch size.
+
+    Notes
+    -----
+    Training with elements of 2 B is mixed precision as usual: weights, their gradients and activations have 2 B an
+    element, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
+    frameworks keep in 4 B there, count with 2: they are small.
     """
-    trains = phase is not Phase.FORWARD
-    kept, extra = _activation_elements(graph, policy)
-    widest_pair = max((first + second for first, second in pairwise([graph.input_elements, *kept])), default=0.0)
-    if not trains:
-        # The network's input is counted as such.
-        activation_elements: float = max((first + second for first, second in pairwise([0.0, *kept])), default=0.0)
-    elif policy.activation_gradients == "kept":
-        activation_elements = 2 * sum(kept) + extra
-    else:
-        activation_elements = sum(kept) + extra + widest_pair
-    saved_one, saved_two = (
-        sum(node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes) for node in graph.layers)
-        if trains
-        else 0.0
-        for batch_size in (1, 2)
+    rules = MemoryRules(
+        element_bytes=element_bytes,
+        index_bytes=policy.index_bytes,
+        in_place_kinds=policy.in_place,
+        recompute=recompute,
     )
-    weights_bytes = float(element_bytes * graph.parameter_count)
-    updates = Phase.UPDATE in phase.parts
+    if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
+        moments = _static_moments(graph, rules=rules, policy=policy)
+    else:
+        live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
+        moments = Moments.of(live.activations, live.gradients)
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
+    updates = Phase.UPDATE in phase.parts
     return MemoryPlan(
-        weights_bytes=weights_bytes,
-        gradients_bytes=weights_bytes if trains else 0.0,
-        optimizer_bytes=weights_bytes * optimizer.state_elements_per_parameter if updates else 0.0,
-        activation_bytes_per_sample=element_bytes * activation_elements + (saved_two - saved_one),
-        saved_constant_bytes=2 * saved_one - saved_two,
-        input_bytes_per_sample=element_bytes * graph.input_elements + graph.label_bytes_per_sample,
+        weights_bytes=float(element_bytes * graph.parameter_count),
+        optimizer_bytes=_optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
+        moments=moments,
+        input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
         workspace_layer_starts=workspace_layer_starts,
         workspaces_per_layer=policy.workspaces_per_layer if policy.workspace == "per_layer" else None,
@@ -254,15 +355,15 @@ def memory_footprint(
 
     Notes
     -----
-    Valid for: training with every activation kept until its backward pass. Ignores: fragmentation beyond the
-    policy's pool overhead.
+    Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's pool overhead.
     """
     overhead = plan.pool_overhead
+    activations, gradients = plan.moments.peak(batch_size)
     return MemoryFootprint(
         weights_bytes=plan.weights_bytes * overhead,
-        gradients_bytes=plan.gradients_bytes * overhead,
+        gradients_bytes=gradients * overhead,
         optimizer_bytes=plan.optimizer_bytes * overhead,
-        activations_bytes=(plan.activation_bytes_per_sample * batch_size + plan.saved_constant_bytes) * overhead,
+        activations_bytes=activations * overhead,
         workspace_bytes=workspace_bytes * overhead,
         input_bytes=plan.input_bytes_per_sample * batch_size * overhead,
         context_bytes=context_bytes,

@@ -44,14 +44,22 @@ _PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = wea
 
 
 def _layer_operations(
-    graph: LayerGraph, *, batch_size: int, phase: Phase, optimizer: Optimizer, input_gradient: bool
+    graph: LayerGraph,
+    *,
+    batch_size: int,
+    phase: Phase,
+    optimizer: Optimizer,
+    input_gradient: bool,
+    recompute: str | None,
 ) -> list[LayerOperation]:
     operations = []
     for part in phase.parts:
         if part is Phase.UPDATE:
             pairs = optimizer.layer_operations(graph.trained_parameter_counts, batch_size=batch_size)
         else:
-            pairs = graph.repeated_operations(batch_size, phase=part, input_gradient=input_gradient)
+            pairs = graph.repeated_operations(
+                batch_size, phase=part, input_gradient=input_gradient, recompute=recompute
+            )
         operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]
     return operations
 
@@ -66,6 +74,7 @@ def plan_for(
     profile: FrameworkProfile,
     processor: str,
     library_algorithms: tuple[str, ...],
+    recompute: str | None = None,
 ) -> Plan:
     """Return the plan of a graph under a framework's rules, from memory where it was made before.
 
@@ -87,6 +96,8 @@ def plan_for(
         ``gpu`` or ``cpu``. [-]
     library_algorithms : tuple of str
         Convolution algorithms the DNN library offers on the architecture. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
@@ -98,7 +109,7 @@ def plan_for(
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
         graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, library_algorithms,
-        id(lowering), id(profile.memory),
+        recompute, id(lowering), id(profile.memory),
     )  # fmt: skip
     if key not in plans:
         element_bytes = ELEMENT_BYTES[dtype]
@@ -110,6 +121,7 @@ def plan_for(
                     phase=phase,
                     optimizer=optimizer,
                     input_gradient=input_gradient,
+                    recompute=recompute,
                 )
                 for batch_size in PROBE_BATCH_SIZES
             ],
@@ -118,7 +130,14 @@ def plan_for(
             processor=processor,
         )
         memory = memory_plan(
-            graph, table, phase=phase, optimizer=optimizer, element_bytes=element_bytes, policy=profile.memory
+            graph,
+            table,
+            phase=phase,
+            optimizer=optimizer,
+            element_bytes=element_bytes,
+            policy=profile.memory,
+            input_gradient=input_gradient,
+            recompute=recompute,
         )
         while len(plans) >= MOST_PLANS:
             del plans[next(iter(plans))]

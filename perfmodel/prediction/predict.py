@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import CalibrationFile, load_calibration
-from perfmodel.layers.optimizers import Optimizer, load_optimizer
+from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments import (
     DTYPES,
-    PREDICTED_PHASES,
     RESERVED,
     flag,
     one_of,
@@ -23,9 +23,8 @@ from perfmodel.prediction.arguments import (
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.subject import Subject, subject_of_run
+from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
-from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +45,7 @@ def predict_subject(
     pinned: bool = True,
     calibration: CalibrationFile | None = None,
     factors: Factors | None = None,
+    recompute: str | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -69,6 +69,8 @@ def predict_subject(
         Fitted factors on the constants of the files. [-]
     factors : mapping of str to float or None
         Factors by name of constant in place of a calibration's, while one is being fitted. [1]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
@@ -76,7 +78,14 @@ def predict_subject(
         Time, parts, memory and their reasons.
     """
     prepared = prepare(
-        subject, target=target, profile=profile, batch_size=batch_size, dtype=dtype, library=library, pinned=pinned
+        subject,
+        target=target,
+        profile=profile,
+        batch_size=batch_size,
+        dtype=dtype,
+        library=library,
+        pinned=pinned,
+        recompute=recompute,
     )
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -92,7 +101,7 @@ def predict_subject(
         threads=target.threads,
         parts=timed.parts,
         memory=prepared.footprint(timed.groups),
-        remarks=target.remarks(libraries, dtype=dtype),
+        remarks=target.remarks(libraries, dtype=dtype) + (() if recompute is None else (_twice(recompute),)),
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
@@ -101,6 +110,10 @@ def predict_subject(
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
     )
+
+
+def _twice(recompute: str) -> str:
+    return f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
@@ -124,16 +137,6 @@ def _refuse_contradiction(run: Run, *, framework: Any, optimizer: Any, phase: An
     ):
         if given not in (default, ran):
             raise ArgumentError(argument, given, f"{ran!r}, which the Run executed (or leave it out)")
-
-
-def _as_subject(graph: LayerGraph | Run, *, optimizer: str | Optimizer, phase: str) -> Subject:
-    if isinstance(graph, LayerGraph):
-        if graph.free_sizes:
-            allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
-            raise ArgumentError("graph", graph, allowed)
-        chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
-        return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
-    raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
 
 
 def predict(
@@ -204,7 +207,9 @@ def predict(
     optimizer : str or Optimizer
         ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an optimizer with options. [-]
     recompute : str
-        Activation recomputation; reserved. [-]
+        None keeps every activation. ``full`` keeps the inputs of blocks (wherever branches begin: a residual block, the
+        attention or feed-forward part of a transformer) and runs each block's forward phase a second time before its
+        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. [-]
     workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
         Sizes of parallel execution; reserved, one device is served. [1]
     parallelism, sync, schedule : str
@@ -266,7 +271,7 @@ def predict(
         subject, framework = subject_of_run(graph), graph.framework
         batch_size = graph.batch_size if batch_size is None and global_batch_size is None else batch_size
     else:
-        subject = _as_subject(graph, optimizer=optimizer, phase=phase)
+        subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
     return predict_subject(
         subject,
@@ -277,4 +282,5 @@ def predict(
         library=library,
         pinned=flag("pinned", pinned),
         calibration=None if calibration is None else load_calibration(calibration),
+        recompute=check_recompute(recompute),
     )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.errors import ArgumentError
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
 from perfmodel.prediction.subject import Subject, habitual_feed
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,6 +190,7 @@ def prepare(
     dtype: str = "fp32",
     library: str | Path | LibraryProfile | None = None,
     pinned: bool = True,
+    recompute: str | None = None,
 ) -> Prepared:
     """Lower a subject for a target.
 
@@ -207,12 +210,23 @@ def prepare(
         A library in place of the one of its kind that the framework names. [-]
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
 
     Returns
     -------
     Prepared
         Ready to be timed.
+
+    Raises
+    ------
+    ArgumentError
+        If activations are to be recomputed by a framework that keeps them all.
     """
+    trains = Phase.BACKWARD in subject.phase.parts
+    if recompute is not None and trains and profile.memory.activation_gradients == "kept":
+        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
+        raise ArgumentError("recompute", recompute, allowed)
     libraries = target.libraries(profile, library)
     plan = plan_for(
         subject.graph,
@@ -223,6 +237,7 @@ def prepare(
         profile=profile,
         processor=target.processor,
         library_algorithms=target.algorithms(libraries),
+        recompute=recompute,
     )
     return Prepared(
         subject=subject,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
 from perfmodel.measurements.run import FeedItem, Run
+from perfmodel.prediction.arguments import PREDICTED_PHASES, one_of
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -43,6 +45,39 @@ class Subject:
     input_gradient: bool | None = None
     feed: tuple[FeedItem, ...] | None = None
     subnormal_products_per_sample: float = 0.0
+
+
+def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
+    """Return a network, ready to be predicted.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network, without free sizes. [-]
+    optimizer : str or Optimizer
+        What the update does. [-]
+    phase : str
+        What part of a step. [-]
+
+    Returns
+    -------
+    Subject
+        The graph with these facts. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it is no graph, or has free sizes.
+    UnknownNameError
+        If no phase or optimizer has the name.
+    """
+    if not isinstance(graph, LayerGraph):
+        raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
+    if graph.free_sizes:
+        allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
+        raise ArgumentError("graph", graph, allowed)
+    chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
+    return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 
 
 def subject_of_run(run: Run) -> Subject:

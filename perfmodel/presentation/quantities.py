@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
+from perfmodel.numeric import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
 ABSENT: Final = "-"
@@ -338,7 +339,8 @@ def is_number(value: Any) -> bool:
 def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     """Write a column in one unit, so that its numbers can be compared by eye.
 
-    The unit suits the largest value and goes to the heading; every cell has three decimals.
+    The unit suits the largest value and goes to the heading; every cell has three decimals. A column that holds
+    expressions of symbols is in its base unit.
 
     Parameters
     ----------
@@ -358,6 +360,9 @@ def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     ('ms', ['12.300', '<0.001', '-'])
     """
     scale = scale_of(name)
+    if scale is not None and any(map(is_symbolic, values)):
+        symbol = next((symbol for factor, symbol in scale.units if factor == 1.0), "")
+        return symbol, [cell_text(value) for value in values]
     if scale is None or not any(is_number(value) for value in values):
         return "", [cell_text(value) for value in values]
     magnitudes = [abs(float(value)) for value in values if is_number(value) and math.isfinite(value)]

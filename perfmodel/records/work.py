@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from perfmodel.numeric import expanded
+
 Quantity = Any
 """A float, an ndarray, or a sympy expression."""
 
@@ -68,12 +70,7 @@ class Work:
 
     def simplified(self) -> Work:
         """Return the same with symbolic counts expanded to sums of products; numbers as they are."""
-        return Work(
-            *(
-                getattr(each, "expand", lambda each=each: each)()
-                for each in (self.flop_count, self.read_bytes, self.written_bytes)
-            )
-        )
+        return Work(expanded(self.flop_count), expanded(self.read_bytes), expanded(self.written_bytes))
 
     @property
     def moved_bytes(self) -> Quantity:

@@ -1,5 +1,7 @@
 """Published networks: each a function that returns a LayerGraph, one file per architecture.
 
+The imports here are the list of them all.
+
 >>> resnet50().parameter_count
 25557032
 """
@@ -7,22 +9,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
+from inspect import isfunction, signature
 from typing import Any
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph import LayerGraph
-from perfmodel.zoo.alexnet import alexnet
-from perfmodel.zoo.fully_connected import fcn5, fcn8
-from perfmodel.zoo.language_model import lstm32, lstm64
-from perfmodel.zoo.resnet import resnet50
+from perfmodel.zoo.adversarial import generative_adversarial_network as generative_adversarial_network
+from perfmodel.zoo.alexnet import alexnet as alexnet
+from perfmodel.zoo.autoencoder import autoencoder as autoencoder
+from perfmodel.zoo.autoencoder import variational_autoencoder as variational_autoencoder
+from perfmodel.zoo.bert import bert as bert
+from perfmodel.zoo.boltzmann import deep_belief_network as deep_belief_network
+from perfmodel.zoo.boltzmann import restricted_boltzmann_machine as restricted_boltzmann_machine
+from perfmodel.zoo.convolutional import convolutional as convolutional
+from perfmodel.zoo.convolutional_autoencoder import convolutional_autoencoder as convolutional_autoencoder
+from perfmodel.zoo.dcgan import dcgan_discriminator as dcgan_discriminator
+from perfmodel.zoo.dcgan import dcgan_generator as dcgan_generator
+from perfmodel.zoo.deconvolutional import deconvolutional as deconvolutional
+from perfmodel.zoo.densenet import densenet121 as densenet121
+from perfmodel.zoo.feed_forward import feed_forward as feed_forward
+from perfmodel.zoo.feed_forward import mnist_classifier as mnist_classifier
+from perfmodel.zoo.fully_connected import fcn5 as fcn5
+from perfmodel.zoo.fully_connected import fcn8 as fcn8
+from perfmodel.zoo.googlenet import googlenet as googlenet
+from perfmodel.zoo.gpt import gpt as gpt
+from perfmodel.zoo.gpt import gpt2 as gpt2
+from perfmodel.zoo.inception_v3 import inception_v3 as inception_v3
+from perfmodel.zoo.language_model import lstm32 as lstm32
+from perfmodel.zoo.language_model import lstm64 as lstm64
+from perfmodel.zoo.lenet import lenet5 as lenet5
+from perfmodel.zoo.llama import llama as llama
+from perfmodel.zoo.mobilenet_v2 import mobilenet_v2 as mobilenet_v2
+from perfmodel.zoo.nin import nin as nin
+from perfmodel.zoo.recurrent import lstm_classifier as lstm_classifier
+from perfmodel.zoo.recurrent import recurrent_network as recurrent_network
+from perfmodel.zoo.recursive import recursive_network as recursive_network
+from perfmodel.zoo.resnet import resnet18 as resnet18
+from perfmodel.zoo.resnet import resnet34 as resnet34
+from perfmodel.zoo.resnet import resnet50 as resnet50
+from perfmodel.zoo.resnet import resnet101 as resnet101
+from perfmodel.zoo.resnet import resnet152 as resnet152
+from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
+from perfmodel.zoo.seq2seq import seq2seq as seq2seq
+from perfmodel.zoo.unet import unet as unet
+from perfmodel.zoo.vgg import vgg11 as vgg11
+from perfmodel.zoo.vgg import vgg13 as vgg13
+from perfmodel.zoo.vgg import vgg16 as vgg16
+from perfmodel.zoo.vgg import vgg19 as vgg19
+from perfmodel.zoo.vit import vit as vit
 
 BUILDERS: dict[str, Callable[..., LayerGraph]] = {
-    builder.__name__: builder for builder in (alexnet, fcn5, fcn8, lstm32, lstm64, resnet50)
+    name: each
+    for name, each in tuple(globals().items())
+    if isfunction(each) and each.__module__.startswith(f"{__name__}.")
 }
-"""Name to builder."""
-
-__all__ = ["BUILDERS", "alexnet", "build", "fcn5", "fcn8", "lstm32", "lstm64", "names", "resnet50"]
+"""Name to builder: the functions imported above."""
 
 
 def names() -> tuple[str, ...]:
@@ -35,8 +76,8 @@ def names() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> names()
-    ('alexnet', 'fcn5', 'fcn8', 'lstm32', 'lstm64', 'resnet50')
+    >>> "resnet50" in names()
+    True
     """
     return tuple(sorted(BUILDERS))
 
@@ -48,7 +89,7 @@ def build(name: str, **options: Any) -> LayerGraph:
     ----------
     name : str
         One of ``names()``. [-]
-    **options : str, int or bool
+    **options : str, number, bool or tuple
         Options of the builder. [-]
 
     Returns

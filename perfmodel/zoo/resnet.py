@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    Add,
-    AveragePool2d,
-    BatchNorm,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Flatten,
-    MaxPool2d,
-    ReLU,
-    Scale,
-)
+from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
 from perfmodel.layers.checks import check_choice, check_count, check_flag
+from perfmodel.zoo.blocks import classified, image_graph
 
-CLASSES = 1000
 EXPANSION = 4
 """Output channels of a bottleneck block over its width [1]."""
-BLOCKS_50 = (3, 4, 6, 3)
+BLOCKS_18 = (2, 2, 2, 2)
+BLOCKS_34 = BLOCKS_50 = (3, 4, 6, 3)
+BLOCKS_101 = (3, 4, 23, 3)
+BLOCKS_152 = (3, 8, 36, 3)
 """Blocks in each of the four stages [1]."""
 STRIDES_BY_PLACE = {"1x1": (2, 1), "3x3": (1, 2)}
-"""Strides of a block's first two convolutions, where the block halves the map [1]."""
+"""Strides of a bottleneck block's first two convolutions, where the block halves the map [1]."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Builder:
     graph: LayerGraph
-    strides: tuple[int, int]
-    separate_scale: bool
-    statistics: str
+    stride_on: str = "3x3"
+    is_bottleneck: bool = True
+    separate_scale: bool = False
+    statistics: str = "batch"
 
     def convolution(self, name: str, x: str, layer: Convolution2d) -> str:
         """Add a convolution and its normalisation."""
@@ -42,25 +37,136 @@ class _Builder:
         x = self.graph.add(f"{name}_norm", norm, inputs=x)
         return self.graph.add(f"{name}_scale", Scale(), inputs=x) if self.separate_scale else x
 
-    def block(self, name: str, x: str, *, width: int, halves: bool, projects: bool) -> str:
-        """Add a bottleneck block: 1x1, 3x3, 1x1 and the shortcut."""
-        first, second = self.strides if halves else (1, 1)
-        outputs = EXPANSION * width
-        shortcut = x
-        if projects:
-            projection = Convolution2d(out_channels=outputs, kernel_size=1, stride=first * second, bias=False)
-            shortcut = self.convolution(f"{name}_shortcut", x, projection)
-        branch = (
+    def _branch(self, width: Any, *, halves: bool) -> tuple[Convolution2d, ...]:
+        """Return 1x1, 3x3, 1x1 of a bottleneck block, or two times 3x3."""
+        if not self.is_bottleneck:
+            return (
+                Convolution2d(out_channels=width, kernel_size=3, stride=2 if halves else 1, padding=1, bias=False),
+                Convolution2d(out_channels=width, kernel_size=3, padding=1, bias=False),
+            )
+        first, second = STRIDES_BY_PLACE[self.stride_on] if halves else (1, 1)
+        return (
             Convolution2d(out_channels=width, kernel_size=1, stride=first, bias=False),
             Convolution2d(out_channels=width, kernel_size=3, stride=second, padding=1, bias=False),
-            Convolution2d(out_channels=outputs, kernel_size=1, bias=False),
+            Convolution2d(out_channels=EXPANSION * width, kernel_size=1, bias=False),
         )
-        for letter, layer in zip("abc", branch, strict=True):
+
+    def block(self, name: str, x: str, *, width: Any, halves: bool, projects: bool) -> str:
+        """Add a block: its branch and the shortcut."""
+        branch = self._branch(width, halves=halves)
+        shortcut = x
+        if projects:
+            outputs = branch[-1].out_channels
+            projection = Convolution2d(out_channels=outputs, kernel_size=1, stride=2 if halves else 1, bias=False)
+            shortcut = self.convolution(f"{name}_shortcut", x, projection)
+        for letter, layer in zip("abc", branch, strict=False):
             x = self.convolution(f"{name}_{letter}", x, layer)
-            if letter != "c":
+            if layer is not branch[-1]:
                 x = self.graph.add(f"{name}_{letter}_relu", ReLU(), inputs=x)
         x = self.graph.add(f"{name}_add", Add(), inputs=(x, shortcut))
         return self.graph.add(f"{name}_relu", ReLU(), inputs=x)
+
+    def network(self, blocks: Sequence[int], *, classes: Any, width: Any, first_padding: int = 3) -> LayerGraph:
+        """Add everything from the image to the loss."""
+        first = Convolution2d(out_channels=width, kernel_size=7, stride=2, padding=first_padding, bias=False)
+        x = self.convolution("first", self.graph.input, first)
+        x = self.graph.add("first_relu", ReLU(), inputs=x)
+        pool_padding = 1 if first_padding else 0
+        pool = MaxPool2d(kernel_size=3, stride=2, padding=pool_padding, ceil_mode=not first_padding)
+        x = self.graph.add("first_pool", pool, inputs=x)
+        for stage, block_count in enumerate(blocks):
+            for block in range(block_count):
+                x = self.block(
+                    f"stage{stage + 1}_block{block + 1}",
+                    x,
+                    width=width * 2**stage,
+                    halves=stage > 0 and block == 0,
+                    projects=block == 0 and (self.is_bottleneck or stage > 0),
+                )
+        return classified(self.graph, x, classes=classes)
+
+
+def _basic(
+    name: str, blocks: Sequence[int], *, classes: Any, image_size: Any, in_channels: Any, width: Any
+) -> LayerGraph:
+    graph = image_graph(name, image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    return _Builder(graph=graph, is_bottleneck=False).network(blocks, classes=classes, width=width)
+
+
+def _bottleneck(
+    name: str, blocks: Sequence[int], *, stride_on: str, classes: Any, image_size: Any, in_channels: Any, width: Any
+) -> LayerGraph:
+    check_choice("stride_on", stride_on, STRIDES_BY_PLACE)
+    graph = image_graph(name, image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    return _Builder(graph=graph, stride_on=stride_on).network(blocks, classes=classes, width=width)
+
+
+def resnet18(
+    *,
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+    width: Any = 64,
+) -> LayerGraph:
+    """Return ResNet-18 [1]_, of blocks of two 3x3 convolutions: 11,689,512 parameters, 1.81 G multiply-adds forward.
+
+    Its shortcuts are projected where the channels change (option B of the paper).
+
+    Parameters
+    ----------
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+    """
+    return _basic("resnet18", BLOCKS_18, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
+
+
+def resnet34(
+    *,
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+    width: Any = 64,
+) -> LayerGraph:
+    """Return ResNet-34 [1]_, of blocks of two 3x3 convolutions: 21,797,672 parameters, 3.66 G multiply-adds forward.
+
+    Its shortcuts are projected where the channels change (option B of the paper).
+
+    Parameters
+    ----------
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+    """
+    return _basic("resnet34", BLOCKS_34, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
 
 
 def resnet50(
@@ -69,6 +175,10 @@ def resnet50(
     separate_scale: bool = False,
     statistics: str = "batch",
     first_padding: int = 3,
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+    width: Any = 64,
 ) -> LayerGraph:
     """Return ResNet-50 [1]_ for 1,000 classes of ImageNet, 224 x 224: 25,557,032 parameters.
 
@@ -86,6 +196,14 @@ def resnet50(
     first_padding : int
         Zeros around the image; Caffe's script of Shi et al. has 0 (109 x 109 maps) and pools without padding,
         counting the overhanging window. [1]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
 
     Returns
     -------
@@ -99,25 +217,92 @@ def resnet50(
     check_choice("stride_on", stride_on, STRIDES_BY_PLACE)
     check_flag("separate_scale", separate_scale)
     check_count("first_padding", first_padding, minimum=0)
-    graph = LayerGraph("resnet50", input_shape=(3, 224, 224))
-    builder = _Builder(graph, STRIDES_BY_PLACE[stride_on], separate_scale, statistics)
-    first = Convolution2d(out_channels=64, kernel_size=7, stride=2, padding=first_padding, bias=False)
-    x = builder.convolution("first", graph.input, first)
-    x = graph.add("first_relu", ReLU(), inputs=x)
-    pool_padding = 1 if first_padding else 0
-    pool = MaxPool2d(kernel_size=3, stride=2, padding=pool_padding, ceil_mode=not first_padding)
-    x = graph.add("first_pool", pool, inputs=x)
-    for stage, block_count in enumerate(BLOCKS_50):
-        for block in range(block_count):
-            x = builder.block(
-                f"stage{stage + 1}_block{block + 1}",
-                x,
-                width=64 * 2**stage,
-                halves=stage > 0 and block == 0,
-                projects=block == 0,
-            )
-    x = graph.add("pool", AveragePool2d(kernel_size=None), inputs=x)
-    x = graph.add("flatten", Flatten(), inputs=x)
-    x = graph.add("fc", Dense(units=CLASSES), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
-    return graph
+    graph = image_graph("resnet50", image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    builder = _Builder(graph=graph, stride_on=stride_on, separate_scale=separate_scale, statistics=statistics)
+    return builder.network(BLOCKS_50, classes=classes, width=width, first_padding=first_padding)
+
+
+def resnet101(
+    *,
+    stride_on: str = "1x1",
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+    width: Any = 64,
+) -> LayerGraph:
+    """Return ResNet-101 [1]_: 44,549,160 parameters, 7.57 G multiply-adds forward (7.80 G with the stride on the 3x3).
+
+    Parameters
+    ----------
+    stride_on : str
+        Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+    """
+    return _bottleneck(
+        "resnet101",
+        BLOCKS_101,
+        stride_on=stride_on,
+        classes=classes,
+        image_size=image_size,
+        in_channels=in_channels,
+        width=width,
+    )
+
+
+def resnet152(
+    *,
+    stride_on: str = "1x1",
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+    width: Any = 64,
+) -> LayerGraph:
+    """Return ResNet-152 [1]_: 60,192,808 parameters, 11.3 G multiply-adds forward (11.5 G with the stride on the 3x3).
+
+    Parameters
+    ----------
+    stride_on : str
+        Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+    """
+    return _bottleneck(
+        "resnet152",
+        BLOCKS_152,
+        stride_on=stride_on,
+        classes=classes,
+        image_size=image_size,
+        in_channels=in_channels,
+        width=width,
+    )

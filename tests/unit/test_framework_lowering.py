@@ -301,3 +301,18 @@ def test_one_product_of_a_dense_layer_reads_its_weights_across(layout, across, r
     product = alternative.kernels[0]
     assert product.efficiency == ("gemm_transposed" if role is across else "gemm")
     assert product.flop_count == 2 * 64 * 100 * 30
+
+
+def test_a_depthwise_convolution_is_one_launch_where_the_framework_has_a_kernel_of_its_own():
+    convolution = Convolution(
+        batch_size=4, in_channels=96, out_channels=96, input_size=(56, 56), output_size=(56, 56), kernel_size=(3, 3),
+        stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=96,
+    )  # fmt: skip
+    rules = LoweringRules(convolution_algorithms=("implicit_gemm",), depthwise_kernel=True)
+    (own,) = lower(convolution, rules=rules, element_bytes=4, processor="gpu")
+    (by_channel,) = lower(convolution, rules=replace(rules, depthwise_kernel=False), element_bytes=4, processor="gpu")
+    assert [kernel.launches for kernel in own.kernels] == [1]
+    assert [kernel.launches for kernel in by_channel.kernels] == [96]
+    # maps once in, once out, nine taps of each channel
+    assert own.kernels[0].read_bytes == 4 * (4 * 96 * 56 * 56 + 96 * 9)
+    assert own.kernels[0].flop_count == 2 * 9 * 4 * 96 * 56 * 56

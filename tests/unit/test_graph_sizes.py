@@ -46,6 +46,18 @@ def test_free_sizes_are_refused_where_a_number_is_needed(tmp_path):
         graph.with_sizes(T=3)
 
 
+def test_free_sizes_are_shown_as_expressions_in_base_units():
+    width = sympy.Symbol("W", positive=True, integer=True)
+    graph = LayerGraph("open", input_shape=(10,))
+    graph.add("scores", Dense(units=width), inputs=graph.input)
+    assert repr(graph) == "<LayerGraph 'open': 1 layers, 11*W parameters>"
+    text = str(graph.summary(batch_size=2))
+    assert "11*W parameters; batch size 2: 40*W FLOP forward" in text  # 2 samples x 10 x W multiply-adds
+    heading, row = text.splitlines()[1], text.splitlines()[3]
+    assert "forward [FLOP]" in heading
+    assert "40*W" in row
+
+
 def test_a_fixed_batch_size_is_the_whole_mini_batch():
     whole, sample = LayerGraph("whole", input_shape=(8, 10), fixed_batch_size=8), LayerGraph("one", input_shape=(10,))
     for graph in (whole, sample):

@@ -223,7 +223,7 @@ def test_max_pool_2d():
     n, o = N * 48, N * 12
     assert forward(layer, shape) == Work(3 * o, 4 * n, 4 * o + 4 * o)  # 3 comparisons of 4; index 4 B
     assert backward(layer, shape) == Work(o, 4 * o + 4 * o, 4 * n)
-    assert layer.saved_bytes((shape,), batch_size=N, element_bytes=2) == 4 * o
+    assert layer.saved_index_count((shape,), batch_size=N) == o
 
 
 def test_pooling_counts_no_taps_beyond_the_map():

@@ -28,7 +28,7 @@ SIGNATURE = {
 }  # fmt: skip
 SERVED = {
     "batch_size", "global_batch_size", "device", "system", "framework", "threads", "phase", "dtype", "optimizer",
-    "library", "pinned", "calibration",
+    "recompute", "library", "pinned", "calibration",
 }  # fmt: skip
 
 

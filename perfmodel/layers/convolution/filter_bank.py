@@ -44,6 +44,7 @@ class FilterBank(Layer):
     where another layer computes them, e.g. weight normalisation; the layer then has no parameters of its own.
     """
 
+    inputs_serve_weights: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     out_channels: int
     kernel_size: Size

@@ -224,6 +224,27 @@ class Binary(Layer):
         """Whether a gradient reads the output."""
         return any("output" in each.reads for each in self._gradients if each)
 
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each operand whether a wanted gradient reads it.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each operand's gradient is computed. [-]
+        is_trained : bool
+            Without effect: there are no parameters. [-]
+
+        Returns
+        -------
+        tuple of bool
+            For the first and the second. [-]
+        """
+        del is_trained
+        read = {
+            each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
+        }
+        return "first" in read, "second" in read
+
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
         return tuple(each is not None for each in self._gradients)[:input_count]

@@ -55,6 +55,7 @@ class Embedding(Layer):
         ({"vocabulary": 20, "features": 4}, ((5, 3),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
+    inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.embedding": _from_torch}
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gather": _from_onnx}

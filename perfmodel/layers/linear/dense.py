@@ -96,6 +96,7 @@ class Dense(Layer):
         "aten.matmul": _from_product,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gemm": _from_gemm, "MatMul": _from_onnx_product}
+    inputs_serve_weights: ClassVar[bool] = True
     units: int
     bias: bool = True
 

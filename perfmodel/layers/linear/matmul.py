@@ -164,6 +164,24 @@ class MatMul(Layer):
         check_flag("transpose_second", self.transpose_second)
         check_flag("samples_are_rows", self.samples_are_rows)
 
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether a wanted gradient reads it: each factor the other's, nothing what is added.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each input's gradient is computed. [-]
+        is_trained : bool
+            Without effect: there are no parameters. [-]
+
+        Returns
+        -------
+        tuple of bool
+            For each input. [-]
+        """
+        del is_trained
+        return (wanted[1], wanted[0], *(False for _ in wanted[2:]))
+
     def _refuse(self, input_shapes: tuple[Shape, ...]) -> NoReturn:
         problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
         raise ShapeMismatchError(problem)

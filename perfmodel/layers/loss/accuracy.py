@@ -40,7 +40,6 @@ class Accuracy(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    keeps_inputs: ClassVar[bool] = False
     is_metric: ClassVar[bool] = True
     labels: str = "index"
 

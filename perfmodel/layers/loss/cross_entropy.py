@@ -104,6 +104,10 @@ class CrossEntropy(Layer):
         """Return one index per row, where the labels are no input [B/sample]."""
         return 0 if input_shapes[1:] else INDEX_BYTES * math.prod(without_axis(input_shapes[0], self.axis))
 
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the gradient of the log-probabilities, from which that of the logits is made [B]."""
+        return self.saved_bytes(input_shapes, batch_size=batch_size, element_bytes=element_bytes)
+
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the probabilities, where this layer computes them [B]."""
         kept = math.prod(input_shapes[0]) if self.over == "logits" else 0

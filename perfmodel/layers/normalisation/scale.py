@@ -36,6 +36,7 @@ class Scale(Layer):
         ({"bias": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    inputs_serve_weights: ClassVar[bool] = True
     bias: bool = True
 
     def __post_init__(self) -> None:

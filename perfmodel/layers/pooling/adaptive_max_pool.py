@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.pooling.adaptive import AdaptivePooling, adaptive_from_torch
-from perfmodel.layers.pooling.passes import INDEX_BYTES, maximum_backward, maximum_forward
+from perfmodel.layers.pooling.passes import maximum_backward, maximum_forward
 from perfmodel.layers.shapes import Shape
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation
@@ -43,10 +43,9 @@ class AdaptiveMaxPool(AdaptivePooling):
         "aten.adaptive_max_pool3d": partial(_from_torch, axis_count=3),
     }
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices of the maxima [B]."""
-        del element_bytes
-        return INDEX_BYTES * batch_size * math.prod(self.output_shape(input_shapes))
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of the maxima [1]."""
+        return batch_size * math.prod(self.output_shape(input_shapes))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and the indices."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.layers.pooling.passes import INDEX_BYTES, maximum_backward, maximum_forward
+from perfmodel.layers.pooling.passes import maximum_backward, maximum_forward
 from perfmodel.layers.pooling.pooling import Pooling
 from perfmodel.layers.shapes import Shape
 from perfmodel.records import Operation
@@ -23,10 +23,9 @@ class MaxPool(Pooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
     """
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices of the maxima [B]."""
-        del element_bytes
-        return INDEX_BYTES * batch_size * math.prod(self.output_shape(input_shapes))
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of the maxima [1]."""
+        return batch_size * math.prod(self.output_shape(input_shapes))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes y and the indices."""

@@ -70,11 +70,13 @@ class Pooling(Layer):
         >>> MaxPool2d(kernel_size=None).window((7, 7)).output_size((7, 7))
         (1, 1)
         """
+        is_whole = self.kernel_size is None
         kernel_size = tuple(map_size) if self.kernel_size is None else self.kernel_size
         return Window.of(
             axis_count=self.axis_count,
             kernel_size=kernel_size,
-            stride=kernel_size if self.stride is None else self.stride,
+            # the one window of a whole map goes nowhere; a step of 1 keeps its count plain for maps left open
+            stride=1 if is_whole else kernel_size if self.stride is None else self.stride,
             padding=self.padding,
             dilation=self.dilation,
             ceil_mode=self.ceil_mode,

@@ -1,0 +1,48 @@
+"""``perfmodel audit``: counts of matrix products, operation by operation, beside torch's where there is a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.cli.networks import call_factory, is_factory, load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, number_as_typed
+
+if TYPE_CHECKING:
+    from perfmodel.importers.audit import Audit
+
+
+def audit_command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function, which "
+            "returns (module, example_inputs)."
+        ),
+    ],
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N", help="Samples; of a module those of its example inputs.")
+    ] = None,
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder or of the function; repeatable."),
+    ] = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Count the matrix products of a network, compare them with torch's, and name what is not known."""
+    check_writable(out, argument="--out")
+    audited = _audited(target, batch_size=batch_size, phase=phase, options=option or [])
+    emit(lambda: str(audited), audited.to_dict, as_json=as_json, out=out)
+
+
+def _audited(target: str, *, batch_size: str | None, phase: str, options: list[str]) -> Audit:
+    from perfmodel.importers.audit import audit
+
+    samples = number_as_typed(batch_size)
+    if is_factory(target):
+        module, example_inputs = call_factory(target, options=options)
+        return audit(module, example_inputs, phase=phase, batch_size=samples)
+    return audit(load_graph(target, options=options), phase=phase, batch_size=samples)

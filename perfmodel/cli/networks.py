@@ -1,0 +1,129 @@
+"""Networks as people name them on the command line: of the zoo, in a graph file, in an ONNX file, in a Python file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.output import key_values
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
+
+def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
+    """Return the graph a user named: one of the zoo's, or one in a JSON file.
+
+    Parameters
+    ----------
+    name_or_path : str
+        What was typed; it is a path if it ends in .json or names a folder. [-]
+    options : list of str
+        ``key=value`` texts for the zoo's builder. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If the zoo has no such network.
+    ArgumentError
+        If options are given for a file.
+    """
+    from perfmodel import zoo
+    from perfmodel.errors import ArgumentError
+    from perfmodel.graph import LayerGraph
+
+    values = key_values(options, argument="--option")
+    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
+        return zoo.build(name_or_path, **values)
+    if values:
+        allowed = "a graph's file has no options; only networks of the zoo and factories do"
+        raise ArgumentError(argument="--option", given=options, allowed=allowed)
+    return LayerGraph.load(Path(name_or_path))
+
+
+def is_factory(target: str) -> bool:
+    """Tell whether a text names a function in a Python file.
+
+    Parameters
+    ----------
+    target : str
+        What was typed, e.g. ``nets.py:unet``. [-]
+
+    Returns
+    -------
+    bool
+        Whether it is ``file.py:function``. [-]
+
+    Examples
+    --------
+    >>> is_factory("nets.py:unet"), is_factory("resnet50"), is_factory("net.json")
+    (True, False, False)
+    """
+    return target.rpartition(":")[0].endswith(".py")
+
+
+def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
+    """Run a function of the user's own and return the module and example inputs it makes.
+
+    Parameters
+    ----------
+    target : str
+        ``file.py:function``. [-]
+    options : list of str
+        ``key=value`` texts for the function. [-]
+
+    Returns
+    -------
+    tuple
+        The module and its example inputs. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such file or function, it fails, or returns something else.
+    """
+    from perfmodel.errors import ArgumentError, nearest_match
+
+    file, _, name = target.rpartition(":")
+    members = vars(_executed(Path(file), target))
+    factory = members.get(name)
+    if not callable(factory):
+        close = nearest_match(name, [each for each, member in members.items() if callable(member)])
+        hint = f"; did you mean {close!r}?" if close else ""
+        raise ArgumentError("target", target, f"a function of {file}, which has no {name!r}{hint}")
+    values: Mapping[str, Any] = key_values(options, argument="--option")
+    try:
+        made = factory(**values)
+    except Exception as error:  # whatever the user's function raises is his to read
+        raise ArgumentError(
+            "target", target, f"a function that runs; it fails: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
+    return made
+
+
+def _executed(file: Path, target: str) -> ModuleType:
+    """Return a Python file as a module, run as its author would run it."""
+    from perfmodel.errors import ArgumentError
+
+    if not file.is_file():
+        raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
+    module = ModuleType(file.stem)
+    module.__file__ = str(file)
+    sys.path.insert(0, str(file.parent.resolve()))
+    try:
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+    except Exception as error:
+        raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
+    finally:
+        sys.path.pop(0)
+    return module

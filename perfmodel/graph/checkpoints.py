@@ -1,0 +1,178 @@
+"""Checkpoints: which activations a step keeps where it computes the others a second time.
+
+A cut is a place in the order of execution at which one tensor alone leads from what was computed to what is still to
+be computed; tensors without a gradient (masks, positions) and those that all samples share may lead past it. Between
+two cuts lies a segment. Checkpoints are kept; before back-propagation reaches a segment that begins at one, the
+segment's forward phase runs again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.graph.node import Node
+from perfmodel.graph.storage import kept_tensors, tensor_bytes
+
+RECOMPUTE = ("full", "sqrt")
+"""Ways to place checkpoints; None keeps every activation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Layers between two checkpoints.
+
+    Parameters
+    ----------
+    nodes : tuple of Node
+        In order of execution. [-]
+    again : tuple of Node
+        Those that run a second time before the segment's back-propagation. [-]
+    """
+
+    nodes: tuple[Node, ...]
+    again: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    place: int
+    """Layers before it [1]."""
+    tensor: str
+    is_kept: bool
+    """Whether back-propagation reads the tensor in any case, so that no layer overwrites it."""
+
+
+def check_recompute(recompute: Any) -> str | None:
+    """Return a way to place checkpoints, or None; UnknownNameError with the nearest for anything else."""
+    if recompute is None:
+        return None
+    if recompute not in RECOMPUTE:
+        noun = "way to recompute activations"
+        raise UnknownNameError(noun, str(recompute), RECOMPUTE)
+    return str(recompute)
+
+
+def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
+    readers: dict[str, list[int]] = {}
+    for place, node in enumerate(nodes):
+        for name in node.input_names:
+            readers.setdefault(name, []).append(place)
+    kept = kept_tensors(nodes, wanted=wanted)
+    crossing: set[str] = set()
+    leaving: dict[int, list[str]] = {}
+    cuts = []
+    for place, node in enumerate(nodes):
+        crossing.difference_update(leaving.get(place, ()))
+        if node.name in readers and wanted[node.name] and not node.is_shared:
+            crossing.add(node.name)
+            leaving.setdefault(readers[node.name][-1], []).append(node.name)
+        if len(crossing) == 1:
+            (tensor,) = crossing
+            cuts.append(_Cut(place + 1, tensor, tensor in kept))
+    return cuts
+
+
+def _block_starts(cuts: Sequence[_Cut]) -> list[_Cut]:
+    """Return the cuts after which branches begin: between them and the next cut lies more than one layer."""
+    return [cut for cut, following in pairwise(cuts) if following.place - cut.place > 1 and cut.is_kept]
+
+
+def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[str, bool]) -> list[_Cut]:
+    """Return about sqrt(cuts) of them, so that what is kept between them is nearly equal."""
+    group_count = round(math.sqrt(len(cuts) + 1))
+    allowed = [cut for cut in cuts if cut.is_kept]
+    kept = kept_tensors(nodes, wanted=wanted)
+    before = [0.0]
+    for node in nodes:
+        own = sum(tensor_bytes(node.output_shape, element_bytes=4)) if node.name in kept else 0
+        saved = node.saved_bytes(batch_size=2, element_bytes=4) / 2 if wanted[node.name] else 0
+        before.append(before[-1] + float(own + saved))
+    chosen: dict[int, _Cut] = {}
+    for group in range(1, group_count):
+        target = before[-1] * group / group_count
+        nearest = min(allowed, key=lambda cut: abs(before[cut.place] - target), default=None)
+        if nearest is not None:
+            chosen[nearest.place] = nearest
+    return [chosen[place] for place in sorted(chosen)]
+
+
+def _again(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+    """Return the layers of a segment whose forward results its back-propagation needs, directly or not."""
+    needed = {node.name for node in segment if wanted[node.name] and _saves(node)} | kept_tensors(
+        segment, wanted=wanted
+    )
+    again = []
+    for node in reversed(segment):
+        is_kept = node.is_shared or not wanted[node.name] or (node.name == checkpoint and not _saves(node))
+        if node.name in needed and not is_kept:
+            again.append(node)
+            needed.update(node.input_names)
+    return tuple(reversed(again))
+
+
+def _saves(node: Node) -> bool:
+    return bool(node.saved_bytes(batch_size=1, element_bytes=1))
+
+
+def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: str | None) -> tuple[Segment, ...]:
+    """Return the layers in the segments that checkpoints make of them.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Layers, each after those that it reads. [-]
+    wanted : mapping of str to bool
+        Whether each tensor's gradient is computed. [-]
+    recompute : str or None
+        ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
+        ResNet or the attention and the feed-forward part of a transformer (a network without branches: as ``sqrt``);
+        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; None: one segment. [-]
+
+    Returns
+    -------
+    tuple of Segment
+        In order of execution. What is computed last is needed first, so the last segment never runs again. [-]
+
+    References
+    ----------
+    .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.
+    """
+    if recompute is None:
+        return (Segment(tuple(nodes)),)
+    cuts = _cuts(nodes, wanted=wanted)
+    chosen = (_block_starts(cuts) if recompute == "full" else []) or _balanced(nodes, cuts, wanted=wanted)
+    places = [0, *(cut.place for cut in chosen), len(nodes)]
+    parts = [tuple(nodes[start:end]) for start, end in pairwise(places)]
+    ends = [cut.tensor for cut in chosen]
+    first = [
+        Segment(part, _again(part, checkpoint=tensor, wanted=wanted)) for part, tensor in zip(parts, ends, strict=False)
+    ]
+    return (*first, Segment(parts[-1]))
+
+
+def checkpoints(parts: Sequence[Segment]) -> set[str]:
+    """Return the names of the tensors that later segments read, which are therefore kept.
+
+    Parameters
+    ----------
+    parts : sequence of Segment
+        In order of execution. [-]
+
+    Returns
+    -------
+    set of str
+        Names of layers and graph inputs. [-]
+    """
+    made_in = {node.name: index for index, part in enumerate(parts) for node in part.nodes}
+    return {
+        name
+        for index, part in enumerate(parts)
+        for node in part.nodes
+        for name in node.input_names
+        if made_in.get(name, -1) != index
+    }

@@ -1,0 +1,292 @@
+"""What is in memory at every moment of a step: each tensor from the operation that makes it to the last that reads it.
+
+A step is a row of moments: a layer's forward phase (a second time where activations are recomputed), its backward
+phase, the sum of gradients that meet at a tensor, and the update. At each moment the layer's operands and results are
+in memory, and everything that a later moment reads. Sizes are affine in the batch size, so the peak of the step is the
+largest of as many affine functions as there are moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.graph.checkpoints import Segment, checkpoints, segments
+from perfmodel.graph.node import INDEX_BYTES, Node
+from perfmodel.graph.storage import (
+    NOTHING,
+    Bytes,
+    affine,
+    is_parameter,
+    kept_inputs,
+    kept_tensors,
+    saved_bytes,
+    shared_storage,
+    tensor_bytes,
+)
+from perfmodel.layers import Shape, SharedShape
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRules:
+    """What decides how large tensors are and which of them share memory, besides the graph.
+
+    Parameters
+    ----------
+    element_bytes : int
+        Size of an element of activations, weights and gradients. [B]
+    index_bytes : int
+        Size of an index that back-propagation reads. [B]
+    in_place_kinds : collection of str
+        Kinds of layers that overwrite their input where the graph does not say whether they do. [-]
+    recompute : str or None
+        Where checkpoints lie; None keeps every activation. [-]
+    """
+
+    element_bytes: int = 4
+    index_bytes: int = INDEX_BYTES
+    in_place_kinds: Collection[str] = ()
+    recompute: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Liveness:
+    """Memory at every moment of a step, besides weights, optimizer state and the network's inputs.
+
+    Parameters
+    ----------
+    moments : tuple of tuple
+        Layer and phase of each; a sum of gradients belongs to the tensor's layer. [-]
+    activations : ndarray, shape (2, moments)
+        Outputs, what layers keep, gradients of outputs and scratch: constant [B] and slope [B/sample].
+    gradients : ndarray, shape (moments,)
+        Gradients of parameters. [B]
+    kept : tuple
+        Of the activations, what waits between the forward phase and back-propagation: constant [B] and slope
+        [B/sample].
+    """
+
+    moments: tuple[tuple[str, Phase], ...]
+    activations: NDArray[Any]
+    gradients: NDArray[Any]
+    kept: Bytes
+
+
+@dataclass(slots=True)
+class _Storage:
+    size: Bytes
+    first: int
+    last: int
+    is_weight_gradient: bool = False
+    is_held: bool = False
+
+
+@dataclass(slots=True)
+class _Timeline:
+    """Storages with the moments of their first and last use."""
+
+    storages: list[_Storage] = field(default_factory=list)
+    moments: list[tuple[str, Phase]] = field(default_factory=list)
+
+    def begin(self, layer: str, phase: Phase) -> None:
+        self.moments.append((layer, phase))
+
+    def new(self, size: Bytes, *, is_weight_gradient: bool = False) -> _Storage:
+        now = len(self.moments) - 1
+        storage = _Storage(size, now, now, is_weight_gradient, is_weight_gradient)
+        self.storages.append(storage)
+        return storage
+
+    def touch(self, storage: _Storage) -> None:
+        storage.last = len(self.moments) - 1
+
+    def result(self) -> Liveness:
+        count = len(self.moments)
+        forward = sum(phase is Phase.FORWARD for _, phase in self.moments)
+        changes = np.zeros((3, count + 1), dtype=object)
+        kept: Bytes = NOTHING
+        for storage in self.storages:
+            end = count if storage.is_held else storage.last + 1
+            for row, size in zip((2,) if storage.is_weight_gradient else (0, 1), storage.size, strict=False):
+                changes[row, storage.first] += size
+                changes[row, end] -= size
+            if storage.first < forward <= storage.last:
+                kept = (kept[0] + storage.size[0], kept[1] + storage.size[1])
+        live = np.cumsum(changes, axis=1)[:, :-1]
+        return Liveness(tuple(self.moments), live[:2], live[2], kept)
+
+
+class _Step:
+    """Plays a step, layer by layer, and notes who uses what when."""
+
+    def __init__(
+        self,
+        input_shapes: Mapping[str, Shape],
+        nodes: Sequence[Node],
+        *,
+        wanted: Mapping[str, bool],
+        rules: MemoryRules,
+    ) -> None:
+        self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
+        self.nodes, self.wanted, self.rules = nodes, wanted, rules
+        self.parts = segments(nodes, wanted=wanted, recompute=rules.recompute)
+        kept = kept_tensors(nodes, wanted=wanted)
+        self.source = shared_storage(
+            nodes,
+            in_place_kinds=rules.in_place_kinds,
+            kept=kept,
+            stays={*input_shapes, *checkpoints(self.parts)},
+        )
+        self.read = {name for node in nodes for name in node.input_names}
+        self.timeline = _Timeline()
+        self.timeline.begin("", Phase.FORWARD)
+        self.place = {name: self.timeline.new(NOTHING) for name in input_shapes}
+        self.saved: dict[str, _Storage] = {}
+        self.gradients: dict[str, _Storage] = {}
+        self.weight_gradients: dict[tuple[str, str], _Storage] = {}
+
+    def size(self, name: str) -> Bytes:
+        return tensor_bytes(self.shapes[name], element_bytes=self.rules.element_bytes)
+
+    def compute(self, node: Node, phase: Phase) -> None:
+        """Make a layer's output, from what it reads, and what its back-propagation will read."""
+        if is_parameter(node):
+            self.place[node.name] = _Storage(NOTHING, 0, 0)
+            return
+        self.timeline.begin(node.name, phase)
+        for name in node.input_names:
+            self.timeline.touch(self.place[name])
+        source = self.source.get(node.name)
+        self.place[node.name] = self.timeline.new(self.size(node.name)) if source is None else self.place[source]
+        is_constant = not node.input_names and node.is_shared
+        is_output = node.name not in self.read and phase is Phase.FORWARD
+        self.place[node.name].is_held |= is_constant or is_output
+        if self.wanted[node.name]:
+            self.saved[node.name] = self.timeline.new(
+                saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
+            )
+
+    def differentiate(self, node: Node) -> None:
+        """Make the gradients a layer yields, from its output's gradient and what it kept."""
+        if is_parameter(node):
+            own = self.gradients.pop(node.name)
+            own.is_weight_gradient = own.is_held = True
+            return
+        self.timeline.begin(node.name, Phase.BACKWARD)
+        of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
+        kept = [self.place[name] for name in kept_inputs(node, wanted=self.wanted)]
+        if node.layer.keeps_output:
+            kept.append(self.place[node.name])
+        for storage in (of_output, self.saved[node.name], *kept):
+            self.timeline.touch(storage)
+        scratch = affine(
+            lambda batch_size: node.layer.backward_scratch_bytes(
+                node.input_shapes, batch_size=node.runs(batch_size), element_bytes=self.rules.element_bytes
+            )
+        )
+        self.timeline.new(scratch)
+        made = self._input_gradients(node, of_output)
+        self._parameter_gradients(node)
+        for name, storage in made:
+            self._add_gradient(name, storage)
+
+    def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
+        """Return the gradient of each input that wants one; the output's own where the layer passes it on."""
+        flows = node.layer.differentiable(len(node.input_names))
+        into = [flow and self.wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
+        passes_on = not node.layer.gradient_operations(node.input_shapes, batch_size=1, wanted=into)
+        made = []
+        for name, is_wanted in zip(node.input_names, into, strict=True):
+            if is_wanted:
+                size = self.size(name)
+                is_same = passes_on and size == self.size(node.name)
+                made.append((name, of_output if is_same else self.timeline.new(size)))
+        return made
+
+    def _parameter_gradients(self, node: Node) -> None:
+        """Make the gradients of parameters: for good at first, to be added and thrown away where there is one."""
+        if not node.usage.is_trained:
+            return
+        for parameter, shape in node.layer.parameter_shapes(node.input_shapes).items():
+            owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
+            size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
+            if owner in self.weight_gradients:
+                self.timeline.new(size)
+            else:
+                self.weight_gradients[owner] = self.timeline.new(size, is_weight_gradient=True)
+
+    def _add_gradient(self, name: str, storage: _Storage) -> None:
+        """Give a tensor its gradient, or add it to the one it has, into memory that nobody else reads."""
+        earlier = self.gradients.get(name)
+        if earlier is None:
+            self.gradients[name] = storage
+            return
+        self.timeline.begin(name, Phase.BACKWARD)
+        self.timeline.touch(earlier)
+        self.timeline.touch(storage)
+        others = [each for other, each in self.gradients.items() if other != name]
+        own = [each for each in (earlier, storage) if not any(each is other for other in others)]
+        is_free = own and earlier is not storage
+        self.gradients[name] = own[0] if is_free else self.timeline.new(self.size(name))
+
+    def run(self, phase: Phase) -> Liveness:
+        """Play the phases of a step in order."""
+        for node in self.nodes:
+            self.compute(node, Phase.FORWARD)
+        if Phase.BACKWARD in phase.parts:
+            for part in reversed(self.parts):
+                self._back_through(part)
+        if Phase.UPDATE in phase.parts:
+            self.timeline.begin("", Phase.UPDATE)
+        return self.timeline.result()
+
+    def _back_through(self, part: Segment) -> None:
+        for node in part.again:
+            self.compute(node, Phase.BACKWARD)
+        for node in reversed(part.nodes):
+            if self.wanted[node.name]:
+                self.differentiate(node)
+
+
+def liveness(
+    input_shapes: Mapping[str, Shape],
+    nodes: Sequence[Node],
+    *,
+    phase: Phase,
+    wanted: Mapping[str, bool],
+    rules: MemoryRules,
+) -> Liveness:
+    """Return what is in memory at every moment of a step.
+
+    Parameters
+    ----------
+    input_shapes : mapping of str to tuple of int
+        Graph inputs; their memory is the caller's and not counted. [1]
+    nodes : sequence of Node
+        Layers, each after those that it reads. [-]
+    phase : Phase
+        What part of a step. [-]
+    wanted : mapping of str to bool
+        Whether each tensor's gradient is computed; all False for inference. [-]
+    rules : MemoryRules
+        Sizes, habits and checkpoints. [-]
+
+    Returns
+    -------
+    Liveness
+        Bytes at every moment.
+
+    Notes
+    -----
+    Valid for: layers executed one after the other, memory returned as soon as nobody needs it, outputs of the network
+    kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
+    what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
+    """
+    return _Step(input_shapes, nodes, wanted=wanted, rules=rules).run(phase)

@@ -1,0 +1,196 @@
+"""Which tensors share memory: views, outputs that overwrite an input, and what back-propagation still reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from perfmodel.graph.node import Node
+from perfmodel.layers import Shape, SharedShape
+from perfmodel.layers.shapes import element_count
+
+Bytes = tuple[Any, Any]
+"""Size of something in memory: what does not depend on the batch size [B], and what it holds per sample [B/sample]."""
+
+NOTHING: Bytes = (0, 0)
+
+
+def affine(count: Callable[[Any], Any]) -> Bytes:
+    """Return constant and slope of a count that is affine in the batch size.
+
+    Parameters
+    ----------
+    count : callable
+        The count at a batch size. [B]
+
+    Returns
+    -------
+    tuple
+        Constant [B] and slope [B/sample].
+
+    Examples
+    --------
+    >>> affine(lambda batch_size: 3 + 5 * batch_size)
+    (3, 5)
+    """
+    one = count(1)
+    slope = count(2) - one
+    return one - slope, slope
+
+
+def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
+    """Return the size of a tensor.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of a sample; a SharedShape where all samples share it. [1]
+    element_bytes : int
+        Size of one element. [B]
+
+    Returns
+    -------
+    tuple
+        Constant [B] and slope [B/sample].
+
+    Examples
+    --------
+    >>> tensor_bytes((10, 10), element_bytes=4)
+    (0, 400)
+    """
+    size = element_bytes * element_count(shape, batch_size=1)
+    return (size, 0) if isinstance(shape, SharedShape) else (0, size)
+
+
+def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
+    """Return the size of what a layer keeps for back-propagation besides its inputs and output.
+
+    Parameters
+    ----------
+    node : Node
+        The layer. [-]
+    element_bytes, index_bytes : int
+        Size of one element and of one index. [B]
+
+    Returns
+    -------
+    tuple
+        Constant [B] and slope [B/sample].
+    """
+    return affine(
+        lambda batch_size: node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes, index_bytes=index_bytes)
+    )
+
+
+def is_parameter(node: Node) -> bool:
+    """Tell whether a node only holds a parameter: its output is the weights' own memory."""
+    return not node.input_names and node.parameter_count > 0
+
+
+def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
+    """Return the inputs that the layer's back-propagation reads.
+
+    Parameters
+    ----------
+    node : Node
+        The layer. [-]
+    wanted : mapping of str to bool
+        Whether each tensor's gradient is computed. [-]
+
+    Returns
+    -------
+    list of str
+        Names of tensors; none where the layer takes no part in back-propagation. [-]
+    """
+    if not wanted[node.name]:
+        return []
+    flows = node.layer.differentiable(len(node.input_names))
+    into = [flow and wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
+    kept = node.layer.kept_inputs(into, is_trained=node.usage.is_trained)
+    return [name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept]
+
+
+def kept_tensors(nodes: Iterable[Node], *, wanted: Mapping[str, bool]) -> set[str]:
+    """Return the tensors whose values back-propagation reads.
+
+    Parameters
+    ----------
+    nodes : iterable of Node
+        Layers. [-]
+    wanted : mapping of str to bool
+        Whether each tensor's gradient is computed. [-]
+
+    Returns
+    -------
+    set of str
+        Names of graph inputs and layers. [-]
+    """
+    kept: set[str] = set()
+    for node in nodes:
+        kept.update(kept_inputs(node, wanted=wanted))
+        if wanted[node.name] and node.layer.keeps_output:
+            kept.add(node.name)
+    return kept
+
+
+def _same_size(node: Node, shape: Shape) -> bool:
+    alike = isinstance(shape, SharedShape) == isinstance(node.output_shape, SharedShape)
+    return alike and element_count(shape, batch_size=1) == node.output_elements
+
+
+def shared_storage(
+    nodes: Sequence[Node], *, in_place_kinds: Collection[str], kept: Collection[str], stays: Collection[str]
+) -> dict[str, str]:
+    """Return whose memory each layer's output lives in, where it has none of its own.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Layers, each after those that it reads. [-]
+    in_place_kinds : collection of str
+        Kinds of layers that overwrite an input where the graph does not say whether they do. [-]
+    kept : collection of str
+        Tensors whose values back-propagation reads. [-]
+    stays : collection of str
+        Further tensors that must not be overwritten: inputs of the graph, checkpoints. [-]
+
+    Returns
+    -------
+    dict of str to str
+        Layer to the input whose memory its output is. [-]
+
+    Notes
+    -----
+    A view always is its input's memory. What the graph states is taken as it stands. A habit applies only to an input
+    of the output's size that nobody reads later, neither another layer nor back-propagation, under any of its names.
+    """
+    last_reader: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        last_reader.update(dict.fromkeys(node.input_names, place))
+    source: dict[str, str] = {}
+    names_of: dict[str, list[str]] = {}  # memory to the tensors in it so far, by the name of the first
+    memory_of: dict[str, str] = {}
+    untouchable = {*kept, *stays, *(node.name for node in nodes if not node.input_names)}
+
+    def is_free(name: str, place: int) -> bool:
+        tensors = names_of.get(memory_of.get(name, name), [name])
+        return all(each not in untouchable and last_reader.get(each, place) <= place for each in tensors)
+
+    for place, node in enumerate(nodes):
+        fitting = [
+            name for name, shape in zip(node.input_names, node.input_shapes, strict=True) if _same_size(node, shape)
+        ]
+        if node.layer.is_view:
+            chosen = node.input_names[:1]
+        elif node.usage.in_place is not None:
+            chosen = tuple(fitting[:1]) if node.usage.in_place else ()
+        elif node.layer.kind in in_place_kinds:
+            chosen = tuple(name for name in fitting if is_free(name, place))[:1]
+        else:
+            chosen = ()
+        for name in chosen:
+            source[node.name] = name
+        memory = memory_of.get(chosen[0], chosen[0]) if chosen else node.name
+        memory_of[node.name] = memory
+        names_of.setdefault(memory, [memory]).append(node.name)
+    return source

@@ -1,0 +1,434 @@
+"""Our counts beside torch's, operation by operation."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.node import Node
+from perfmodel.layers import Opaque
+from perfmodel.layers.shapes import shape_text
+from perfmodel.presentation.tables import Table
+from perfmodel.records import Phase, Work
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.importers.torch_module import Imported
+
+CONVENTION: Final = (
+    "FLOP of matrix products (convolutions, linear layers, attention, recurrences): one multiply-add is 2 FLOP; bias, "
+    "activations and norms are left out, as torch's FlopCounterMode does."
+)
+PHASES: Final = ("forward_backward", "forward")
+NOT_IN_GRAPH: Final = "(no layer)"
+"""What stands for the layer of products that no layer of the graph makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """The matrix products of one operation.
+
+    Parameters
+    ----------
+    layer : str
+        Layer of the graph. [-]
+    operator : str
+        Operator of torch, or kind of layer where there was no module. [-]
+    shapes : str
+        Sample shapes of what it reads and makes. [1]
+    forward_flop_count, backward_flop_count : int
+        Our products. [FLOP]
+    torch_forward_flop_count, torch_backward_flop_count : int or None
+        Products by torch's formulas; None where there was no module. [FLOP]
+    """
+
+    layer: str
+    operator: str
+    shapes: str
+    forward_flop_count: int
+    backward_flop_count: int
+    torch_forward_flop_count: int | None = None
+    torch_backward_flop_count: int | None = None
+
+    @property
+    def difference_flop_count(self) -> int | None:
+        """Ours less torch's over both phases [FLOP]; None where there was no module."""
+        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
+            return None
+        ours = self.forward_flop_count + self.backward_flop_count
+        return ours - self.torch_forward_flop_count - self.torch_backward_flop_count
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both phases are equal to the last digit, or there was no module."""
+        pairs = (
+            (self.forward_flop_count, self.torch_forward_flop_count),
+            (self.backward_flop_count, self.torch_backward_flop_count),
+        )
+        return all(torch is None or ours == torch for ours, torch in pairs)
+
+    @property
+    def has_products(self) -> bool:
+        """Whether anybody counts a product here."""
+        theirs = (self.torch_forward_flop_count, self.torch_backward_flop_count)
+        return any((self.forward_flop_count, self.backward_flop_count, *theirs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditHole:
+    """An opaque layer: an operator that no layer is.
+
+    Parameters
+    ----------
+    layer : str
+        Its name in the graph. [-]
+    operator : str
+        The operator. [-]
+    flop_count : int
+        What is counted for it over the phases, one FLOP per element. [FLOP]
+    share : float
+        Its share of all arithmetic. [1]
+    """
+
+    layer: str
+    operator: str
+    flop_count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row as it is printed: FLOP to the last digit."""
+
+    layer: str
+    operator: str
+    shapes: str
+    forward: str
+    torch_forward: str
+    backward: str
+    torch_backward: str
+    difference: str
+
+
+HEADINGS: Final = {
+    "forward": "forward [FLOP]",
+    "torch_forward": "torch [FLOP]",
+    "backward": "backward [FLOP]",
+    "torch_backward": "torch's backward [FLOP]",
+    "difference": "difference [FLOP]",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Matrix products of a network, ours and torch's.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph. [-]
+    batch_size : int
+        Samples. [samples]
+    phase : str
+        ``forward_backward`` or ``forward``. [-]
+    rows : tuple of AuditRow
+        One per operation that somebody counts products for. [-]
+    holes : tuple of AuditHole
+        Opaque layers. [-]
+    notes : tuple of str
+        What else the import said. [-]
+    """
+
+    name: str
+    batch_size: int
+    phase: str
+    rows: tuple[AuditRow, ...]
+    holes: tuple[AuditHole, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def forward_flop_count(self) -> int:
+        """Our products of the forward phase [FLOP]."""
+        return sum(row.forward_flop_count for row in self.rows)
+
+    @property
+    def backward_flop_count(self) -> int:
+        """Our products of the backward phase [FLOP]."""
+        return sum(row.backward_flop_count for row in self.rows)
+
+    @property
+    def torch_forward_flop_count(self) -> int | None:
+        """Products of the forward phase by torch's formulas [FLOP]; None where there was no module."""
+        counts = [row.torch_forward_flop_count for row in self.rows if row.torch_forward_flop_count is not None]
+        return sum(counts) if counts else None
+
+    @property
+    def torch_backward_flop_count(self) -> int | None:
+        """Products of the backward phase by torch's formulas [FLOP]; None where there was no module."""
+        counts = [row.torch_backward_flop_count for row in self.rows if row.torch_backward_flop_count is not None]
+        return sum(counts) if counts else None
+
+    @property
+    def mismatches(self) -> tuple[AuditRow, ...]:
+        """Operations where the two differ."""
+        return tuple(row for row in self.rows if not row.agrees)
+
+    @property
+    def matches(self) -> bool:
+        """Whether every operation is equal to the last digit in every phase, without a hole."""
+        return not self.mismatches and not self.holes
+
+    @property
+    def table(self) -> Table[_Line]:
+        """The rows as a table that prints and renders."""
+        total = AuditRow(
+            layer="total",
+            operator="",
+            shapes="",
+            forward_flop_count=self.forward_flop_count,
+            backward_flop_count=self.backward_flop_count,
+            torch_forward_flop_count=self.torch_forward_flop_count,
+            torch_backward_flop_count=self.torch_backward_flop_count,
+        )
+        title = f"{self.name}, batch size {self.batch_size}, {self.phase}: {len(self.rows)} operations with products"
+        return Table([_line(row) for row in (*self.rows, total)], title=title, headings=HEADINGS, row_type=_Line)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per operation. [FLOP]
+        """
+        return Table(self.rows, row_type=AuditRow).to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+            Totals, rows, holes and notes. [FLOP]
+        """
+        return {
+            "name": self.name,
+            "batch_size": self.batch_size,
+            "phase": self.phase,
+            "convention": CONVENTION,
+            "matches": self.matches,
+            "forward_flop_count": self.forward_flop_count,
+            "backward_flop_count": self.backward_flop_count,
+            "torch_forward_flop_count": self.torch_forward_flop_count,
+            "torch_backward_flop_count": self.torch_backward_flop_count,
+            "rows": Table(self.rows, row_type=AuditRow).to_dicts(),
+            "holes": Table(self.holes, row_type=AuditHole).to_dicts(),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def _verdict(self) -> list[str]:
+        lines = [CONVENTION]
+        if self.torch_forward_flop_count is not None:
+            wrong = len(self.mismatches)
+            agree = (
+                f"{wrong} of {len(self.rows)} operations differ"
+                if wrong
+                else "every operation agrees to the last digit"
+            )
+            lines.append(f"Against torch: {agree}.")
+        lines += [
+            f"Hole: {hole.layer} ({hole.operator}) is opaque, {hole.flop_count:,} FLOP counted, {100 * hole.share:.2g} %."
+            for hole in self.holes
+        ]
+        return [*lines, *self.notes] if self.holes else [*lines, "No holes.", *self.notes]
+
+    def __str__(self) -> str:
+        return "\n".join([self.table.to_text(), *self._verdict])
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._verdict)
+
+
+def audit(
+    module_or_graph: Any,
+    example_inputs: Any = None,
+    *,
+    phase: str = "forward_backward",
+    batch_size: int | None = None,
+    batch_axis: int | None = 0,
+    progress: bool | None = None,
+) -> Audit:
+    """Return our counts of matrix products, beside torch's where a torch module is given.
+
+    Parameters
+    ----------
+    module_or_graph : torch.nn.Module or LayerGraph
+        The network. [-]
+    example_inputs : Tensor, tuple, list, mapping or None
+        What the module is called with; None for a graph. [-]
+    phase : str
+        ``forward_backward``: as it trains; ``forward``: as it infers. [-]
+    batch_size : int or None
+        Samples of a graph, one unless given; a module has those of ``example_inputs``. [samples]
+    batch_axis : int or None
+        Axis of a module's inputs that holds the samples. [-]
+    progress : bool or None
+        Whether to show the progress of a module's import; None: on a terminal, after a second. [-]
+
+    Returns
+    -------
+    Audit
+        Prints, renders, ``.to_frame()``, ``.holes``, ``.matches``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the arguments do not go together.
+    TraceError
+        If the module cannot be traced.
+
+    Notes
+    -----
+    The module is traced on tensors without content, its backward phase too; each operator's products are counted by
+    the formulas of ``torch.utils.flop_counter``. Fused kernels that these know nothing of (a CPU's LSTM, its
+    attention) are kept from being used, so that nothing is counted as zero that holds products.
+    """
+    if phase not in PHASES:
+        raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
+    if isinstance(module_or_graph, LayerGraph):
+        if example_inputs is not None:
+            raise ArgumentError("example_inputs", "given", "only a module takes example inputs, a graph batch_size")
+        return _audit_of_graph(module_or_graph, batch_size=batch_size, phase=phase)
+    if example_inputs is None or batch_size is not None:
+        allowed = "a torch module takes example_inputs, whose extent is the batch size; a LayerGraph takes batch_size"
+        raise ArgumentError("example_inputs", example_inputs, allowed)
+    from perfmodel.importers.torch_module import import_torch, messages
+
+    training = phase != "forward"
+    imported = import_torch(
+        module_or_graph, example_inputs, batch_axis=batch_axis, training=training, progress=progress, counts=True
+    )
+    for category, message in messages(imported):
+        warnings.warn(message, category, stacklevel=2)
+    return _audit_of_module(imported, phase=phase)
+
+
+def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) -> Audit:
+    products = _products(graph, batch_size=batch_size, phase=phase)
+    rows = [
+        AuditRow(
+            layer=node.name,
+            operator=node.layer.kind,
+            shapes=_shapes(node),
+            forward_flop_count=products[Phase.FORWARD][node.name],
+            backward_flop_count=products[Phase.BACKWARD][node.name],
+        )
+        for node in graph.layers
+    ]
+    return Audit(
+        name=graph.name,
+        batch_size=graph.fixed_batch_size or batch_size or 1,
+        phase=phase,
+        rows=tuple(row for row in rows if row.has_products),
+        holes=_holes(graph, batch_size=batch_size, phase=phase),
+    )
+
+
+def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
+    from perfmodel.importers.torch_products import backward_products
+
+    graph, calls = imported.built.graph, imported.run.recording.calls
+    products = _products(graph, batch_size=imported.batch_size, phase=phase)
+    backward, astray = backward_products(imported.run) if phase != "forward" else ({}, 0)
+    layers: dict[int, list[Node]] = {}
+    for node in graph.layers:
+        if node.name in imported.built.steps:
+            layers.setdefault(imported.calls[imported.built.steps[node.name]], []).append(node)
+    rows = [
+        AuditRow(
+            layer=made[0].name if made else f"{call.path} {NOT_IN_GRAPH}".lstrip(),
+            operator=call.operator,
+            shapes=_shapes(made[0]) if made else "",
+            forward_flop_count=sum(products[Phase.FORWARD][node.name] for node in made),
+            backward_flop_count=sum(products[Phase.BACKWARD][node.name] for node in made),
+            torch_forward_flop_count=call.product_flop_count,
+            torch_backward_flop_count=backward.get(index, 0),
+        )
+        for index, call in enumerate(calls)
+        for made in (layers.get(index, []),)
+    ]
+    if astray:
+        rows.append(_astray(astray))
+    return Audit(
+        name=graph.name,
+        batch_size=imported.batch_size,
+        phase=phase,
+        rows=tuple(row for row in rows if row.has_products),
+        holes=_holes(graph, batch_size=imported.batch_size, phase=phase),
+        notes=imported.built.notes,
+    )
+
+
+def _astray(flop_count: int) -> AuditRow:
+    return AuditRow(
+        layer=NOT_IN_GRAPH,
+        operator="backward",
+        shapes="",
+        forward_flop_count=0,
+        backward_flop_count=0,
+        torch_forward_flop_count=0,
+        torch_backward_flop_count=flop_count,
+    )
+
+
+def _products(graph: LayerGraph, *, batch_size: int | None, phase: str) -> dict[Phase, Counter[str]]:
+    counts: dict[Phase, Counter[str]] = {Phase.FORWARD: Counter(), Phase.BACKWARD: Counter()}
+    for part in Phase(phase).parts:
+        for layer, operation in graph.operations(batch_size=batch_size, phase=part):
+            counts[part][layer] += operation.product_flop_count
+    return counts
+
+
+def _holes(graph: LayerGraph, *, batch_size: int | None, phase: str) -> tuple[AuditHole, ...]:
+    flop_counts: Counter[str] = Counter()
+    for layer, operation in graph.operations(batch_size=batch_size, phase=phase):
+        work: Work = operation.work(element_bytes=4)
+        flop_counts[layer] += work.flop_count
+    total = sum(flop_counts.values())
+    return tuple(
+        AuditHole(
+            layer=node.name,
+            operator=node.layer.operator,
+            flop_count=flop_counts[node.name],
+            share=flop_counts[node.name] / total,
+        )
+        for node in graph.layers
+        if isinstance(node.layer, Opaque)
+    )
+
+
+def _shapes(node: Node) -> str:
+    return f"{', '.join(map(shape_text, node.input_shapes))} -> {shape_text(node.output_shape)}".lstrip()
+
+
+def _line(row: AuditRow) -> _Line:
+    def text(count: int | None) -> str:
+        return "" if count is None else f"{count:,}"
+
+    return _Line(
+        layer=row.layer,
+        operator=row.operator,
+        shapes=row.shapes,
+        forward=text(row.forward_flop_count),
+        torch_forward=text(row.torch_forward_flop_count),
+        backward=text(row.backward_flop_count),
+        torch_backward=text(row.torch_backward_flop_count),
+        difference=text(row.difference_flop_count),
+    )

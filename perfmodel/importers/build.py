@@ -1,0 +1,229 @@
+"""From a program to a layer graph: what is of use, what it is called, who owns which parameter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from perfmodel.errors import GraphError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.node import ParameterName
+from perfmodel.importers.plan import Plan, PlannedNode, Source
+from perfmodel.importers.program import Program
+from perfmodel.layers import Output, Shape
+from perfmodel.layers.translation import Translator
+
+NAMES_SHOWN: Final = 5
+"""Names that a note lists [1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """A call that no layer takes.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the opaque layer in the graph. [-]
+    step : int
+        Index of the call in the program. [-]
+    operator : str
+        The operator. [-]
+    reason : str
+        What the layers that know the operator said. [-]
+    """
+
+    layer: str
+    step: int
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A graph and where its layers came from.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    steps : dict of str to int
+        Index of the step of the program that each layer came from. [-]
+    holes : tuple of Hole
+        Calls that no layer takes. [-]
+    notes : tuple of str
+        Parameters that are not counted as they are stored. [-]
+    """
+
+    graph: LayerGraph
+    steps: dict[str, int]
+    holes: tuple[Hole, ...]
+    notes: tuple[str, ...] = ()
+
+
+def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> Built:
+    """Return the graph of a program.
+
+    Parameters
+    ----------
+    program : Program
+        The network. [-]
+    translators : mapping of str to tuple of callable
+        What reads each operator. [-]
+
+    Returns
+    -------
+    Built
+        The graph, and the step that each layer came from. [-]
+
+    Raises
+    ------
+    GraphError
+        If the network computes nothing from its inputs.
+    """
+    plan = Plan(program, translators)
+    ends = [plan.source(operand) for operand in program.outputs]
+    nodes = _of_use(plan.nodes, ends)
+    read = {id(source) for node in nodes for source in node.inputs}
+    inputs = _inputs_read(program, nodes)
+    if not nodes or not inputs:
+        problem = f"graph {program.name!r}: the network computes nothing from its inputs"
+        raise GraphError(problem)
+    graph = LayerGraph(program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size)
+    emission = _Emission(graph, plan, _names(nodes, taken=inputs))
+    for node in nodes:
+        emission.add(node)
+    for node in nodes:
+        if id(node) not in read and not _is_end(node, program, plan, ends):
+            emission.add_sink(node)
+    return emission.built()
+
+
+def _is_end(node: PlannedNode, program: Program, plan: Plan, ends: Sequence[Source]) -> bool:
+    """Tell whether training starts at a layer: the loss, or without one every output that can have a gradient."""
+    if node.layer.is_metric:
+        return True
+    for operand, end in zip(program.outputs, ends, strict=True):
+        if end is node:
+            if program.loss is not None and operand.key != program.loss:
+                continue
+            return not operand.is_index
+    return False
+
+
+def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
+    """Return the layers that lead to an output, and those that are computed from an input although nobody reads them.
+
+    Left out are views that nobody reads, and counters and tables that depend on no input.
+    """
+    fed: set[int] = set()
+    for node in nodes:
+        if any(isinstance(source, str) or id(source) in fed for source in node.inputs):
+            fed.add(id(node))
+    used = {id(end) for end in ends if isinstance(end, PlannedNode)}
+    for node in reversed(nodes):
+        if id(node) in used or (id(node) in fed and not node.layer.is_view):
+            used.add(id(node))
+            used |= {id(source) for source in node.inputs if isinstance(source, PlannedNode)}
+    return [node for node in nodes if id(node) in used]
+
+
+def _inputs_read(program: Program, nodes: Sequence[PlannedNode]) -> dict[str, Shape]:
+    read = {source for node in nodes for source in node.inputs if isinstance(source, str)}
+    return {name: operand.shape for name, operand in program.inputs.items() if name in read}
+
+
+def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, str]:
+    """Return a name for each layer: the path of its place, with the operator where the place holds several."""
+    visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
+    only_views = Counter((node.path, node.visit) for node in nodes if node.layer.is_view)
+    given = set(taken)
+    counts: Counter[str] = Counter()
+    names: dict[int, str] = {}
+    for node in nodes:
+        place = (node.path, node.visit)
+        of_kind = only_views[place] if not visits[place] else visits[place]
+        is_alone = of_kind == 1 and (not visits[place] or not node.layer.is_view)
+        name = node.path if is_alone and node.path else ".".join(filter(None, (node.path, node.operator)))
+        unique = name
+        while unique in given:
+            counts[name] += 1
+            unique = f"{name}_{counts[name]}"
+        given.add(unique)
+        names[id(node)] = unique
+    return names
+
+
+class _Emission:
+    """The graph while its layers are added."""
+
+    def __init__(self, graph: LayerGraph, plan: Plan, names: Mapping[int, str]) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.names = names
+        self.owners: dict[str, ParameterName] = {}
+        self.steps: dict[str, int] = {}
+        self.holes: list[Hole] = []
+        self.notes: list[str] = []
+
+    def name(self, source: Source) -> str:
+        return source if isinstance(source, str) else self.names[id(source)]
+
+    def add(self, node: PlannedNode) -> None:
+        name = self.names[id(node)]
+        shapes = node.layer.parameter_shapes(tuple(map(self.plan.shape, node.inputs)))
+        shared = {}
+        for parameter, key in node.parameters.items():
+            owner = self.owners.get(key)
+            if owner is not None and self._can_share(owner, shapes[parameter]):
+                shared[parameter] = owner
+            elif owner is None:
+                self.owners[key] = (name, parameter)
+        self.graph.add(
+            name,
+            node.layer,
+            inputs=tuple(map(self.name, node.inputs)),
+            shared_parameters=shared,
+            is_trained=self._is_trained(node),
+            in_place=True if node.in_place and node.inputs else None,
+        )
+        if node.step is not None:
+            self.steps[name] = node.step
+        if node.problem and node.step is not None:
+            operator = self.plan.program.steps[node.step].call.operator
+            self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
+
+    def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
+        """Tell whether a layer can use another's parameter; warn where one tensor has two different shapes."""
+        own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
+        if sorted(own) == sorted(shape):
+            return True
+        self.notes.append(
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
+        )
+        return False
+
+    def _is_trained(self, node: PlannedNode) -> bool:
+        return not node.parameters or any(self.plan.parameter(key).is_trained for key in node.parameters.values())
+
+    def add_sink(self, node: PlannedNode) -> None:
+        """Add a reader to a result that nobody minimises, so that no gradient starts there."""
+        name = self.names[id(node)]
+        sink = f"{name}.output"
+        while sink in self.graph.digraph:
+            sink += "_1"
+        self.graph.add(sink, Output(), inputs=name)
+
+    def built(self) -> Built:
+        notes = (*self.notes, *self._unused())
+        return Built(graph=self.graph, steps=self.steps, holes=tuple(self.holes), notes=notes)
+
+    def _unused(self) -> list[str]:
+        used = {self.plan.parameter(key).name for key in self.owners}
+        unused = sorted({tensor.name for tensor in self.plan.program.parameters.values()} - used)
+        if not unused:
+            return []
+        listed = ", ".join(unused[:NAMES_SHOWN]) + (" ..." if len(unused) > NAMES_SHOWN else "")
+        return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed}"]

@@ -1,0 +1,331 @@
+"""From calls of operators to layers: which layer each call is, what it reads, and where gradients flow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.graph.node import Node, Usage
+from perfmodel.importers.program import OVERWRITE, VIEW, ParameterTensor, Program, Step
+from perfmodel.layers import (
+    LAYERS,
+    Constant,
+    Detach,
+    Layer,
+    Opaque,
+    Overwrite,
+    Parameter,
+    RecurrentState,
+    Reduction,
+    Reshape,
+    Shape,
+    SharedShape,
+    Slice,
+)
+from perfmodel.layers.translation import Operand, Translation, Translator
+
+REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What a translator or layer raises on a call that it did not expect; the call is then not its own."""
+
+
+def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
+    """Return what reads each operator, over all layer kinds.
+
+    Parameters
+    ----------
+    program : str
+        ``torch`` or ``onnx``. [-]
+
+    Returns
+    -------
+    dict of str to tuple of callable
+        Translators by operator. [-]
+    """
+    found: dict[str, list[Translator]] = defaultdict(list)
+    for layer in LAYERS.values():
+        operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
+        for operator, translator in operators.items():
+            found[operator].append(translator)
+    return {operator: tuple(readers) for operator, readers in found.items()}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PlannedNode:
+    """A layer that will be added to the graph.
+
+    Parameters
+    ----------
+    layer : Layer
+        What it computes. [-]
+    inputs : tuple of PlannedNode or str
+        What it reads: other planned layers, or graph inputs by name. [-]
+    shape : tuple of int
+        Sample shape of its output. [1]
+    parameters : mapping of str to str
+        Keys of the tensors that are its parameters, by their names in the layer. [-]
+    step : int or None
+        Index of the step it came from; None for layers between steps. [-]
+    path, operator : str
+        What it is named after. [-]
+    visit : int
+        Which visit of that place it belongs to. [-]
+    in_place : bool
+        Whether it overwrites its input. [-]
+    wants_gradient : bool
+        Whether a gradient of its output is of use. [-]
+    problem : str
+        Why no layer took the call; empty where one did. [-]
+    """
+
+    layer: Layer
+    inputs: tuple[PlannedNode | str, ...]
+    shape: Shape
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    step: int | None = None
+    path: str = ""
+    operator: str = ""
+    visit: int = 0
+    in_place: bool = False
+    wants_gradient: bool = False
+    problem: str = ""
+
+
+Source = PlannedNode | str
+"""A planned layer, or the name of a graph input."""
+
+
+class Plan:
+    """The layers of a program, in order.
+
+    Parameters
+    ----------
+    program : Program
+        The network. [-]
+    translators : mapping of str to tuple of callable
+        What reads each operator. [-]
+    """
+
+    def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
+        self.program = program
+        self.translators = translators
+        self.nodes: list[PlannedNode] = []
+        self._sources: dict[str, Source] = {operand.key: name for name, operand in program.inputs.items()}
+        self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
+        self._detached: dict[int, PlannedNode] = {}
+        for index, step in enumerate(program.steps):
+            self._plan_step(index, step)
+
+    def parameter(self, key: str) -> ParameterTensor:
+        """Return a trained tensor by the key of an operand; parts carry their name in brackets after the key."""
+        parameters = self.program.parameters
+        return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
+
+    def source(self, operand: Operand) -> Source:
+        """Return where a tensor comes from; parameters and constants get a layer of their own."""
+        found = self._sources.get(operand.key)
+        if operand.is_parameter:
+            return self._held_parameter(operand, found)
+        if found is None:
+            name = self.program.constants.get(operand.key, "constant")
+            layer = Constant(shape=tuple(operand.shape), is_index=operand.is_index)
+            found = self._sources[operand.key] = self._add(layer, (), path=name)
+        return self._scalar(operand, found)
+
+    def shape(self, source: Source) -> Shape:
+        """Return the sample shape of a source [1]."""
+        return self._input_shapes[source] if isinstance(source, str) else source.shape
+
+    def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
+        if found is None:
+            tensor = self.parameter(operand.key)
+            layer = Parameter(shape=tuple(operand.shape))
+            held = {next(iter(layer.parameter_shapes(()))): operand.key}
+            found = self._add(layer, (), path=tensor.name, parameters=held)
+            self._sources[operand.key] = found
+        if self.shape(found) == operand.shape:
+            return found
+        return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
+
+    def _scalar(self, operand: Operand, found: Source) -> Source:
+        """Return the mean of a loss per sample, where the network goes on with one number."""
+        is_loss = isinstance(found, PlannedNode) and found.layer.is_loss
+        if not is_loss or operand.shape != () or found.shape == ():  # type: ignore[union-attr]
+            return found
+        mean = self._add(Reduction(function="mean", over_batch=True), (found,), path="loss")
+        self._sources[operand.key] = mean
+        return mean
+
+    def _add(
+        self,
+        layer: Layer,
+        inputs: tuple[Source, ...],
+        *,
+        path: str = "",
+        parameters: Mapping[str, str] | None = None,
+    ) -> PlannedNode:
+        """Plan a layer that is no step of its own."""
+        node = self._placed(layer, inputs, parameters or {})
+        node.path, node.operator = path, layer.kind
+        self.nodes.append(node)
+        return node
+
+    def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> PlannedNode:
+        """Return a layer with the shape of its output; PerfmodelError where its inputs do not fit."""
+        shapes = tuple(map(self.shape, inputs))
+        names = tuple(map(str, range(len(inputs))))
+        shape = Node.of(layer.kind, layer, input_names=names, input_shapes=shapes, usage=Usage()).output_shape
+        flows = layer.differentiable(len(inputs))
+        wants = any(
+            isinstance(source, PlannedNode) and source.wants_gradient and flow
+            for source, flow in zip(inputs, flows, strict=True)
+        )
+        trained = any(self.parameter(key).is_trained for key in parameters.values())
+        return PlannedNode(
+            layer=layer,
+            inputs=tuple(inputs),
+            shape=shape,
+            parameters=dict(parameters),
+            wants_gradient=wants or trained,
+        )
+
+    def _inputs(self, operands: Sequence[Operand], step: Step) -> list[Source]:
+        """Return where the operands come from, cut off where no gradient flows back."""
+        sources = []
+        for operand in operands:
+            source = self.source(operand)
+            if operand.key in step.detached and isinstance(source, PlannedNode) and source.wants_gradient:
+                if id(source) not in self._detached:
+                    cut = self._add(Detach(), (source,), path=source.path)
+                    self._detached[id(source)] = cut
+                source = self._detached[id(source)]
+            sources.append(source)
+        return sources
+
+    def _plan_step(self, index: int, step: Step) -> None:
+        call = step.call
+        first = self._planned(index, step)
+        self._bind(call.output, first)
+        for output in call.outputs[1:]:
+            self._bind(output, self._further(index, step, output, first))
+
+    def _bind(self, output: Operand, source: Source) -> None:
+        if not output.is_parameter:  # a parameter seen otherwise stays the parameter
+            self._sources[output.key] = source
+
+    def _further(self, index: int, step: Step, output: Operand, first: Source) -> Source:
+        """Return a further output of a call: a part of its input, or what its first output's layer makes beside it."""
+        for translation in self._translations(replace(step, call=replace(step.call, outputs=(output,)))):
+            if translation.layer.is_view:
+                node = self._fitting(index, step, translation, output)
+                if node is not None:
+                    return self._kept(node)
+        if self.shape(first) == output.shape:
+            return first
+        try:
+            node = self._placed(RecurrentState(shape=tuple(output.shape)), (first,), {})
+        except REFUSALS:
+            node = self._placed(Slice(shape=tuple(output.shape)), (first,), {})
+        return self._kept(self._of_step(node, index, step))
+
+    def _planned(self, index: int, step: Step) -> Source:
+        """Return the layer of a call, or its input where the call is nothing."""
+        glue = {VIEW: self._view, OVERWRITE: self._overwritten}.get(step.call.operator)
+        if glue is not None:
+            return glue(index, step)
+        problems: list[str] = []
+        for translation in self._translations(step, problems):
+            node = self._fitting(index, step, translation, step.call.output, problems)
+            if node is not None:
+                return self._kept(node)
+        if not step.call.operands:
+            return self._made(index, step)
+        return self._opaque(index, step, problems)
+
+    def _translations(self, step: Step, problems: list[str] | None = None) -> Iterator[Translation]:
+        for translator in self.translators.get(step.call.operator, ()):
+            try:
+                translation = translator(step.call)
+            except REFUSALS as error:
+                translation = None
+                if problems is not None:
+                    problems.append(str(error) or type(error).__name__)
+            if translation is not None:
+                yield translation
+
+    def _fitting(
+        self, index: int, step: Step, translation: Translation, output: Operand, problems: list[str] | None = None
+    ) -> PlannedNode | None:
+        """Return the layer in its place, None where its output is not what the call makes."""
+        parameters = {name: operand.key for name, operand in translation.parameters.items()}
+        planned = len(self.nodes)
+        try:
+            node = self._placed(translation.layer, self._inputs(translation.inputs, step), parameters)
+        except REFUSALS as error:
+            problem = str(error) or type(error).__name__
+        else:
+            if node.layer.is_loss or node.shape == output.shape:
+                return self._of_step(node, index, step)
+            problem = f"{node.layer.kind} makes {tuple(node.shape)}, the call {tuple(output.shape)}"
+        del self.nodes[planned:]
+        self._forget()
+        if problems is not None:
+            problems.append(problem)
+        return None
+
+    def _forget(self) -> None:
+        """Drop sources whose layers are no longer planned."""
+        planned = set(map(id, self.nodes))
+        for known in (self._sources, self._detached):
+            gone = [key for key, node in known.items() if isinstance(node, PlannedNode) and id(node) not in planned]
+            for key in gone:
+                del known[key]  # type: ignore[attr-defined]
+
+    def _of_step(self, node: PlannedNode, index: int, step: Step) -> PlannedNode:
+        node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
+        node.operator = step.call.operator.rpartition(".")[2].lstrip("_")
+        return node
+
+    def _kept(self, node: PlannedNode) -> Source:
+        """Plan a layer, unless it is a view that changes nothing."""
+        passes = node.layer.is_view and all(node.layer.differentiable(len(node.inputs)))
+        if passes and len(node.inputs) == 1 and not node.layer.is_metric and not node.parameters:
+            source = node.inputs[0]
+            same_kind = isinstance(self.shape(source), SharedShape) == isinstance(node.shape, SharedShape)
+            if self.shape(source) == node.shape and same_kind:
+                return source
+        self.nodes.append(node)
+        return node
+
+    def _view(self, index: int, step: Step) -> Source:
+        source = self._inputs(step.call.operands, step)[0]
+        shape = step.call.output.shape
+        layer = Reshape(shape=tuple(shape)) if _elements(self.shape(source)) == _elements(shape) else None
+        node = self._placed(layer or Slice(shape=tuple(shape)), (source,), {})
+        return self._kept(self._of_step(node, index, step))
+
+    def _overwritten(self, index: int, step: Step) -> Source:
+        node = self._placed(Overwrite(), self._inputs(step.call.operands, step), {})
+        return self._kept(self._of_step(node, index, step))
+
+    def _made(self, index: int, step: Step) -> Source:
+        """Return what a call without inputs makes: a tensor that is the same in every step."""
+        output = step.call.output
+        layer = Constant(shape=tuple(output.shape), is_index=output.is_index)
+        return self._kept(self._of_step(self._placed(layer, (), {}), index, step))
+
+    def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
+        call = step.call
+        layer = Opaque(operator=call.operator, shape=tuple(call.output.shape))
+        node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
+        node.problem = "; ".join(problems) or "no layer claims it"
+        return self._kept(node)
+
+
+def _elements(shape: Shape) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count

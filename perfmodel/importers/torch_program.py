@@ -1,0 +1,228 @@
+"""From traced runs to a program: tensors as samples, parameters by their parts, calls as layers read them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from perfmodel.importers.batch_axes import Layout
+from perfmodel.importers.program import ParameterTensor, Program, Step
+from perfmodel.importers.recording import Call, Recording, Ref, refs_of
+from perfmodel.layers.shapes import SharedShape
+from perfmodel.layers.translation import Operand, OperatorCall
+
+LOSS_NAME: Final = "loss"
+"""What networks that return several things call what training minimises."""
+
+Part = tuple[int, int]
+"""First element of a part of a parameter, and how many it has [1]."""
+
+
+class ProgramReader:
+    """A recording with the layouts of its tensors.
+
+    Parameters
+    ----------
+    recording : Recording
+        The run at the batch size that was given. [-]
+    layouts : sequence of Layout
+        Each tensor as samples. [-]
+    trained : mapping of str to bool
+        Whether each parameter wants a gradient. [-]
+    """
+
+    def __init__(self, recording: Recording, layouts: Sequence[Layout], *, trained: Mapping[str, bool]) -> None:
+        self.recording = recording
+        self.layouts = layouts
+        self.trained = trained
+        self.parts = self._parts_used()
+
+    def _parts_used(self) -> dict[str, list[Part]]:
+        """Return the parts of each parameter that calls read, where they make it up without overlap; else none."""
+        used: dict[str, set[Part]] = defaultdict(set)
+        for call in self.recording.calls:
+            if not self._only_looks(call):
+                for ref in call.inputs:
+                    facts = self.recording.tensors[ref.key]
+                    if facts.origin == "parameter" and facts.part is not None:
+                        used[facts.name].add(facts.part)
+        parts: dict[str, list[Part]] = {}
+        for facts in self.recording.tensors:
+            if facts.origin == "parameter" and facts.name not in parts and facts.part is not None:
+                in_order = sorted(used[facts.name])
+                parts[facts.name] = in_order if _make_up(in_order, facts.part) else [facts.part]
+        return parts
+
+    def _only_looks(self, call: Call) -> bool:
+        """Tell whether all that a call makes is still a parameter."""
+        return bool(call.outputs) and all(self._is_view_of_parameter(ref) for ref in call.outputs)
+
+    def _is_view_of_parameter(self, ref: Ref) -> bool:
+        facts = self.recording.tensors[ref.key]
+        return facts.origin == "parameter" and isinstance(self.layouts[ref.key].shape, SharedShape)
+
+    def _is_parameter(self, ref: Ref) -> bool:
+        facts = self.recording.tensors[ref.key]
+        return self._is_view_of_parameter(ref) and facts.part in self.parts[facts.name]
+
+    def key(self, ref: Ref) -> str:
+        """Return what identifies a tensor: the parameter, or its number in the run [-]."""
+        if not self._is_parameter(ref):
+            return f"%{ref.key}"
+        facts = self.recording.tensors[ref.key]
+        parts = self.parts[facts.name]
+        return facts.name if len(parts) == 1 else f"{facts.name}[{parts.index(facts.part)}]"  # type: ignore[arg-type]
+
+    def operand(self, ref: Ref) -> Operand:
+        """Return a tensor as layers read it."""
+        facts, layout = self.recording.tensors[ref.key], self.layouts[ref.key]
+        return Operand(
+            key=self.key(ref),
+            shape=layout.shape,
+            axes=layout.axes,
+            is_parameter=self._is_parameter(ref),
+            is_transposed=facts.is_transposed,
+            is_index=facts.is_index,
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self.operand(value)
+        return tuple(map(self._argument, value)) if isinstance(value, tuple) else value
+
+    def _step(self, call: Call) -> Step:
+        arguments = {name: self._argument(value) for name, value in call.arguments.items()}
+        detached = {self.key(ref) for ref in call.inputs if ref.is_detached}
+        return Step(
+            call=OperatorCall(
+                operator=call.operator,
+                overload=call.overload,
+                arguments=arguments,
+                outputs=tuple(map(self.operand, call.outputs)),
+            ),
+            path=call.path,
+            visit=call.visit,
+            in_place=call.in_place,
+            detached=frozenset(detached),
+        )
+
+    def _parameters(self) -> dict[str, ParameterTensor]:
+        tensors: dict[str, ParameterTensor] = {}
+        for name, parts in self.parts.items():
+            whole = next(facts for facts in self.recording.tensors if facts.name == name and facts.part is not None)
+            for index, (_, count) in enumerate(parts):
+                key = name if len(parts) == 1 else f"{name}[{index}]"
+                shape = whole.shape if len(parts) == 1 else (count,)
+                tensors[key] = ParameterTensor(name=name, shape=shape, is_trained=self.trained[name])
+        return tensors
+
+    def program(self, name: str, *, fixed_batch_size: int | None) -> tuple[Program, list[int]]:
+        """Return the program, and for each of its steps the index of the call it is.
+
+        Parameters
+        ----------
+        name : str
+            Name of the graph. [-]
+        fixed_batch_size : int or None
+            The only batch size it holds for. [samples]
+
+        Returns
+        -------
+        tuple
+            The program, and the index of the call of each step. [-]
+        """
+        kept = [
+            index
+            for index, call in enumerate(self.recording.calls)
+            if not self._looks_at_parts_in_use(call) and not self._is_empty(call)
+        ]
+        inputs, constants = self._sources()
+        outputs = [(label, self.operand(ref)) for label, ref in self.recording.outputs]
+        return Program(
+            name=name,
+            inputs=inputs,
+            parameters=self._parameters(),
+            constants=constants,
+            steps=[self._step(self.recording.calls[index]) for index in kept],
+            outputs=[operand for _, operand in outputs],
+            loss=self._loss(),
+            fixed_batch_size=fixed_batch_size,
+        ), kept
+
+    def _is_empty(self, call: Call) -> bool:
+        return not any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)
+
+    def _looks_at_parts_in_use(self, call: Call) -> bool:
+        return bool(call.outputs) and all(map(self._is_parameter, call.outputs))
+
+    def _sources(self) -> tuple[dict[str, Operand], dict[str, str]]:
+        """Return what is fed for each sample, and the names of tensors that all samples share."""
+        inputs: dict[str, Operand] = {}
+        constants: dict[str, str] = {}
+        for index, facts in enumerate(self.recording.tensors):
+            operand = self.operand(Ref(index))
+            if facts.origin == "input" and not operand.is_shared:
+                inputs[facts.name or "input"] = operand
+            elif facts.origin in ("input", "constant"):
+                constants[operand.key] = facts.name
+        return inputs, constants
+
+    def _loss(self) -> str | None:
+        index = loss_index(self.recording)
+        return None if index is None else self.key(self.recording.outputs[index][1])
+
+
+def loss_index(recording: Recording) -> int | None:
+    """Return which output training minimises.
+
+    Parameters
+    ----------
+    recording : Recording
+        The run. [-]
+
+    Returns
+    -------
+    int or None
+        Index of the output named ``loss``, else of the first that is a single number; None where there is none: then
+        gradients start at all of them. [-]
+    """
+    numbers = [
+        (index, label)
+        for index, (label, ref) in enumerate(recording.outputs)
+        if recording.tensors[ref.key].shape == () and not recording.tensors[ref.key].is_index
+    ]
+    named = [index for index, label in numbers if label == LOSS_NAME]
+    chosen = named or [index for index, _ in numbers]
+    return chosen[0] if chosen else None
+
+
+def _make_up(parts: Sequence[Part], whole: Part) -> bool:
+    """Tell whether parts follow one another without gap or overlap from the first element to the last."""
+    position = whole[0]
+    for start, count in parts:
+        if start != position:
+            return False
+        position += count
+    return bool(parts) and position == whole[0] + whole[1]
+
+
+def read_keys(recording: Recording) -> set[int]:
+    """Return the tensors on whose shapes layers depend: those that calls read, first results, and outputs.
+
+    Parameters
+    ----------
+    recording : Recording
+        The run. [-]
+
+    Returns
+    -------
+    set of int
+        Their keys. [-]
+    """
+    keys = {ref.key for _, ref in recording.outputs}
+    for call in recording.calls:
+        keys |= {ref.key for ref in refs_of(tuple(call.arguments.values()))}
+        keys |= {ref.key for ref in call.outputs[:1]}
+    return keys

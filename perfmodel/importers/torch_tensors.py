@@ -1,0 +1,232 @@
+"""Which value a tensor of a traced run holds: told by its storage, through views and writes in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.importers.program import OVERWRITE, VIEW
+from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
+
+
+@dataclass(slots=True)
+class _Memory:
+    """A storage: whose it is, and what it holds now.
+
+    Parameters
+    ----------
+    key : int
+        Tensor that holds all of it now. [-]
+    owner : str
+        Name of the parameter it is; empty for other memory. [-]
+    version : int
+        How often it was written since it was made. [1]
+    """
+
+    key: int
+    owner: str = ""
+    version: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A tensor object that the run has shown: its key, and the version of its memory at which that held."""
+
+    key: int
+    version: int
+
+
+class TensorBook:
+    """The tensors of a run by their identity.
+
+    A tensor whose memory was written through another view of it is read anew from what was written, as a program
+    without writes in place would.
+
+    Parameters
+    ----------
+    recording : Recording
+        Where tensors and the steps between views are written. [-]
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self._seen: dict[int, _Seen] = {}
+        self._memory: dict[int, _Memory] = {}
+        self._alive: list[Any] = []  # an id names a tensor only while the tensor lives
+
+    def hold(self, tensor: Any, *, origin: Origin, name: str) -> int:
+        """Enter a tensor that no call makes.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            The fake tensor. [-]
+        origin : str
+            ``input``, ``parameter`` or ``constant``. [-]
+        name : str
+            What the network calls it. [-]
+
+        Returns
+        -------
+        int
+            Its key. [-]
+        """
+        key = self._new(tensor, origin, name)
+        if origin == "parameter":
+            self.recording.tensors[key].part = (0, tensor.numel())
+        self._memory[_storage(tensor)] = _Memory(key, owner=name if origin == "parameter" else "")
+        self._seen[id(tensor)] = _Seen(key, 0)
+        return key
+
+    def _new(self, tensor: Any, origin: Origin, name: str = "") -> int:
+        self._alive.append(tensor)
+        is_index = not (tensor.is_floating_point() or tensor.is_complex())
+        facts = TensorFacts(shape=tuple(tensor.shape), is_index=is_index, origin=origin, name=name)
+        self.recording.tensors.append(facts)
+        return len(self.recording.tensors) - 1
+
+    def read(self, tensor: Any, *, path: str, with_gradient: bool) -> Ref:
+        """Return the tensor a call reads.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            The argument. [-]
+        path : str
+            Module that reads it, for steps between views. [-]
+        with_gradient : bool
+            Whether gradients are recorded where it is read. [-]
+
+        Returns
+        -------
+        Ref
+            Its key now. [-]
+        """
+        seen = self._seen.get(id(tensor))
+        if seen is None:
+            self.hold_unknown(tensor)
+            seen = self._seen[id(tensor)]
+        memory = self._memory[_storage(tensor)]
+        if seen.version != memory.version and not memory.owner:
+            self._refresh(tensor, seen, memory, path)
+        facts = self.recording.tensors[seen.key]
+        cut = with_gradient and facts.origin == "result" and not facts.is_index and not tensor.requires_grad
+        return Ref(seen.key, is_detached=cut)
+
+    def hold_unknown(self, tensor: Any) -> None:
+        """Enter a tensor that came from outside the run, or past it."""
+        memory = self._memory.get(_storage(tensor))
+        if memory is None:
+            self.hold(tensor, origin="constant", name="constant")
+            return
+        key = self._new(tensor, "result")
+        self._seen[id(tensor)] = _Seen(key, memory.version)
+        if memory.owner:
+            self._mark_parameter(tensor, key, memory.owner)
+        self._record_view(key, memory.key, "")
+
+    def _refresh(self, tensor: Any, seen: _Seen, memory: _Memory, path: str) -> None:
+        current = self.recording.tensors[memory.key]
+        if current.shape == tuple(tensor.shape):
+            seen.key = memory.key
+        else:
+            seen.key = self._new(tensor, "result")
+            self._record_view(seen.key, memory.key, path)
+        seen.version = memory.version
+
+    def _record_view(self, key: int, of: int, path: str) -> None:
+        self.recording.calls.append(Call(operator=VIEW, arguments={"self": Ref(of)}, outputs=(Ref(key),), path=path))
+
+    def made(self, tensor: Any) -> Ref:
+        """Enter a result of a call.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            The result; new memory, or a view of an argument. [-]
+
+        Returns
+        -------
+        Ref
+            Its key. [-]
+        """
+        key = self._new(tensor, "result")
+        storage = _storage(tensor)
+        memory = self._memory.get(storage)
+        if memory is None:
+            memory = self._memory[storage] = _Memory(key)
+        elif memory.owner:
+            self._mark_parameter(tensor, key, memory.owner)
+        self._seen[id(tensor)] = _Seen(key, memory.version)
+        return Ref(key)
+
+    def _mark_parameter(self, tensor: Any, key: int, owner: str) -> None:
+        """Note that a result is still the parameter, or a part of it, where each element is seen once and in order."""
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        is_transposed = len(shape) == 2 and not _is_dense(shape, strides) and _is_dense(shape[::-1], strides[::-1])
+        if is_transposed or _is_dense(shape, strides):
+            facts = self.recording.tensors[key]
+            facts.origin, facts.name, facts.is_transposed = "parameter", owner, is_transposed
+            facts.part = (tensor.storage_offset(), tensor.numel())
+
+    def written(self, tensor: Any) -> Ref:
+        """Enter what a call in place left in a tensor.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            The tensor it wrote. [-]
+
+        Returns
+        -------
+        Ref
+            The key of what it holds now. [-]
+        """
+        key = self._new(tensor, "result")
+        memory = self._memory[_storage(tensor)]
+        memory.version += 1
+        self._seen[id(tensor)] = _Seen(key, memory.version)
+        if memory.owner:
+            return Ref(key)
+        whole = self.recording.tensors[memory.key]
+        if math.prod(whole.shape) == tensor.numel():
+            memory.key = key
+        return Ref(key)
+
+    def spread(self, tensor: Any, key: int, *, path: str) -> None:
+        """Carry a write to a part of a memory over to the whole, after the call that wrote is recorded.
+
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            The part that was written. [-]
+        key : int
+            What it holds now. [-]
+        path : str
+            Module that wrote it. [-]
+        """
+        memory = self._memory[_storage(tensor)]
+        whole = self.recording.tensors[memory.key]
+        if memory.key == key or memory.owner:
+            return
+        facts = TensorFacts(shape=whole.shape, is_index=whole.is_index, origin="result")
+        self.recording.tensors.append(facts)
+        new = len(self.recording.tensors) - 1
+        arguments = {"self": Ref(memory.key), "part": Ref(key)}
+        self.recording.calls.append(Call(operator=OVERWRITE, arguments=arguments, outputs=(Ref(new),), path=path))
+        memory.key = new
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Tell whether elements lie one after the other in the order of the axes; an axis of one has no stride."""
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True

@@ -1,0 +1,119 @@
+"""max_batch_size(): the largest mini-batch that a device holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.prediction.arguments import DTYPES, one_of
+from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.targets import resolve_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.system import System
+    from perfmodel.layers.optimizers import Optimizer
+
+
+def _fits(prepared: Prepared, repetitions: int) -> bool:
+    """Tell whether a mini-batch fits, with the convolution algorithms that would be chosen for it."""
+    at_size = replace(prepared, repetitions=repetitions)
+    return bool(at_size.footprint(at_size.step().groups).fits)
+
+
+def max_batch_size(
+    graph: LayerGraph,
+    *,
+    device: str | Path | Device | None = None,
+    system: str | Path | System | None = None,
+    framework: str | Path | FrameworkProfile = "generic",
+    threads: int | None = None,
+    phase: str = "step",
+    dtype: str = "fp32",
+    optimizer: str | Optimizer = "sgd",
+    recompute: str | None = None,
+    library: str | Path | LibraryProfile | None = None,
+) -> int:
+    """Return the largest batch size whose memory footprint fits.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        A network. [-]
+    device : str, Path or Device
+        One GPU; a name, a path to a TOML, or a loaded device. [-]
+    system : str, Path or System
+        A machine with its CPU sockets; instead of ``device``. [-]
+    framework : str, Path or FrameworkProfile
+        Framework profile: its memory policy and its choice of algorithms. [-]
+    threads : int
+        CPU threads; None for one per physical core. Not for a GPU. [1]
+    phase : str
+        ``step``, ``forward_backward`` or ``forward``. [-]
+    dtype : str
+        Data type of weights and activations. [-]
+    optimizer : str or Optimizer
+        Whose state is kept. [-]
+    recompute : str
+        Where checkpoints lie, as in :func:`perfmodel.predict`. [-]
+    library : str, Path or LibraryProfile
+        A library in place of the one of its kind that the framework file names. [-]
+
+    Returns
+    -------
+    int
+        Samples; 0 where not even one fits. [samples]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, or nobody says how much memory the device has.
+    UnknownNameError, SpecError
+        If a name is unknown, or a spec file wrong.
+
+    Notes
+    -----
+    Found by doubling and bisection with the footprint that ``predict`` returns; scratch memory depends on the
+    algorithms chosen at each size. The size returned fits and the next one does not. A graph of a whole mini-batch
+    (``fixed_batch_size``) has only that size.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
+    37
+    """
+    subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
+    target = resolve_target(device=device, system=system, threads=threads)
+    if target.capacity_bytes == float("inf"):
+        argument, given = ("device", device) if system is None else ("system", system)
+        raise ArgumentError(argument, given, "one whose file says how much memory it has: a GPU, or a system")
+    prepared = prepare(
+        subject,
+        target=target,
+        profile=load_framework(framework),
+        batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size,
+        dtype=one_of("dtype", dtype, DTYPES),
+        library=library,
+        recompute=check_recompute(recompute),
+    )
+    if graph.fixed_batch_size is not None:
+        return graph.fixed_batch_size if _fits(prepared, 1) else 0
+    fits, too_large = 0, 1
+    while _fits(prepared, too_large):
+        fits, too_large = too_large, 2 * too_large
+    while too_large - fits > 1:
+        middle = (fits + too_large) // 2
+        if _fits(prepared, middle):
+            fits = middle
+        else:
+            too_large = middle
+    return fits

@@ -1,0 +1,141 @@
+"""The generative adversarial network of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import (
+    BinaryCrossEntropy,
+    Dense,
+    Detach,
+    Reduction,
+    ReLU,
+    Reshape,
+    Sigmoid,
+)
+from perfmodel.layers.checks import check_choice, check_count, check_widths
+
+SAMPLES = ("fresh", "reused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One pass through the layers of a network that several passes share; the first pass owns the parameters."""
+
+    graph: LayerGraph
+    name: str
+    owner: str
+    is_trained: bool = True
+
+    def dense(self, x: str, units: Any, *, layer: str) -> str:
+        owner = f"{self.owner}_{layer}"
+        own = self.name == self.owner
+        shared = None if own else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
+        name = f"{self.name}_{layer}"
+        return self.graph.add(name, Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained)
+
+    def generator(self, x: str, *, hidden: Sequence[Any], features: Any) -> str:
+        for index, units in enumerate(hidden, start=1):
+            x = self.dense(x, units, layer=f"fc{index}")
+            x = self.graph.add(f"{self.name}_relu{index}", ReLU(), inputs=x)
+        x = self.dense(x, features, layer="sample")
+        return self.graph.add(f"{self.name}_sigmoid", Sigmoid(), inputs=x)
+
+    def discriminator(self, x: str, *, hidden: Sequence[Any], pieces: int) -> None:
+        for index, units in enumerate(hidden, start=1):
+            x = self.dense(x, units * pieces, layer=f"fc{index}")
+            x = self.graph.add(f"{self.name}_pieces{index}", Reshape(shape=(units, pieces)), inputs=x)
+            x = self.graph.add(f"{self.name}_maxout{index}", Reduction(function="max", axes=(1,)), inputs=x)
+        x = self.dense(x, 1, layer="score")
+        self.graph.add(f"{self.name}_loss", BinaryCrossEntropy(over="logits"), inputs=x)
+
+
+def generative_adversarial_network(
+    *,
+    features: Any = 784,
+    noise: Any = 100,
+    generator_hidden: Sequence[Any] = (1200, 1200),
+    discriminator_hidden: Sequence[Any] = (240, 240),
+    pieces: int = 5,
+    discriminator_steps: int = 1,
+    samples: str = "fresh",
+) -> LayerGraph:
+    """Return a whole training step of a generative adversarial network, by default that of [1]_ for MNIST [2]_.
+
+    The generator (rectifiers, sigmoid; 2,503,984 parameters) makes samples from noise, the discriminator (maxout of
+    five pieces; 1,231,441) tells them from real ones.
+
+    Parameters
+    ----------
+    features : int or sympy.Symbol
+        Features of a sample. [1]
+    noise : int or sympy.Symbol
+        Random numbers from which a sample is made. [1]
+    generator_hidden : sequence of int or sympy.Symbol
+        Units of the generator's hidden layers. [1]
+    discriminator_hidden : sequence of int or sympy.Symbol
+        Units of the discriminator's hidden layers. [1]
+    pieces : int
+        Linear pieces of which a maxout unit takes the largest. [1]
+    discriminator_steps : int
+        Steps of the discriminator for one of the generator, k. [1]
+    samples : str
+        ``fresh``: as algorithm 1 of [1]_, every step makes samples from its own noise; ``reused``: the generator's
+        step takes the samples that the last step of the discriminator has judged, as most programs do. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The step, with its 2 k + 1 losses; inputs ``noise``, ``real_1_input`` to ``real_k_input``, and ``noise_1`` to
+        ``noise_k`` (``reused``: one less). [-]
+
+    Notes
+    -----
+    One step of the two networks passes
+
+    - k + 1 times forward through the generator (``reused``: k), of which the last alone goes backward: the others
+      make samples for the discriminator, to which no gradient returns;
+    - 2 k + 1 times forward through the discriminator: k times real samples, k times made ones, and once more for the
+      generator;
+    - 2 k times backward through the discriminator for its parameters' gradients, without its input's, and once for
+      its input's gradient alone, on to the generator.
+
+    The graph names the generator's own pass first, because it owns the parameters; nothing is counted differently
+    for it. The k updates of the discriminator count as one.
+
+    References
+    ----------
+    .. [1] Goodfellow et al., Generative adversarial networks, arXiv:1406.2661.
+    .. [2] https://github.com/goodfeli/adversarial/blob/master/mnist.yaml
+    """
+    check_widths("generator_hidden", generator_hidden)
+    check_widths("discriminator_hidden", discriminator_hidden)
+    check_count("pieces", pieces)
+    check_count("discriminator_steps", discriminator_steps)
+    check_choice("samples", samples, SAMPLES)
+    makes: dict[str, Any] = {"hidden": generator_hidden, "features": features}
+    judges: dict[str, Any] = {"hidden": discriminator_hidden, "pieces": pieces}
+    shapes = _input_shapes(features, noise, steps=discriminator_steps, samples=samples)
+    graph = LayerGraph("generative_adversarial_network", inputs=shapes)
+    made = _Pass(graph=graph, name="generator", owner="generator").generator("noise", **makes)
+    for step in range(1, discriminator_steps + 1):
+        _Pass(graph=graph, name=f"real_{step}", owner="real_1").discriminator(f"real_{step}_input", **judges)
+        if f"noise_{step}" in shapes:
+            name = f"generator_{step}"
+            once = _Pass(graph=graph, name=name, owner="generator", is_trained=False)
+            judged = once.generator(f"noise_{step}", **makes)
+        else:
+            judged = graph.add("detached", Detach(), inputs=made)
+        _Pass(graph=graph, name=f"made_{step}", owner="real_1").discriminator(judged, **judges)
+    _Pass(graph=graph, name="judged", owner="real_1", is_trained=False).discriminator(made, **judges)
+    return graph
+
+
+def _input_shapes(features: Any, noise: Any, *, steps: int, samples: str) -> Mapping[str, tuple[Any, ...]]:
+    makes_own = steps if samples == "fresh" else steps - 1
+    shapes = {"noise": (noise,)}
+    shapes |= {f"real_{step}_input": (features,) for step in range(1, steps + 1)}
+    return shapes | {f"noise_{step}": (noise,) for step in range(1, makes_own + 1)}

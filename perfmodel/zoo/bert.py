@@ -1,0 +1,167 @@
+"""BERT, with its pooler, a classifier or the masked language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import (
+    Add,
+    CrossEntropy,
+    Dense,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    PositionalEmbedding,
+    Reshape,
+    Slice,
+    Tanh,
+)
+from perfmodel.layers.checks import check_choice, check_count
+from perfmodel.zoo.activations import activation_layer
+from perfmodel.zoo.transformer import TransformerBlock
+
+SIZES: dict[str, dict[str, int]] = {
+    "base": {"layers": 12, "width": 768, "heads": 12},
+    "large": {"layers": 24, "width": 1024, "heads": 16},
+}
+"""Name to what differs between the published sizes."""
+SEGMENTS = 2
+"""Kinds of sentences: the first and the second of a pair [1]."""
+
+
+def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
+    """Add the pooler: a dense layer with tanh over the first position."""
+    x = graph.add("first_position", Slice(shape=(1, width)), inputs=x)
+    x = graph.add("first_position_vector", Reshape(shape=(width,)), inputs=x)
+    x = graph.add("pooler", Dense(units=width), inputs=x)
+    return graph.add("pooler_tanh", Tanh(), inputs=x)
+
+
+def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
+    _pooled(graph, x, width=width)
+
+
+def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, dropout: float, **_: Any) -> None:
+    x = _pooled(graph, x, width=width)
+    if dropout:
+        x = graph.add("classifier_dropout", Dropout(rate=dropout), inputs=x)
+    x = graph.add("classifier", Dense(units=classes), inputs=x)
+    graph.add("loss", CrossEntropy(), inputs=x)
+
+
+def _add_masked_language_model(
+    graph: LayerGraph, x: str, *, width: Any, vocabulary: Any, activation: str, **_: Any
+) -> None:
+    x = graph.add("transform", Dense(units=width), inputs=x)
+    x = graph.add("transform_activation", activation_layer(activation), inputs=x)
+    x = graph.add("transform_norm", LayerNorm(), inputs=x)
+    tied = {"weight": ("tokens_embedding", "weight")}
+    x = graph.add("scores", Dense(units=vocabulary), inputs=x, shared_parameters=tied)
+    graph.add("loss", CrossEntropy(), inputs=x)
+
+
+HEADS: dict[str, Callable[..., None]] = {
+    "pooler": _add_pooler,
+    "classification": _add_classifier,
+    "masked_language_model": _add_masked_language_model,
+}
+"""Name to what adds the end of the network."""
+
+
+def bert(
+    *,
+    size: str = "base",
+    head: str = "pooler",
+    sequence_length: Any = 512,
+    layers: int | None = None,
+    width: Any = None,
+    heads: int | None = None,
+    intermediate: Any = None,
+    vocabulary: Any = 30_522,
+    positions: Any = 512,
+    classes: int = 2,
+    activation: str = "gelu",
+    dropout: float = 0.1,
+    attention: str = "fused",
+) -> LayerGraph:
+    """Return BERT [1]_: 109,482,240 parameters with its pooler in size ``base``, 335,141,888 in ``large``.
+
+    Its inputs are ``tokens`` and ``segments``, whole numbers of shape (sequence_length,). Sequences fill their whole
+    length, so that no mask hides padding.
+
+    Parameters
+    ----------
+    size : str
+        ``base`` (12 layers, width 768, 12 heads) or ``large`` (24, 1,024, 16); the next three replace single ones.
+        [-]
+    head : str
+        ``pooler``: a dense layer with tanh over the first position, without a loss; ``classification``: classes of
+        the pooled position; ``masked_language_model``: scores of every word at every position, by the table of
+        words (109,514,298 parameters in ``base``). [-]
+    sequence_length : int or sympy.Symbol
+        Positions of a sample. [1]
+    layers : int or None
+        Transformer blocks. [1]
+    width : int, sympy.Symbol or None
+        Features of a position. [1]
+    heads : int or None
+        Heads of attention. [1]
+    intermediate : int, sympy.Expr or None
+        Units inside the feed-forward part; None for four times the width. [1]
+    vocabulary : int or sympy.Symbol
+        Words. [1]
+    positions : int or sympy.Symbol
+        Rows of the table of positions. [1]
+    classes : int
+        Classes of the head ``classification``. [1]
+    activation : str
+        Non-linearity of the feed-forward part. [-]
+    dropout : float
+        Rate of dropout; zero for none, as in inference. [1]
+    attention : str
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network. [-]
+
+    Examples
+    --------
+    >>> bert().parameter_count, bert(size="large").parameter_count
+    (109482240, 335141888)
+
+    References
+    ----------
+    .. [1] Devlin, Chang, Lee, Toutanova, BERT, arXiv:1810.04805.
+    """
+    check_choice("size", size, SIZES)
+    check_choice("head", head, HEADS)
+    given = {"layers": layers, "width": width, "heads": heads}
+    sizes: dict[str, Any] = SIZES[size] | {name: value for name, value in given.items() if value is not None}
+    width = sizes["width"]
+    check_count("layers", sizes["layers"])
+    graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
+    tokens = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
+    segments = graph.add("segments_embedding", Embedding(vocabulary=SEGMENTS, features=width), inputs="segments")
+    x = graph.add("embedding_add", Add(), inputs=(tokens, segments))
+    x = graph.add("positions_embedding", PositionalEmbedding(positions=positions), inputs=x)
+    x = graph.add("embedding_norm", LayerNorm(), inputs=x)
+    if dropout:
+        x = graph.add("embedding_dropout", Dropout(rate=dropout), inputs=x)
+    block = TransformerBlock(
+        width=width,
+        heads=sizes["heads"],
+        intermediate=4 * width if intermediate is None else intermediate,
+        order="post",
+        activation=activation_layer(activation),
+        dropout=dropout,
+        attention=attention,
+    )
+    for index in range(1, sizes["layers"] + 1):
+        x = block.add(graph, x, name=f"block{index}")
+    options = {"width": width, "vocabulary": vocabulary, "classes": classes}
+    HEADS[head](graph, x, activation=activation, dropout=dropout, **options)
+    return graph

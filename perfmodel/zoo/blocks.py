@@ -1,0 +1,122 @@
+"""What networks on images are made of: the image, chains, normalised convolutions, the end of a classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import (
+    AveragePool2d,
+    BatchNorm,
+    Convolution2d,
+    CrossEntropy,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    ReLU,
+)
+from perfmodel.layers.checks import check_count
+
+
+def image_graph(name: str, *, image_size: Any, in_channels: Any, **counts: Any) -> LayerGraph:
+    """Return an empty graph whose only input is a square image.
+
+    Parameters
+    ----------
+    name : str
+        Name of the network. [-]
+    image_size : int or sympy.Symbol
+        Height and width. [1]
+    in_channels : int or sympy.Symbol
+        Channels. [1]
+    **counts : int or sympy.Symbol
+        Other sizes that a person gave, refused under their own names unless they are whole and positive. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The graph. [-]
+
+    Examples
+    --------
+    >>> image_graph("resnet50", image_size=224, in_channels=3, classes=1000).input_shapes
+    {'input': (3, 224, 224)}
+    """
+    for argument, given in {"image_size": image_size, "in_channels": in_channels, **counts}.items():
+        check_count(argument, given)
+    return LayerGraph(name, input_shape=(in_channels, image_size, image_size))
+
+
+def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer]) -> str:
+    """Add layers that each read the one before.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    x : str
+        What the first of them reads. [-]
+    *named_layers : tuple
+        Pairs (name, layer). [-]
+
+    Returns
+    -------
+    str
+        Name of the last. [-]
+    """
+    for name, layer in named_layers:
+        x = graph.add(name, layer, inputs=x)
+    return x
+
+
+def normalised(graph: LayerGraph, name: str, x: str, layer: Convolution2d, *, activation: Layer | None = None) -> str:
+    """Add a convolution, its batch normalisation and a rectifier.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    name : str
+        Beginning of the three names. [-]
+    x : str
+        What the convolution reads. [-]
+    layer : Convolution2d
+        The convolution. [-]
+    activation : Layer or None
+        What stands in the rectifier's place; None for ReLU. [-]
+
+    Returns
+    -------
+    str
+        Name of the rectifier. [-]
+    """
+    last = ReLU() if activation is None else activation
+    return chain(graph, x, (f"{name}_conv", layer), (f"{name}_norm", BatchNorm()), (f"{name}_relu", last))
+
+
+def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0, name: str = "") -> LayerGraph:
+    """Add the end of a classifier: average over the map, dropout, one dense layer, the loss.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    x : str
+        The last maps. [-]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    dropout : float
+        Rate of dropout before the dense layer; zero for none. [1]
+    name : str
+        Beginning of the names. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The graph. [-]
+    """
+    x = chain(graph, x, (f"{name}pool", AveragePool2d(kernel_size=None)), (f"{name}flatten", Flatten()))
+    x = graph.add(f"{name}dropout", Dropout(rate=dropout), inputs=x) if dropout else x
+    chain(graph, x, (f"{name}fc", Dense(units=classes)), (f"{name}loss", CrossEntropy()))
+    return graph

@@ -1,0 +1,178 @@
+"""The transformer block that language and vision networks stack, with every choice they make differently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import (
+    GELU,
+    Add,
+    Binary,
+    Dense,
+    Dropout,
+    Layer,
+    LayerNorm,
+    MultiHeadAttention,
+    Reshape,
+    RotaryEmbedding,
+    ScaledDotProductAttention,
+    Transpose,
+)
+from perfmodel.layers.checks import check_choice, is_open_size, refuse
+
+ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {"fused": "recomputed", "materialised": "materialised"}
+"""How attention is run, to what becomes of its matrix of scores."""
+ORDERS = ("pre", "post")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerBlock:
+    """Attention, then a feed-forward part, each with a norm, a residual connection and, in training, dropout.
+
+    Parameters
+    ----------
+    width : int or sympy.Symbol
+        Features of a position. [1]
+    heads : int
+        Heads of the queries. [1]
+    intermediate : int or sympy.Expr
+        Units inside the feed-forward part. [1]
+    key_heads : int or None
+        Heads of keys and values; None for as many as of queries. [1]
+    head_size : int, sympy.Expr or None
+        Features of a head; None for ``width / heads``. [1]
+    causal : bool
+        Whether a position sees only itself and those before it. [-]
+    order : str
+        ``pre``: the norms stand before attention and feed-forward part (GPT-2, Llama, ViT); ``post``: after the
+        residual additions (BERT, and the original transformer). [-]
+    norm : Layer
+        The norm. [-]
+    activation : Layer
+        Non-linearity of the feed-forward part. [-]
+    gated : bool
+        Whether a third product, through the activation, gates the units of the feed-forward part [1]_. [-]
+    attention_bias, mlp_bias : bool
+        Whether the products of attention, and of the feed-forward part, add a bias. [-]
+    rotary : bool
+        Whether queries and keys are rotated by their position [2]_. [-]
+    dropout : float
+        Rate of dropout on attention weights and before both residual additions; zero for none. [1]
+    attention : str
+        ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
+        memory. [-]
+
+    References
+    ----------
+    .. [1] Shazeer, GLU variants improve transformer, arXiv:2002.05202.
+    .. [2] Su, Lu, Pan, Murtadha, Wen, Liu, RoFormer, arXiv:2104.09864.
+    """
+
+    width: Any
+    heads: int
+    intermediate: Any
+    key_heads: int | None = None
+    head_size: Any = None
+    causal: bool = False
+    order: str = "pre"
+    norm: Layer = field(default_factory=LayerNorm)
+    activation: Layer = field(default_factory=GELU)
+    gated: bool = False
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    rotary: bool = False
+    dropout: float = 0.0
+    attention: str = "fused"
+
+    def __post_init__(self) -> None:
+        check_choice("order", self.order, ORDERS)
+        check_choice("attention", self.attention, ATTENTIONS)
+        divides = is_open_size(self.width) or is_open_size(self.heads) or self.width % self.heads == 0
+        if self.head_size is None and not divides:
+            refuse("heads", self.heads, f"must divide the width, {self.width}, where head_size is not given")
+
+    @property
+    def _head_size(self) -> Any:
+        if self.head_size is not None:
+            return self.head_size
+        whole = not (is_open_size(self.width) or is_open_size(self.heads))
+        return self.width // self.heads if whole else self.width / self.heads
+
+    def add(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        """Add the block to a graph.
+
+        Parameters
+        ----------
+        graph : LayerGraph
+            The graph. [-]
+        x : str
+            What the block reads, of shape (positions, width). [-]
+        name : str
+            Beginning of the names of its layers. [-]
+
+        Returns
+        -------
+        str
+            Name of its last layer. [-]
+        """
+        x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
+        return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
+
+    def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Callable[..., str]) -> str:
+        """Add x + branch(norm(x)), or norm(x + branch(x))."""
+        inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
+        y = branch(graph, inside, name=name)
+        if self.dropout:
+            y = graph.add(f"{name}_dropout", Dropout(rate=self.dropout), inputs=y)
+        x = graph.add(f"{name}_add", Add(), inputs=(x, y))
+        return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
+
+    def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        if self.rotary:
+            return self._rotary_attention(graph, x, name=name)
+        layer = MultiHeadAttention(
+            heads=self.heads,
+            key_heads=self.key_heads,
+            head_size=self.head_size,
+            causal=self.causal,
+            bias=self.attention_bias,
+            scores=ATTENTIONS[self.attention],
+            dropout=self.dropout,
+        )
+        return graph.add(name, layer, inputs=x)
+
+    def _rotary_attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        """Add the four projections one by one, because the rotation stands between two of them and the scores."""
+        positions = graph.shape(x)[0]
+        key_heads = self.heads if self.key_heads is None else self.key_heads
+        is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
+        operands = {}
+        for part, heads in (("query", self.heads), ("key", key_heads), ("value", key_heads)):
+            dense = Dense(units=heads * self._head_size, bias=self.attention_bias)
+            y = graph.add(f"{name}_{part}", dense, inputs=x)
+            y = graph.add(f"{name}_{part}_split", Reshape(shape=(positions, heads, self._head_size)), inputs=y)
+            y = graph.add(f"{name}_{part}_heads", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+            if part != "value":
+                y = graph.add(f"{name}_{part}_rotary", RotaryEmbedding(), inputs=y)
+            operands[part] = y
+        scores = ATTENTIONS[self.attention]
+        layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self.dropout)
+        y = graph.add(name, layer, inputs=tuple(operands.values()))
+        y = graph.add(f"{name}_positions", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+        y = graph.add(f"{name}_join", Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
+        return graph.add(f"{name}_output", Dense(units=self.width, bias=self.attention_bias), inputs=y)
+
+    def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        up = Dense(units=self.intermediate, bias=self.mlp_bias)
+        if self.gated:
+            gate = graph.add(f"{name}_gate", up, inputs=x)
+            gate = graph.add(f"{name}_activation", self.activation, inputs=gate)
+            y = graph.add(f"{name}_up", up, inputs=x)
+            y = graph.add(f"{name}_product", Binary(function="multiply"), inputs=(gate, y))
+        else:
+            y = graph.add(f"{name}_up", up, inputs=x)
+            y = graph.add(f"{name}_activation", self.activation, inputs=y)
+        return graph.add(f"{name}_down", Dense(units=self.width, bias=self.mlp_bias), inputs=y)

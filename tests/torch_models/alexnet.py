@@ -1,0 +1,34 @@
+"""AlexNet: one tower as torchvision and arXiv:1404.5997, and the groups of NIPS 2012."""
+
+from torch import nn
+
+
+def _classifier():
+    return (
+        *(nn.Flatten(), nn.Linear(9216, 4096), nn.ReLU(inplace=True), nn.Dropout()),
+        *(nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout()),
+        nn.Linear(4096, 1000),
+    )
+
+
+def alexnet():
+    return nn.Sequential(
+        *(nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(64, 192, 5, 1, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(192, 384, 3, 1, 1), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(384, 256, 3, 1, 1), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(256, 256, 3, 1, 1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        *_classifier(),
+    )
+
+
+def alexnet_grouped():
+    norm = nn.LocalResponseNorm(5, alpha=1e-4, beta=0.75)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 96, 11, 4), nn.ReLU(inplace=True), norm, nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(96, 256, 5, 1, 2, groups=2), nn.ReLU(inplace=True), norm, nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(256, 384, 3, 1, 1), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(384, 384, 3, 1, 1, groups=2), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(384, 256, 3, 1, 1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        *_classifier(),
+    )
