@@ -103,6 +103,8 @@ def test_the_gradient_of_a_repeated_factor_is_summed():
     assert bias.work(element_bytes=4) == Work(189, 4 * 189, 4 * 7)
     forward = MatMul().work(shapes, batch_size=N, phase="forward")
     assert forward.read_bytes == 4 * (N * (72 + 56) + 7)
+    # dA reads B, dB reads A, the bias's gradient neither
+    assert MatMul().kept_inputs((True, False, True), is_trained=True) == (False, True, False)
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,10 @@ def test_a_product_of_a_map_and_a_gate_per_channel():
     assert to_gate == Work(n, 4 * 2 * n, 4 * n)  # dy times the map ...
     assert total == Work(n, 4 * n, 4 * channels)  # ... summed over the map
     assert gradients(layer, map_shape, gate, wanted=[True, False]) == [to_map]
-    assert layer.keeps_inputs
     assert not layer.keeps_output
+    # each gradient reads the other operand
+    assert layer.kept_inputs((True, False), is_trained=True) == (False, True)
+    assert layer.kept_inputs((True, True), is_trained=True) == (True, True)
 
 
 def test_a_sum_keeps_nothing_and_passes_on():

@@ -157,7 +157,7 @@ def test_taking_rows():
     assert forward(layer, *shapes) == Work(0, 4 * n + 4 * rows, 4 * n)
     # the gradient of 60 is cleared, then 36 are added into it
     assert gradients(layer, *shapes) == [Work(n, 4 * 2 * n + 4 * rows, 4 * (n + 60))]
-    assert layer.saved_bytes(shapes, batch_size=N, element_bytes=4) == 4 * rows
+    assert layer.kept_inputs((True, False), is_trained=True) == (False, True)  # the indices
 
 
 def test_scattering():
@@ -169,6 +169,7 @@ def test_scattering():
     assert cleared == Work(0, 4 * n + index_bytes, 4 * (n + m))
     assert picked == Work(0, 4 * m + index_bytes, 4 * m)
     assert gradients(Scatter(adds=True), *shapes) == [picked]  # to the first input dy is passed on
+    assert Scatter().kept_inputs((True, True, False), is_trained=True) == (False, False, True)
     assert Scatter(has_source=False).differentiable(2) == (True, False)
 
 
@@ -178,6 +179,7 @@ def test_the_largest():
     # each of 60 elements is compared with the middle of 3, then with one of the others
     assert forward(layer, (5, 6)) == Work(2 * 60, 4 * 60, 4 * 30 + 4 * 30)
     assert gradients(layer, (5, 6)) == [Work(0, 4 * 30 + 4 * 30, 4 * 90)]
+    assert layer.saved_index_count(((5, 6),), batch_size=N) == 30
     assert TopK(count=3, result="index").differentiable(1) == (False,)
     with pytest.raises(ShapeMismatchError, match="7 elements"):
         TopK(count=7).output_shape(((5, 6),))

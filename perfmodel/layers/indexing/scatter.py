@@ -108,10 +108,23 @@ class Scatter(Layer):
         _, *others = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
         return output, others[0], INDEX_BYTES * sum(others[self.has_source :])
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices [B]."""
-        del element_bytes
-        return self._counts(input_shapes, batch_size)[2]
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it: the indices.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each input's gradient is computed. [-]
+        is_trained : bool
+            Without effect: there are no parameters. [-]
+
+        Returns
+        -------
+        tuple of bool
+            True for the inputs without a gradient. [-]
+        """
+        del is_trained
+        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that copies the first input and writes into the copy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -100,10 +100,23 @@ class Take(Layer):
         indices_per_row = len(input_shapes) - 1
         return elements, INDEX_BYTES * indices_per_row * share_of(elements, self.row_elements)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices [B]."""
-        del element_bytes
-        return self._counts(input_shapes, batch_size)[1]
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it: the indices.
+
+        Parameters
+        ----------
+        wanted : sequence of bool
+            Whether each input's gradient is computed. [-]
+        is_trained : bool
+            Without effect: there are no parameters. [-]
+
+        Returns
+        -------
+        tuple of bool
+            True for the inputs without a gradient. [-]
+        """
+        del is_trained
+        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads rows and indices and writes the rows."""

@@ -97,10 +97,9 @@ class TopK(Layer):
         kept = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         return element_count(input_shapes[0], batch_size=batch_size), kept
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the indices [B]."""
-        del element_bytes
-        return INDEX_BYTES * self._counts(input_shapes, batch_size)[1]
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of what is kept [1]."""
+        return self._counts(input_shapes, batch_size)[1]
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes values and indices."""
