@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # the plain torch networks that the tests count
@@ -24,13 +25,21 @@ sys.path.insert(0, str(ROOT / "tests"))  # the plain torch networks that the tes
 BILLION = 1_000_000_000
 
 
-def import_time_s(network: str) -> float:
+def _resnet50() -> Any:
+    import torch
+
+    from torch_models.resnet import resnet50
+
+    with torch.device("meta"):
+        return resnet50()
+
+
+def import_time_s() -> float:
     import torch
 
     import perfmodel as pm
-    from torch_models import build
 
-    module, inputs = build(network, device="meta"), torch.empty(2, 3, 224, 224)
+    module, inputs = _resnet50(), torch.empty(2, 3, 224, 224, device="meta")
     start = time.perf_counter()
     graph = pm.from_torch(module, inputs, progress=False)
     seconds = time.perf_counter() - start
@@ -38,13 +47,11 @@ def import_time_s(network: str) -> float:
     return seconds
 
 
-def counter_time_s(network: str, *, backward: bool) -> float:
+def counter_time_s(*, backward: bool) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from torch_models import build
-
-    module, inputs = build(network, device="meta"), torch.empty(2, 3, 224, 224, device="meta")
+    module, inputs = _resnet50(), torch.empty(2, 3, 224, 224, device="meta")
     start = time.perf_counter()
     with FlopCounterMode(display=False) as counter:
         output = module(inputs)
@@ -58,11 +65,11 @@ def counter_time_s(network: str, *, backward: bool) -> float:
 def largest_import() -> tuple[float, float]:
     """Seconds and peak memory [GB] of importing a decoder of 7 billion parameters, in a process of its own."""
     code = (
-        "import sys, time, resource; sys.path.insert(0, 'tests'); import torch; from torch_models import build\n"
+        "import sys, time, resource; sys.path.insert(0, 'tests'); import torch; from torch_models.llama import llama\n"
         "import perfmodel as pm\n"
-        "module = build('llama_7b', device='meta')\n"
+        "with torch.device('meta'): module = llama('llama2_7b')\n"
         "start = time.perf_counter()\n"
-        "graph = pm.from_torch(module, torch.zeros(1, 128, dtype=torch.int64), progress=False)\n"
+        "graph = pm.from_torch(module, torch.zeros(2, 128, dtype=torch.int64, device='meta'), progress=False)\n"
         "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,"
         " graph.parameter_count)"
     )
@@ -77,13 +84,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    import_time_s("resnet50")  # the first import of torch's own modules is nobody's time
-    counter_time_s("resnet50", backward=True)
+    import_time_s()  # the first import of torch's own modules is nobody's time
+    counter_time_s(backward=True)
     samples: dict[str, list[float]] = {"import": [], "forward": [], "forward_backward": []}
     for _ in range(arguments.repeats):
-        samples["import"].append(import_time_s("resnet50"))
-        samples["forward"].append(counter_time_s("resnet50", backward=False))
-        samples["forward_backward"].append(counter_time_s("resnet50", backward=True))
+        samples["import"].append(import_time_s())
+        samples["forward"].append(counter_time_s(backward=False))
+        samples["forward_backward"].append(counter_time_s(backward=True))
     medians = {name: statistics.median(each) for name, each in samples.items()}
     seconds, gigabytes = largest_import()
     figures = {

@@ -29,7 +29,7 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
         the folder with its config.json). It is a path if it ends in .json or .onnx or names a folder. [-]
     options : mapping of str to object or None
         Options of the zoo's builder or of the configuration's import; of an ONNX file, its free sizes besides
-        ``batch_size`` and ``name``. [-]
+        ``batch_size``, ``name`` and ``progress``. [-]
 
     Returns
     -------
@@ -63,7 +63,7 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
 
 def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
     """Return the network of an ONNX file; options that are no argument of the import are its free sizes."""
-    arguments = {name: options.pop(name) for name in ("batch_size", "name") if name in options}
+    arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
     return from_onnx(path, sizes=options, **arguments)
 
 

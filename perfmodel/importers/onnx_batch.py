@@ -13,6 +13,7 @@ from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.importers.batch_axes import Layout, guessed_layout, layout, whole
 from perfmodel.importers.onnx_model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx_shapes import Setting, ShapesDoNotFollowError, ShapeTrace
+from perfmodel.importers.progress import Progress
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand
 
@@ -104,7 +105,7 @@ class Traced:
         return found
 
 
-def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int]) -> Traced:
+def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
     """Return a file with all shapes, its batch free where the network allows it.
 
     Parameters
@@ -115,6 +116,8 @@ def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str,
         Samples to take where the network holds for one batch size only and the file leaves it free. [samples]
     sizes : mapping of str to int
         Values of the file's other free sizes. [1]
+    advance : callable
+        Called for each node at each batch size. [-]
 
     Returns
     -------
@@ -138,17 +141,17 @@ def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str,
     for axes, rewrites in freedom.attempts():
         settings = [freedom.setting(axes, batch_size=size, rewrites=rewrites) for size in BATCH_SIZES]
         try:
-            traced = Traced(model=model, traces=tuple(ShapeTrace(model, each) for each in settings))
+            traced = Traced(model=model, traces=tuple(ShapeTrace(model, each, advance=advance) for each in settings))
             _check_samples(traced)
         except (ShapesDoNotFollowError, NoSampleShapeError) as error:
             problems.append(str(error))
         else:
             return traced
     problem = problems[0] if problems else "its inputs have different extents along the first axis"
-    return _at_one_batch_size(freedom, batch_size, problem=problem)
+    return _at_one_batch_size(freedom, batch_size, problem=problem, advance=advance)
 
 
-def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str) -> Traced:
+def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str, advance: Progress) -> Traced:
     """Return the file at the only batch size it holds for."""
     model, written = freedom.model, freedom.written
     if written is not None and batch_size not in (None, written):
@@ -158,7 +161,7 @@ def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: st
     if size is None:
         raise SpecError(model.path, [f"holds for one batch size only, so give batch_size: {problem}"])
     try:
-        trace = ShapeTrace(model, freedom.setting({}, batch_size=size, rewrites=False))
+        trace = ShapeTrace(model, freedom.setting({}, batch_size=size, rewrites=False), advance=advance)
     except ShapesDoNotFollowError as error:
         raise SpecError(model.path, [str(error)]) from error
     return Traced(model=model, traces=(trace,), fixed_batch_size=size, batch_axis=freedom.axis, problem=problem)

@@ -10,11 +10,12 @@ from warnings import warn
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build
-from perfmodel.importers.onnx_batch import NoSampleShapeError, Traced, trace_model
+from perfmodel.importers.onnx_batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx_calls import NodeCalls
 from perfmodel.importers.onnx_model import read_model
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.program import ParameterTensor, Program, Step
+from perfmodel.importers.progress import import_progress
 from perfmodel.layers.checks import check_text
 
 NAMES_SHOWN: Final = 5
@@ -27,6 +28,7 @@ def from_onnx(
     batch_size: int | None = None,
     sizes: Mapping[str, int] | None = None,
     name: str | None = None,
+    progress: bool | None = None,
 ) -> LayerGraph:
     """Return the network in an ONNX file; its batch size stays free where the network allows it.
 
@@ -40,6 +42,8 @@ def from_onnx(
         Values of the file's other free sizes, by their names, e.g. ``{"sequence": 128}``. [1]
     name : str or None
         What the graph is called; None for the file's name without its ending. [-]
+    progress : bool or None
+        Whether to show progress; None: on a terminal, once the import takes longer than a second. [-]
 
     Returns
     -------
@@ -76,7 +80,9 @@ def from_onnx(
     model = read_model(path)
     if name is not None:
         check_text("name", name)
-    traced = trace_model(model, batch_size=batch_size, sizes=dict(sizes or {}))
+    parts = len(BATCH_SIZES) * len(model.nodes)
+    with import_progress(f"importing {model.path.name}", parts, shown=progress) as advance:
+        traced = trace_model(model, batch_size=batch_size, sizes=dict(sizes or {}), advance=advance)
     try:
         program = _program(traced, name=name or model.path.stem)
     except NoSampleShapeError as error:

@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.importers.onnx_fits import misfit
 from perfmodel.importers.onnx_model import Extent, OnnxModel, is_standard, node_name, schema_of
 from perfmodel.importers.onnx_values import Value, computed_content, makes_zeros, stored_value
+from perfmodel.importers.progress import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators for whose shapes onnx has no rule: that of what they normalise."""
@@ -69,6 +70,8 @@ class ShapeTrace:
         The file. [-]
     setting : Setting
         Sizes of its inputs. [-]
+    advance : callable
+        Called for each node. [-]
 
     Raises
     ------
@@ -76,7 +79,7 @@ class ShapeTrace:
         If a node does not take the shapes offered, or makes one that follows from no shape.
     """
 
-    def __init__(self, model: OnnxModel, setting: Setting) -> None:
+    def __init__(self, model: OnnxModel, setting: Setting, *, advance: Progress) -> None:
         self._model = model
         self._setting = setting
         self._written: set[str] = set()  # whole numbers that the file itself states, not computed from a shape
@@ -84,6 +87,7 @@ class ShapeTrace:
         for given in model.inputs:
             self.values[given.name] = Value(shape=setting.input_shapes[given.name], element_type=given.element_type)
         for node in model.nodes:
+            advance()
             self._run(node)
 
     def _stored(self) -> Iterator[tuple[str, Value]]:

@@ -480,3 +480,11 @@ class TestBadFiles:
             stored=[weights("w", 3)],
         )
         self.refused(path, match="its outputs depend on none of its inputs")
+
+
+def test_progress_is_shown_where_it_is_asked_for(tmp_path, capsys):
+    path = recurrence(tmp_path / "net.onnx", "GRU", 3, batch="N")
+    pm.from_onnx(path)
+    assert capsys.readouterr().err == ""
+    pm.from_onnx(path, progress=True)
+    assert "importing net.onnx" in capsys.readouterr().err
