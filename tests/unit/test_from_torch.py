@@ -190,6 +190,32 @@ def test_writes_to_a_part_reach_what_is_read_later():
     assert {"a", "b"} <= backward
 
 
+def test_torchs_transformer_does_not_look_into_its_mask():
+    layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+    net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    mask = torch.full((5, 5), -torch.inf).triu(1)
+    graph = pm.from_torch(net, {"src": torch.empty(2, 5, 8), "mask": mask})
+    assert graph.fixed_batch_size is None
+    assert graph.parameter_count == sum(each.numel() for each in net.parameters())
+
+
+def test_only_outputs_besides_the_loss_are_looked_at():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.extra = nn.Linear(6, 5), nn.Linear(6, 4)
+
+        def forward(self, x, labels):
+            scores = self.fc(x)
+            return {"extra": self.extra(x), "loss": F.cross_entropy(scores, labels), "scores": scores}
+
+    graph = pm.from_torch(WithLoss(), {"x": torch.empty(2, 6), "labels": torch.zeros(2, dtype=torch.long)})
+    assert type(graph.node("extra.output").layer).__name__ == "Output"
+    backward = {layer for layer, _ in graph.operations(batch_size=2, phase="backward")}
+    assert "fc" in backward
+    assert "extra" not in backward
+
+
 # The module is left alone
 
 
