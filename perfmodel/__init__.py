@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         load_system,
     )
     from perfmodel.importers.audit import audit
+    from perfmodel.importers.huggingface import from_huggingface_config
+    from perfmodel.importers.onnx_file import from_onnx
     from perfmodel.importers.torch_module import from_torch
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
@@ -45,6 +47,8 @@ _MODULE_OF = {
     "audit": "perfmodel.importers.audit",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
+    "from_huggingface_config": "perfmodel.importers.huggingface",
+    "from_onnx": "perfmodel.importers.onnx_file",
     "from_torch": "perfmodel.importers.torch_module",
     "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
@@ -58,8 +62,7 @@ _MODULE_OF = {
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "Dataset", "formula", "from_huggingface_config", "from_onnx", "plan", "refresh",
-    "scaling", "sweep",
+    "advise", "calibrate", "compare", "Dataset", "formula", "plan", "refresh", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -73,6 +76,8 @@ __all__ = [
     "catalogue",
     "errors",
     "fit",
+    "from_huggingface_config",
+    "from_onnx",
     "from_torch",
     "layers",
     "load_calibration",

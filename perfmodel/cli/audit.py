@@ -10,14 +10,14 @@ from perfmodel.cli.networks import call_factory, is_factory, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, number_as_typed
 
 if TYPE_CHECKING:
-    from perfmodel.importers.audit import Audit
+    from perfmodel.importers.audit_report import Audit
 
 
 def audit_command(
     target: Annotated[
         str,
         typer.Argument(
-            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function, which "
+            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function that "
             "returns (module, example_inputs)."
         ),
     ],

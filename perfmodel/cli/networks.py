@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: one of the zoo's, or one in a JSON file.
+    """Return the graph a user named: one of the zoo's, or one in a graph's file, an ONNX file or a configuration.
 
     Parameters
     ----------
     name_or_path : str
-        What was typed; it is a path if it ends in .json or names a folder. [-]
+        What was typed; it is a path if it ends in .json or .onnx or names a folder. [-]
     options : list of str
-        ``key=value`` texts for the zoo's builder. [-]
+        ``key=value`` texts: options of the zoo's builder or a configuration's import, free sizes of an ONNX file. [-]
 
     Returns
     -------
@@ -32,21 +33,15 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     Raises
     ------
     UnknownNameError
-        If the zoo has no such network.
+        If the zoo has no such network, or there is no such option.
+    SpecError
+        If the file is none of these, or wrong.
     ArgumentError
-        If options are given for a file.
+        If options are given for a graph's file.
     """
-    from perfmodel import zoo
-    from perfmodel.errors import ArgumentError
-    from perfmodel.graph import LayerGraph
+    from perfmodel.importers.load import load_network
 
-    values = key_values(options, argument="--option")
-    if not name_or_path.endswith(".json") and not Path(name_or_path).parent.name:
-        return zoo.build(name_or_path, **values)
-    if values:
-        allowed = "a graph's file has no options; only networks of the zoo and factories do"
-        raise ArgumentError(argument="--option", given=options, allowed=allowed)
-    return LayerGraph.load(Path(name_or_path))
+    return load_network(name_or_path, options=key_values(options, argument="--option"))
 
 
 def is_factory(target: str) -> bool:
@@ -117,11 +112,13 @@ def _executed(file: Path, target: str) -> ModuleType:
 
     if not file.is_file():
         raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
-    module = ModuleType(file.stem)
-    module.__file__ = str(file)
-    sys.path.insert(0, str(file.parent.resolve()))
+    found = spec_from_file_location(file.stem, file)
+    if found is None or found.loader is None:
+        raise ArgumentError("target", target, f"a Python file, and {file} is none")
+    module = module_from_spec(found)
+    sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+        found.loader.exec_module(module)
     except Exception as error:
         raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
     finally:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
+NETWORK_HELP = (
+    "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
+)
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
 NO_TABLE = "none"
@@ -22,7 +25,7 @@ NO_TABLE = "none"
 
 
 def predict_command(
-    graph: Annotated[str, typer.Argument(help="A network of the zoo, or the path of a graph's JSON file.")],
+    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
     batch_size: Annotated[
         str, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
     ],
@@ -52,7 +55,10 @@ def predict_command(
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder; repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Option of the zoo's builder or a config's import, or free size of an ONNX file; repeatable.",
+        ),
     ] = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")

@@ -46,6 +46,8 @@ class LayerGraph(GraphStructure):
         Sample shape of the only input, which is then named ``input``. [1]
     inputs : mapping of str to tuple of int or None
         Sample shapes by name, where ``input_shape`` is not given. [1]
+    fixed_batch_size : int or None
+        The only batch size it holds for: a shape or an option depends on it. [samples]
 
     Raises
     ------
@@ -298,7 +300,7 @@ class LayerGraph(GraphStructure):
             self.name,
             self.layers,
             pairs,
-            batch_size=self.fixed_batch_size or self.repetitions(batch_size),
+            batch_size=self.repetitions(batch_size),
             repetitions=self.repetitions(batch_size),
             element_bytes=_element_bytes(dtype),
         )

@@ -28,7 +28,7 @@ from perfmodel.graph.storage import (
     tensor_bytes,
 )
 from perfmodel.layers import Shape, SharedShape
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,6 +123,13 @@ class _Timeline:
         return Liveness(tuple(self.moments), live[:2], live[2], kept)
 
 
+def _passes_on(node: Node, place: int) -> bool:
+    """Tell whether an input's gradient is the output's own, without an operation: a sum, a view."""
+    only = [each == place for each in range(len(node.input_names))]
+    operations = node.layer.gradient_operations(node.input_shapes, batch_size=1, wanted=only)
+    return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
+
+
 class _Step:
     """Plays a step, layer by layer, and notes who uses what when."""
 
@@ -165,9 +172,10 @@ class _Step:
             self.timeline.touch(self.place[name])
         source = self.source.get(node.name)
         self.place[node.name] = self.timeline.new(self.size(node.name)) if source is None else self.place[source]
-        is_constant = not node.input_names and node.is_shared
-        is_output = node.name not in self.read and phase is Phase.FORWARD
-        self.place[node.name].is_held |= is_constant or is_output
+        own = self.place[node.name]
+        if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
+            own.first, own.is_held = 0, True
+        own.is_held |= node.name not in self.read and phase is Phase.FORWARD
         if self.wanted[node.name]:
             self.saved[node.name] = self.timeline.new(
                 saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
@@ -176,8 +184,7 @@ class _Step:
     def differentiate(self, node: Node) -> None:
         """Make the gradients a layer yields, from its output's gradient and what it kept."""
         if is_parameter(node):
-            own = self.gradients.pop(node.name)
-            own.is_weight_gradient = own.is_held = True
+            self._keep_gradient(node)
             return
         self.timeline.begin(node.name, Phase.BACKWARD)
         of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
@@ -201,13 +208,11 @@ class _Step:
         """Return the gradient of each input that wants one; the output's own where the layer passes it on."""
         flows = node.layer.differentiable(len(node.input_names))
         into = [flow and self.wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
-        passes_on = not node.layer.gradient_operations(node.input_shapes, batch_size=1, wanted=into)
         made = []
-        for name, is_wanted in zip(node.input_names, into, strict=True):
-            if is_wanted:
-                size = self.size(name)
-                is_same = passes_on and size == self.size(node.name)
-                made.append((name, of_output if is_same else self.timeline.new(size)))
+        for place, name in enumerate(node.input_names):
+            if into[place]:
+                passed_on = self.size(name) == self.size(node.name) and _passes_on(node, place)
+                made.append((name, of_output if passed_on else self.timeline.new(self.size(name))))
         return made
 
     def _parameter_gradients(self, node: Node) -> None:
@@ -221,6 +226,18 @@ class _Step:
                 self.timeline.new(size)
             else:
                 self.weight_gradients[owner] = self.timeline.new(size, is_weight_gradient=True)
+
+    def _keep_gradient(self, node: Node) -> None:
+        """Make the gradient of a tensor that is a parameter the parameter's, or add it to that."""
+        own = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
+        (parameter,) = node.layer.parameter_shapes(node.input_shapes)
+        owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
+        if owner in self.weight_gradients:
+            self.timeline.begin(node.name, Phase.BACKWARD)
+            self.timeline.touch(own)
+        else:
+            own.is_weight_gradient = own.is_held = True
+            self.weight_gradients[owner] = own
 
     def _add_gradient(self, name: str, storage: _Storage) -> None:
         """Give a tensor its gradient, or add it to the one it has, into memory that nobody else reads."""

@@ -84,7 +84,7 @@ def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
 
 def is_parameter(node: Node) -> bool:
     """Tell whether a node only holds a parameter: its output is the weights' own memory."""
-    return not node.input_names and node.parameter_count > 0
+    return not node.input_names and bool(node.layer.parameter_shapes(node.input_shapes))
 
 
 def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:

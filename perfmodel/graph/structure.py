@@ -30,6 +30,8 @@ class GraphStructure:
         Sample shape of the only input, which is then named ``input``. [1]
     inputs : mapping of str to tuple of int or None
         Sample shapes by name, where ``input_shape`` is not given. [1]
+    fixed_batch_size : int or None
+        The only batch size it holds for: a shape or an option depends on it. [samples]
 
     Raises
     ------
@@ -213,7 +215,7 @@ class GraphStructure:
         Returns
         -------
         int, ndarray or sympy.Expr
-            The batch size, or 1 where the graph is one of a whole mini-batch. [1]
+            The batch size; of a graph that holds for one only, that one. [1]
 
         Raises
         ------
@@ -224,4 +226,4 @@ class GraphStructure:
             return checked_batch_size(1 if batch_size is None else batch_size)
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):
             refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only one graph {self.name!r} holds for")
-        return 1
+        return self.fixed_batch_size

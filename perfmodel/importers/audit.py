@@ -2,258 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node
+from perfmodel.importers.audit_report import Audit, AuditHole, AuditRow
 from perfmodel.layers import Opaque
 from perfmodel.layers.shapes import shape_text
-from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Work
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfmodel.importers.torch_module import Imported
 
-CONVENTION: Final = (
-    "FLOP of matrix products (convolutions, linear layers, attention, recurrences): one multiply-add is 2 FLOP; bias, "
-    "activations and norms are left out, as torch's FlopCounterMode does."
-)
 PHASES: Final = ("forward_backward", "forward")
 NOT_IN_GRAPH: Final = "(no layer)"
 """What stands for the layer of products that no layer of the graph makes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
-    """The matrix products of one operation.
-
-    Parameters
-    ----------
-    layer : str
-        Layer of the graph. [-]
-    operator : str
-        Operator of torch, or kind of layer where there was no module. [-]
-    shapes : str
-        Sample shapes of what it reads and makes. [1]
-    forward_flop_count, backward_flop_count : int
-        Our products. [FLOP]
-    torch_forward_flop_count, torch_backward_flop_count : int or None
-        Products by torch's formulas; None where there was no module. [FLOP]
-    """
-
-    layer: str
-    operator: str
-    shapes: str
-    forward_flop_count: int
-    backward_flop_count: int
-    torch_forward_flop_count: int | None = None
-    torch_backward_flop_count: int | None = None
-
-    @property
-    def difference_flop_count(self) -> int | None:
-        """Ours less torch's over both phases [FLOP]; None where there was no module."""
-        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
-            return None
-        ours = self.forward_flop_count + self.backward_flop_count
-        return ours - self.torch_forward_flop_count - self.torch_backward_flop_count
-
-    @property
-    def agrees(self) -> bool:
-        """Whether both phases are equal to the last digit, or there was no module."""
-        pairs = (
-            (self.forward_flop_count, self.torch_forward_flop_count),
-            (self.backward_flop_count, self.torch_backward_flop_count),
-        )
-        return all(torch is None or ours == torch for ours, torch in pairs)
-
-    @property
-    def has_products(self) -> bool:
-        """Whether anybody counts a product here."""
-        theirs = (self.torch_forward_flop_count, self.torch_backward_flop_count)
-        return any((self.forward_flop_count, self.backward_flop_count, *theirs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditHole:
-    """An opaque layer: an operator that no layer is.
-
-    Parameters
-    ----------
-    layer : str
-        Its name in the graph. [-]
-    operator : str
-        The operator. [-]
-    flop_count : int
-        What is counted for it over the phases, one FLOP per element. [FLOP]
-    share : float
-        Its share of all arithmetic. [1]
-    """
-
-    layer: str
-    operator: str
-    flop_count: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A row as it is printed: FLOP to the last digit."""
-
-    layer: str
-    operator: str
-    shapes: str
-    forward: str
-    torch_forward: str
-    backward: str
-    torch_backward: str
-    difference: str
-
-
-HEADINGS: Final = {
-    "forward": "forward [FLOP]",
-    "torch_forward": "torch [FLOP]",
-    "backward": "backward [FLOP]",
-    "torch_backward": "torch's backward [FLOP]",
-    "difference": "difference [FLOP]",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
-    """Matrix products of a network, ours and torch's.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    batch_size : int
-        Samples. [samples]
-    phase : str
-        ``forward_backward`` or ``forward``. [-]
-    rows : tuple of AuditRow
-        One per operation that somebody counts products for. [-]
-    holes : tuple of AuditHole
-        Opaque layers. [-]
-    notes : tuple of str
-        What else the import said. [-]
-    """
-
-    name: str
-    batch_size: int
-    phase: str
-    rows: tuple[AuditRow, ...]
-    holes: tuple[AuditHole, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def forward_flop_count(self) -> int:
-        """Our products of the forward phase [FLOP]."""
-        return sum(row.forward_flop_count for row in self.rows)
-
-    @property
-    def backward_flop_count(self) -> int:
-        """Our products of the backward phase [FLOP]."""
-        return sum(row.backward_flop_count for row in self.rows)
-
-    @property
-    def torch_forward_flop_count(self) -> int | None:
-        """Products of the forward phase by torch's formulas [FLOP]; None where there was no module."""
-        counts = [row.torch_forward_flop_count for row in self.rows if row.torch_forward_flop_count is not None]
-        return sum(counts) if counts else None
-
-    @property
-    def torch_backward_flop_count(self) -> int | None:
-        """Products of the backward phase by torch's formulas [FLOP]; None where there was no module."""
-        counts = [row.torch_backward_flop_count for row in self.rows if row.torch_backward_flop_count is not None]
-        return sum(counts) if counts else None
-
-    @property
-    def mismatches(self) -> tuple[AuditRow, ...]:
-        """Operations where the two differ."""
-        return tuple(row for row in self.rows if not row.agrees)
-
-    @property
-    def matches(self) -> bool:
-        """Whether every operation is equal to the last digit in every phase, without a hole."""
-        return not self.mismatches and not self.holes
-
-    @property
-    def table(self) -> Table[_Line]:
-        """The rows as a table that prints and renders."""
-        total = AuditRow(
-            layer="total",
-            operator="",
-            shapes="",
-            forward_flop_count=self.forward_flop_count,
-            backward_flop_count=self.backward_flop_count,
-            torch_forward_flop_count=self.torch_forward_flop_count,
-            torch_backward_flop_count=self.torch_backward_flop_count,
-        )
-        title = f"{self.name}, batch size {self.batch_size}, {self.phase}: {len(self.rows)} operations with products"
-        return Table([_line(row) for row in (*self.rows, total)], title=title, headings=HEADINGS, row_type=_Line)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per operation. [FLOP]
-        """
-        return Table(self.rows, row_type=AuditRow).to_frame()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, for JSON.
-
-        Returns
-        -------
-        dict
-            Totals, rows, holes and notes. [FLOP]
-        """
-        return {
-            "name": self.name,
-            "batch_size": self.batch_size,
-            "phase": self.phase,
-            "convention": CONVENTION,
-            "matches": self.matches,
-            "forward_flop_count": self.forward_flop_count,
-            "backward_flop_count": self.backward_flop_count,
-            "torch_forward_flop_count": self.torch_forward_flop_count,
-            "torch_backward_flop_count": self.torch_backward_flop_count,
-            "rows": Table(self.rows, row_type=AuditRow).to_dicts(),
-            "holes": Table(self.holes, row_type=AuditHole).to_dicts(),
-            "notes": list(self.notes),
-        }
-
-    @property
-    def _verdict(self) -> list[str]:
-        lines = [CONVENTION]
-        if self.torch_forward_flop_count is not None:
-            wrong = len(self.mismatches)
-            agree = (
-                f"{wrong} of {len(self.rows)} operations differ"
-                if wrong
-                else "every operation agrees to the last digit"
-            )
-            lines.append(f"Against torch: {agree}.")
-        lines += [
-            f"Hole: {hole.layer} ({hole.operator}) is opaque, {hole.flop_count:,} FLOP counted, {100 * hole.share:.2g} %."
-            for hole in self.holes
-        ]
-        return [*lines, *self.notes] if self.holes else [*lines, "No holes.", *self.notes]
-
-    def __str__(self) -> str:
-        return "\n".join([self.table.to_text(), *self._verdict])
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._verdict)
 
 
 def audit(
@@ -342,11 +108,11 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
 
 
 def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
-    from perfmodel.importers.torch_products import backward_products
+    from perfmodel.importers.torch_products import BackwardProducts, backward_products
 
     graph, calls = imported.built.graph, imported.run.recording.calls
     products = _products(graph, batch_size=imported.batch_size, phase=phase)
-    backward, astray = backward_products(imported.run) if phase != "forward" else ({}, 0)
+    backward = backward_products(imported.run) if phase != "forward" else BackwardProducts({}, {}, 0)
     layers: dict[int, list[Node]] = {}
     for node in graph.layers:
         if node.name in imported.built.steps:
@@ -359,13 +125,15 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
             forward_flop_count=sum(products[Phase.FORWARD][node.name] for node in made),
             backward_flop_count=sum(products[Phase.BACKWARD][node.name] for node in made),
             torch_forward_flop_count=call.product_flop_count,
-            torch_backward_flop_count=backward.get(index, 0),
+            torch_backward_flop_count=backward.by_call.get(index, 0),
+            torch_excess_flop_count=backward.excess.get(index, 0),
+            torch_has_no_formula=call.has_uncounted_products,
         )
         for index, call in enumerate(calls)
         for made in (layers.get(index, []),)
     ]
-    if astray:
-        rows.append(_astray(astray))
+    if backward.astray:
+        rows.append(_astray(backward.astray))
     return Audit(
         name=graph.name,
         batch_size=imported.batch_size,
@@ -416,19 +184,3 @@ def _holes(graph: LayerGraph, *, batch_size: int | None, phase: str) -> tuple[Au
 
 def _shapes(node: Node) -> str:
     return f"{', '.join(map(shape_text, node.input_shapes))} -> {shape_text(node.output_shape)}".lstrip()
-
-
-def _line(row: AuditRow) -> _Line:
-    def text(count: int | None) -> str:
-        return "" if count is None else f"{count:,}"
-
-    return _Line(
-        layer=row.layer,
-        operator=row.operator,
-        shapes=row.shapes,
-        forward=text(row.forward_flop_count),
-        torch_forward=text(row.torch_forward_flop_count),
-        backward=text(row.backward_flop_count),
-        torch_backward=text(row.torch_backward_flop_count),
-        difference=text(row.difference_flop_count),
-    )

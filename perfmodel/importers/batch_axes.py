@@ -135,12 +135,35 @@ def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
             for ref in call.outputs:
                 fed[ref.key] = recording.tensors[ref.key].origin == "result"
     return [
-        _guessed(facts.shape, recording.batch_size, batch_axis) if is_fed else whole(facts.shape)
+        guessed_layout(facts.shape, batch_size=recording.batch_size, batch_axis=batch_axis)
+        if is_fed
+        else whole(facts.shape)
         for facts, is_fed in zip(recording.tensors, fed, strict=True)
     ]
 
 
-def _guessed(shape: tuple[int, ...], batch_size: int, batch_axis: int) -> Layout:
+def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) -> Layout:
+    """Return the layout of a tensor that follows from the inputs, at the only batch size that can be had.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its extents. [1]
+    batch_size : int
+        The batch size. [samples]
+    batch_axis : int
+        Axis of the inputs that holds the samples. [-]
+
+    Returns
+    -------
+    Layout
+        Samples along that axis, or the first one that is as long, or in rows along the first axis; else the whole. [-]
+
+    Examples
+    --------
+    >>> guessed_layout((6, 4), batch_size=4, batch_axis=0)
+    Layout(shape=(6,), axes=(0, None))
+    """
     preferred = [axis for axis in (batch_axis, *range(len(shape))) if axis < len(shape)]
     for axis in preferred:
         if shape[axis] == batch_size:

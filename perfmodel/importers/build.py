@@ -13,7 +13,7 @@ from perfmodel.graph.node import ParameterName
 from perfmodel.importers.plan import Plan, PlannedNode, Source
 from perfmodel.importers.program import Program
 from perfmodel.layers import Output, Shape
-from perfmodel.layers.translation import Translator
+from perfmodel.layers.translation import Operand, Translator
 
 NAMES_SHOWN: Final = 5
 """Names that a note lists [1]."""
@@ -84,7 +84,12 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         If the network computes nothing from its inputs.
     """
     plan = Plan(program, translators)
-    ends = [plan.source(operand) for operand in program.outputs]
+    ends = [plan.result(operand) for operand in program.outputs]
+    read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
+    ends = [
+        plan.ended(end) if isinstance(end, PlannedNode) and id(end) in read and _starts(program, operand) else end
+        for operand, end in zip(program.outputs, ends, strict=True)
+    ]
     nodes = _of_use(plan.nodes, ends)
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
@@ -96,21 +101,22 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     for node in nodes:
         emission.add(node)
     for node in nodes:
-        if id(node) not in read and not _is_end(node, program, plan, ends):
+        if id(node) not in read and not _is_end(node, program, ends):
             emission.add_sink(node)
     return emission.built()
 
 
-def _is_end(node: PlannedNode, program: Program, plan: Plan, ends: Sequence[Source]) -> bool:
+def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool:
     """Tell whether training starts at a layer: the loss, or without one every output that can have a gradient."""
     if node.layer.is_metric:
         return True
-    for operand, end in zip(program.outputs, ends, strict=True):
-        if end is node:
-            if program.loss is not None and operand.key != program.loss:
-                continue
-            return not operand.is_index
-    return False
+    pairs = zip(program.outputs, ends, strict=True)
+    return any(end is node and _starts(program, operand) for operand, end in pairs)
+
+
+def _starts(program: Program, output: Operand) -> bool:
+    """Tell whether back-propagation starts at an output."""
+    return output.key == program.loss if program.loss is not None else not output.is_index
 
 
 def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
@@ -137,6 +143,8 @@ def _inputs_read(program: Program, nodes: Sequence[PlannedNode]) -> dict[str, Sh
 
 def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, str]:
     """Return a name for each layer: the path of its place, with the operator where the place holds several."""
+    parts = [node.path.split(".") for node in nodes]
+    holders = {".".join(each[:count]) for each in parts for count in range(len(each))}
     visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
     only_views = Counter((node.path, node.visit) for node in nodes if node.layer.is_view)
     given = set(taken)
@@ -146,7 +154,11 @@ def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, s
         place = (node.path, node.visit)
         of_kind = only_views[place] if not visits[place] else visits[place]
         is_alone = of_kind == 1 and (not visits[place] or not node.layer.is_view)
-        name = node.path if is_alone and node.path else ".".join(filter(None, (node.path, node.operator)))
+        name = (
+            node.path
+            if is_alone and node.path and node.path not in holders
+            else ".".join(filter(None, (node.path, node.operator)))
+        )
         unique = name
         while unique in given:
             counts[name] += 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
 from perfmodel.importers.program import OVERWRITE, VIEW, ParameterTensor, Program, Step
 from perfmodel.layers import (
     LAYERS,
+    BatchView,
     Constant,
     Detach,
     Layer,
@@ -115,6 +116,9 @@ class Plan:
         self._sources: dict[str, Source] = {operand.key: name for name, operand in program.inputs.items()}
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
         self._detached: dict[int, PlannedNode] = {}
+        self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._read = {operand.key for step in program.steps for operand in step.call.operands}
+        self._read |= {operand.key for operand in program.outputs}
         for index, step in enumerate(program.steps):
             self._plan_step(index, step)
 
@@ -132,11 +136,19 @@ class Plan:
             name = self.program.constants.get(operand.key, "constant")
             layer = Constant(shape=tuple(operand.shape), is_index=operand.is_index)
             found = self._sources[operand.key] = self._add(layer, (), path=name)
-        return self._scalar(operand, found)
+        return self._scalar(operand, self._as_read(operand, found))
 
     def shape(self, source: Source) -> Shape:
         """Return the sample shape of a source [1]."""
         return self._input_shapes[source] if isinstance(source, str) else source.shape
+
+    def result(self, operand: Operand) -> Source:
+        """Return where an output of the network comes from [-]."""
+        return self._sources.get(operand.key) or self.source(operand)
+
+    def ended(self, source: PlannedNode) -> PlannedNode:
+        """Return a view of an output that other layers read too, for gradients to start at [-]."""
+        return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
     def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
         if found is None:
@@ -149,10 +161,20 @@ class Plan:
             return found
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
 
+    def _as_read(self, operand: Operand, found: Source) -> Source:
+        """Return samples as one tensor or one tensor as samples, where a network of one batch size asks for it."""
+        is_whole = isinstance(operand.shape, SharedShape)
+        if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
+            return found
+        if (operand.key, is_whole) not in self._seen_otherwise:
+            layer = BatchView(shape=tuple(operand.shape), whole=is_whole)
+            self._seen_otherwise[operand.key, is_whole] = self._add(layer, (found,), path=_path(found))
+        return self._seen_otherwise[operand.key, is_whole]
+
     def _scalar(self, operand: Operand, found: Source) -> Source:
         """Return the mean of a loss per sample, where the network goes on with one number."""
-        is_loss = isinstance(found, PlannedNode) and found.layer.is_loss
-        if not is_loss or operand.shape != () or found.shape == ():  # type: ignore[union-attr]
+        is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
+        if isinstance(found, str) or not (found.layer.is_loss and is_number) or isinstance(found.shape, SharedShape):
             return found
         mean = self._add(Reduction(function="mean", over_batch=True), (found,), path="loss")
         self._sources[operand.key] = mean
@@ -209,7 +231,8 @@ class Plan:
         first = self._planned(index, step)
         self._bind(call.output, first)
         for output in call.outputs[1:]:
-            self._bind(output, self._further(index, step, output, first))
+            if output.key in self._read:
+                self._bind(output, self._further(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
         if not output.is_parameter:  # a parameter seen otherwise stays the parameter
@@ -236,13 +259,29 @@ class Plan:
         if glue is not None:
             return glue(index, step)
         problems: list[str] = []
-        for translation in self._translations(step, problems):
-            node = self._fitting(index, step, translation, step.call.output, problems)
-            if node is not None:
-                return self._kept(node)
+        for read in (step, self._whole(step)) if self.program.wholes else (step,):
+            for translation in self._translations(read, problems):
+                node = self._fitting(index, read, translation, read.call.output, problems)
+                if node is not None:
+                    return self._kept(node)
         if not step.call.operands:
             return self._made(index, step)
         return self._opaque(index, step, problems)
+
+    def _whole(self, step: Step) -> Step:
+        """Return a call on whole tensors instead of samples, for what mixes samples."""
+
+        def whole(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(whole, value))
+            if not isinstance(value, Operand):
+                return value
+            shape = self.program.wholes[value.key]
+            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(shape))))
+
+        call = step.call
+        arguments = {name: whole(value) for name, value in call.arguments.items()}
+        return replace(step, call=replace(call, arguments=arguments, outputs=whole(call.outputs)))
 
     def _translations(self, step: Step, problems: list[str] | None = None) -> Iterator[Translation]:
         for translator in self.translators.get(step.call.operator, ()):
@@ -278,10 +317,12 @@ class Plan:
     def _forget(self) -> None:
         """Drop sources whose layers are no longer planned."""
         planned = set(map(id, self.nodes))
-        for known in (self._sources, self._detached):
-            gone = [key for key, node in known.items() if isinstance(node, PlannedNode) and id(node) not in planned]
-            for key in gone:
-                del known[key]  # type: ignore[attr-defined]
+
+        def still(sources: dict[Any, Any]) -> dict[Any, Any]:
+            return {key: each for key, each in sources.items() if isinstance(each, str) or id(each) in planned}
+
+        self._sources, self._detached = still(self._sources), still(self._detached)
+        self._seen_otherwise = still(self._seen_otherwise)
 
     def _of_step(self, node: PlannedNode, index: int, step: Step) -> PlannedNode:
         node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
@@ -290,14 +331,19 @@ class Plan:
 
     def _kept(self, node: PlannedNode) -> Source:
         """Plan a layer, unless it is a view that changes nothing."""
-        passes = node.layer.is_view and all(node.layer.differentiable(len(node.inputs)))
-        if passes and len(node.inputs) == 1 and not node.layer.is_metric and not node.parameters:
-            source = node.inputs[0]
-            same_kind = isinstance(self.shape(source), SharedShape) == isinstance(node.shape, SharedShape)
-            if self.shape(source) == node.shape and same_kind:
-                return source
+        if self._changes_nothing(node):
+            return node.inputs[0]
         self.nodes.append(node)
         return node
+
+    def _changes_nothing(self, node: PlannedNode) -> bool:
+        if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
+            return False
+        source = node.inputs[0]
+        if isinstance(node.layer, Detach):
+            return isinstance(source, PlannedNode) and not source.wants_gradient
+        shape = self.shape(source)
+        return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
 
     def _view(self, index: int, step: Step) -> Source:
         source = self._inputs(step.call.operands, step)[0]
@@ -322,6 +368,10 @@ class Plan:
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
         node.problem = "; ".join(problems) or "no layer claims it"
         return self._kept(node)
+
+
+def _path(source: Source) -> str:
+    return source if isinstance(source, str) else source.path
 
 
 def _elements(shape: Shape) -> int:

@@ -80,6 +80,8 @@ class Program:
         Key of the output that training minimises; None where all outputs are. [-]
     fixed_batch_size : int or None
         The only batch size the shapes hold for, if any. [samples]
+    wholes : mapping of str to tuple of int
+        Shapes of whole tensors by key, for calls that mix samples; only where the batch size is fixed. [1]
     """
 
     name: str
@@ -90,3 +92,4 @@ class Program:
     outputs: Sequence[Operand]
     loss: str | None = None
     fixed_batch_size: int | None = None
+    wholes: Mapping[str, Shape] = field(default_factory=dict)

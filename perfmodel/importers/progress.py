@@ -61,6 +61,7 @@ class _Display:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        bar = self._stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        console = Console(stderr=True)
+        bar = self._stack.enter_context(Progress(*columns, console=console, transient=console.is_terminal))
         task = bar.add_task(self.description, total=self.total)
         return lambda done: bar.update(task, completed=done)

@@ -80,6 +80,8 @@ class Call:
         Autograd's numbers of the nodes it made: first, and one after the last. [-]
     product_flop_count : int
         Arithmetic of its matrix products as torch counts it. [FLOP]
+    has_uncounted_products : bool
+        Whether it holds products that torch counts as nothing. [-]
     """
 
     operator: str
@@ -93,6 +95,7 @@ class Call:
     can_decompose: bool = False
     sequence: tuple[int, int] = (0, 0)
     product_flop_count: int = 0
+    has_uncounted_products: bool = False
 
     @property
     def site(self) -> tuple[str, str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.recording import Call, Recording
+from perfmodel.importers.program import VIEW
+from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch_tensors import TensorBook
 
 NO_OPERATION: Final = frozenset(
@@ -22,6 +24,8 @@ NO_OPERATION: Final = frozenset(
 """What the dispatcher passes on although nothing is computed."""
 CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
 """How a tensor of the Python program enters a run."""
+UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
+"""Operators with products of which torch's FlopCounterMode has no formula."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 """What torch's Python functions ask before they hand themselves to a mode."""
 
@@ -62,14 +66,27 @@ class Recorder:
         self.path = ""
         self.visit = 0
         self.is_muted = False
+        self.hopeless: set[str] = set()
+        self.parts_since: int | None = None
         self.sequence = _sequence_number()
         self.occurrences: Counter[tuple[str, str]] = Counter()
         self.count_products: Callable[..., int] | None = None
         self.products = 0
+        self.is_uncounted = False
 
     def site(self, operator: str) -> Site:
         """Return what identifies the next call of an operator at this place."""
         return (self.path, operator, self.occurrences[self.path, operator])
+
+    @contextmanager
+    def within_parts(self) -> Iterator[None]:
+        """Note that what is recorded within are the parts of one operator."""
+        before = self.parts_since
+        self.parts_since = len(self.recording.tensors) if before is None else before
+        try:
+            yield
+        finally:
+            self.parts_since = before
 
     @contextmanager
     def muted(self) -> Iterator[None]:
@@ -83,7 +100,9 @@ class Recorder:
     def refs(self, value: Any) -> Any:
         """Return an argument as plain values and tensors of the recording."""
         if isinstance(value, torch.Tensor):
-            return self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
+            ref = self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
+            # within the parts of an operator nothing carries gradients, which are the whole operator's
+            return Ref(ref.key) if self.parts_since is not None and ref.key >= self.parts_since else ref
         if isinstance(value, list | tuple):
             return tuple(map(self.refs, value))
         if value is None or isinstance(value, bool | int | float | complex | str):
@@ -98,19 +117,17 @@ class Recorder:
             return type(value)(self.substitutes.get(id(each), each) for each in value)
         return value
 
-    def mark(self) -> tuple[int, int, int]:
-        """Return where the recording stands."""
-        return len(self.recording.calls), len(self.recording.tensors), self.sequence
-
-    def has_unclaimed_since(self, mark: tuple[int, int, int]) -> bool:
-        """Tell whether a call was recorded since ``mark`` that no layer knows."""
-        return any(call.operator not in self.claimed for call in self.recording.calls[mark[0] :])
-
-    def rewind(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was recorded since ``mark``."""
-        del self.recording.calls[mark[0] :]
-        del self.recording.tensors[mark[1] :]
-        self.sequence = mark[2]
+    def tried(self, decomposition: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run a decomposition; NotImplemented, and nothing recorded, where it leads to operators no layer knows."""
+        recording, calls, tensors = self.recording, len(self.recording.calls), len(self.recording.tensors)
+        sequence, occurrences, known = self.sequence, self.occurrences.copy(), self.book.snapshot()
+        returned = decomposition(*args, **kwargs)
+        if all(call.operator in self.claimed or call.operator == VIEW for call in recording.calls[calls:]):
+            return returned
+        del recording.calls[calls:], recording.tensors[tensors:]
+        self.sequence, self.occurrences = sequence, occurrences
+        self.book.restore(known)
+        return NotImplemented
 
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
@@ -135,7 +152,7 @@ class Recorder:
         """
         given = _bound(schema, args, kwargs)
         arguments = {name: self.refs(value) for name, value in given.items()}
-        self.products = 0
+        self.products, self.is_uncounted = 0, False
         returned = run()
         tensors = [each for each in _flat(returned) if isinstance(each, torch.Tensor)]
         written = [given[name] for name in _written_names(schema) if isinstance(given.get(name), torch.Tensor)]
@@ -156,6 +173,7 @@ class Recorder:
             in_place=bool(mutated),
             sequence=(first, self.sequence),
             product_flop_count=self.products,
+            has_uncounted_products=self.is_uncounted,
         )
         self.occurrences[self.path, operator] += 1
         self.recording.calls.append(call)
@@ -168,7 +186,7 @@ class Recorder:
         return returned
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what reaches torch's dispatcher below autograd.
 
     Parameters
@@ -178,7 +196,7 @@ class OperatorMode(TorchDispatchMode):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
 
     def __torch_dispatch__(
@@ -193,6 +211,7 @@ class OperatorMode(TorchDispatchMode):
             returned = func(*args, **kwargs)
             if recorder.count_products is not None:
                 recorder.products += recorder.count_products(func, args, kwargs, returned)
+                recorder.is_uncounted |= operator in UNCOUNTED
             return returned
 
         if recorder.is_muted or operator in NO_OPERATION:
@@ -214,20 +233,17 @@ class OperatorMode(TorchDispatchMode):
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call as the operators it is made of, recording these; NotImplemented where it has no such parts."""
         recorder = self.recorder
-        if _written_names(func._schema):
+        if _written_names(func._schema) or operator in recorder.hopeless:
             return NotImplemented
         site = recorder.site(operator)
-        recorder.occurrences[recorder.path, operator] += 1
-        with self:
+        recorder.occurrences[site[:2]] += 1
+        with self, recorder.within_parts():
             parts = func.decompose(*args, **kwargs)
             if parts is NotImplemented and func in decomposition_table:
-                mark = recorder.mark()
-                parts = decomposition_table[func](*args, **kwargs)
-                if recorder.has_unclaimed_since(mark):
-                    recorder.rewind(mark)
-                    parts = NotImplemented
+                parts = recorder.tried(decomposition_table[func], args, kwargs)
         if parts is NotImplemented:
-            recorder.occurrences[recorder.path, operator] = site[2]
+            recorder.hopeless.add(operator)
+            recorder.occurrences[site[:2]] -= 1
         return parts
 
 
@@ -299,12 +315,13 @@ def _never(*_: Any) -> bool:
 
 
 def _schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes these arguments; None where none does."""
+    """Return the schema of the overload that takes these arguments, if it is made of other operators; else None."""
     try:
         overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
     except (RuntimeError, TypeError):
         return None
-    return getattr(getattr(torch.ops.aten, name), overload)._schema
+    schema = getattr(getattr(torch.ops.aten, name), overload)._schema
+    return schema if _is_made_of_others(schema.name, schema.overload_name) else None
 
 
 def _operator_name(func: Any) -> str:
@@ -313,17 +330,21 @@ def _operator_name(func: Any) -> str:
     return f"{namespace}.{name}" if name.endswith("__") else f"{namespace}.{name.removesuffix('_')}"
 
 
+@cache
 def _is_composite(operator: str) -> bool:
-    """Tell whether an operator is made of others before the dispatcher shows it."""
+    """Tell whether an operator, in one of its overloads, is made of others before the dispatcher shows it."""
     namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    return packet is not None and any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(
-            getattr(packet, overload)._schema.name + ("" if overload == "default" else f".{overload}"),
-            "CompositeImplicitAutograd",
-        )
-        for overload in packet.overloads()
-    )
+    return packet is not None and any(_is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
+
+
+@cache
+def _is_made_of_others(name: str, overload: str) -> bool:
+    full = f"{name}.{overload}" if overload not in ("", "default") else name
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+    except RuntimeError:  # an overload of TorchScript's numbers, unknown to the dispatcher
+        return False
 
 
 def _has_decomposition(operator: str, schema: Any) -> bool:

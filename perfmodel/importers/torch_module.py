@@ -18,7 +18,7 @@ from perfmodel.errors import (
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same_structure, whole
-from perfmodel.importers.build import Built, build
+from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
 from perfmodel.importers.torch_program import ProgramReader, read_keys
@@ -296,11 +296,18 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     if imported.why_fixed:
         size = imported.batch_size
         found.append((FixedBatchWarning, f"{graph.name} holds for batch size {size} only: {imported.why_fixed}"))
+    by_operator: dict[str, list[Hole]] = {}
     for hole in imported.built.holes:
-        least, most = bounds(graph, hole.layer, batch_size=imported.batch_size)
+        by_operator.setdefault(hole.operator, []).append(hole)
+    for operator, holes in by_operator.items():
+        all_bounds = [bounds(graph, hole.layer, batch_size=imported.batch_size) for hole in holes]
+        least, most = (sum(each) for each in zip(*all_bounds, strict=True))
+        places = ", ".join(repr(hole.layer) for hole in holes[:NAMES_SHOWN]) + (
+            " ..." if len(holes) > NAMES_SHOWN else ""
+        )
         text = (
-            f"{graph.name}: no layer is {hole.operator} in {hole.layer!r} ({hole.reason}); it is counted by its bytes and "
-            f"{least:,} FLOP forward at batch size {imported.batch_size}, one per element; were it a matrix product, it "
+            f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); counted by its bytes and {least:,} "
+            f"FLOP forward at batch size {imported.batch_size}, one per element; were it a product of matrices, it "
             f"could take {most:,} FLOP"
         )
         found.append((OpaqueLayerWarning, text))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from perfmodel.importers.batch_axes import Layout
 from perfmodel.importers.program import ParameterTensor, Program, Step
 from perfmodel.importers.recording import Call, Recording, Ref, refs_of
-from perfmodel.layers.shapes import SharedShape
+from perfmodel.layers.shapes import Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 LOSS_NAME: Final = "loss"
@@ -149,7 +149,11 @@ class ProgramReader:
             outputs=[operand for _, operand in outputs],
             loss=self._loss(),
             fixed_batch_size=fixed_batch_size,
+            wholes={} if fixed_batch_size is None else self._wholes(),
         ), kept
+
+    def _wholes(self) -> dict[str, Shape]:
+        return {self.key(Ref(index)): tuple(facts.shape) for index, facts in enumerate(self.recording.tensors)}
 
     def _is_empty(self, call: Call) -> bool:
         return not any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules import transformer
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from perfmodel.importers.recording import Recording
@@ -140,7 +142,7 @@ def trace(
     with ExitStack() as stack:
         stack.enter_context(_surroundings(module, training=training))
         with fake:
-            own = _fake_module_tensors(module, recorder)
+            own = _fake_module_tensors(module, recorder, substitutes)
             arguments = [(name, _fake(value, example, batch_size)) for name, value in named_arguments(module, example)]
         for name, value in arguments:
             tensors = _labelled(value, name)
@@ -165,23 +167,35 @@ def trace(
 @contextmanager
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
     """Set the training mode and what else decides which operators run, and set all of it back."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was_silent, log.disabled = log.disabled, True  # a failing module is told of by our own error
     modes = [(each, each.training) for each in module.modules()]
+    detects = transformer._detect_is_causal_mask
     was_fast, was_fused = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
     try:
         if module.training != training:
             module.train(training)
         torch.backends.mha.set_fastpath_enabled(False)
         torch._C._set_mkldnn_enabled(False)
+        transformer._detect_is_causal_mask = _is_causal_if_said
         with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        log.disabled = was_silent
         torch.backends.mha.set_fastpath_enabled(was_fast)
         torch._C._set_mkldnn_enabled(was_fused)
+        transformer._detect_is_causal_mask = detects
         for each, was_training in modes:
             each.training = was_training
 
 
-def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
+def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """Stand in for what torch's transformers find out by reading a mask, which has no content here."""
+    del mask, size
+    return bool(is_causal)
+
+
+def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitutes: dict[int, Any]) -> dict[str, Any]:
     """Return a fake tensor for every parameter and buffer by name; one tensor under two names stays one."""
     made: dict[Any, Any] = {}
     own: dict[str, Any] = {}
@@ -197,7 +211,7 @@ def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder) -> dict[st
                 fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
             recorder.book.hold(fake, origin="parameter" if is_parameter else "constant", name=name)
             made[identity] = fake
-        own[name] = recorder.substitutes[id(tensor)] = made[identity]
+        own[name] = substitutes[id(tensor)] = made[identity]
     return own
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.importers.program import OVERWRITE, VIEW
@@ -54,6 +54,21 @@ class TensorBook:
         self._seen: dict[int, _Seen] = {}
         self._memory: dict[int, _Memory] = {}
         self._alive: list[Any] = []  # an id names a tensor only while the tensor lives
+
+    def snapshot(self) -> tuple[dict[int, _Seen], dict[int, _Memory]]:
+        """Return what is known now, to go back to."""
+        seen = {identity: replace(entry) for identity, entry in self._seen.items()}
+        return seen, {identity: replace(memory) for identity, memory in self._memory.items()}
+
+    def restore(self, known: tuple[dict[int, _Seen], dict[int, _Memory]]) -> None:
+        """Go back to what was known.
+
+        Parameters
+        ----------
+        known : tuple
+            What ``snapshot`` returned. [-]
+        """
+        self._seen, self._memory = known
 
     def hold(self, tensor: Any, *, origin: Origin, name: str) -> int:
         """Enter a tensor that no call makes.

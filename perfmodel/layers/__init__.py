@@ -76,6 +76,7 @@ from perfmodel.layers.recurrent.recurrent_state import RecurrentState as Recurre
 from perfmodel.layers.recurrent.rnn import RNN as RNN
 from perfmodel.layers.reduction.cumulative import Cumulative as Cumulative
 from perfmodel.layers.reduction.reduction import Reduction as Reduction
+from perfmodel.layers.shape.batch_view import BatchView as BatchView
 from perfmodel.layers.shape.concat import Concat as Concat
 from perfmodel.layers.shape.copy import Copy as Copy
 from perfmodel.layers.shape.detach import Detach as Detach

@@ -82,8 +82,8 @@ def max_batch_size(
     Notes
     -----
     Found by doubling and bisection with the footprint that ``predict`` returns; scratch memory depends on the
-    algorithms chosen at each size. The size returned fits and the next one does not. A graph of a whole mini-batch
-    (``fixed_batch_size``) has only that size.
+    algorithms chosen at each size. The size returned fits and the next one does not. A graph that holds for one size
+    only (``fixed_batch_size``) has only that one.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def max_batch_size(
         recompute=check_recompute(recompute),
     )
     if graph.fixed_batch_size is not None:
-        return graph.fixed_batch_size if _fits(prepared, 1) else 0
+        return graph.fixed_batch_size if _fits(prepared, prepared.repetitions) else 0
     fits, too_large = 0, 1
     while _fits(prepared, too_large):
         fits, too_large = too_large, 2 * too_large

@@ -27,8 +27,6 @@ SIZES: dict[str, dict[str, int]] = {
     "large": {"layers": 24, "width": 1024, "heads": 16},
 }
 """Name to what differs between the published sizes."""
-SEGMENTS = 2
-"""Kinds of sentences: the first and the second of a pair [1]."""
 
 
 def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
@@ -81,9 +79,11 @@ def bert(
     intermediate: Any = None,
     vocabulary: Any = 30_522,
     positions: Any = 512,
+    segments: int = 2,
     classes: int = 2,
     activation: str = "gelu",
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
     attention: str = "fused",
 ) -> LayerGraph:
     """Return BERT [1]_: 109,482,240 parameters with its pooler in size ``base``, 335,141,888 in ``large``.
@@ -114,12 +114,16 @@ def bert(
         Words. [1]
     positions : int or sympy.Symbol
         Rows of the table of positions. [1]
+    segments : int
+        Kinds of sentences: the first and the second of a pair. [1]
     classes : int
         Classes of the head ``classification``. [1]
     activation : str
         Non-linearity of the feed-forward part. [-]
     dropout : float
         Rate of dropout; zero for none, as in inference. [1]
+    attention_dropout : float or None
+        Rate of dropout on attention weights; None for the same. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
 
@@ -145,8 +149,8 @@ def bert(
     check_count("layers", sizes["layers"])
     graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
     tokens = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    segments = graph.add("segments_embedding", Embedding(vocabulary=SEGMENTS, features=width), inputs="segments")
-    x = graph.add("embedding_add", Add(), inputs=(tokens, segments))
+    kinds = graph.add("segments_embedding", Embedding(vocabulary=segments, features=width), inputs="segments")
+    x = graph.add("embedding_add", Add(), inputs=(tokens, kinds))
     x = graph.add("positions_embedding", PositionalEmbedding(positions=positions), inputs=x)
     x = graph.add("embedding_norm", LayerNorm(), inputs=x)
     if dropout:
@@ -158,6 +162,7 @@ def bert(
         order="post",
         activation=activation_layer(activation),
         dropout=dropout,
+        attention_dropout=attention_dropout,
         attention=attention,
     )
     for index in range(1, sizes["layers"] + 1):

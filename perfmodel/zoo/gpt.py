@@ -32,6 +32,7 @@ def gpt(
     bias: bool = True,
     activation: str = "gelu_tanh",
     dropout: float = 0.0,
+    attention_dropout: float | None = None,
     attention: str = "fused",
     name: str = "gpt",
 ) -> LayerGraph:
@@ -61,6 +62,8 @@ def gpt(
         Non-linearity of the feed-forward part. [-]
     dropout : float
         Rate of dropout; zero for none. [1]
+    attention_dropout : float or None
+        Rate of dropout on attention weights; None for the same. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
     name : str
@@ -101,6 +104,7 @@ def gpt(
         attention_bias=bias,
         mlp_bias=bias,
         dropout=dropout,
+        attention_dropout=attention_dropout,
         attention=attention,
     )
     for index in range(1, layers + 1):

@@ -36,8 +36,10 @@ def llama(
     tied: bool = False,
     gated: bool = True,
     attention_bias: bool = False,
+    output_bias: bool | None = None,
     mlp_bias: bool = False,
     activation: str = "silu",
+    attention_dropout: float = 0.0,
     attention: str = "fused",
 ) -> LayerGraph:
     """Return Llama 2 [1]_ or Llama 3 [2]_, or a network of their kind with sizes of one's own.
@@ -69,8 +71,12 @@ def llama(
         Whether a third product gates the units of the feed-forward part. [-]
     attention_bias, mlp_bias : bool
         Whether the products of attention, and of the feed-forward part, add a bias. [-]
+    output_bias : bool or None
+        Whether the product behind attention adds one; None for as the others of attention. [-]
     activation : str
         Non-linearity of the feed-forward part. [-]
+    attention_dropout : float
+        Rate of dropout on attention weights; zero for none. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
 
@@ -111,6 +117,8 @@ def llama(
         activation=activation_layer(activation),
         gated=gated,
         attention_bias=attention_bias,
+        output_bias=output_bias,
+        attention_dropout=attention_dropout,
         mlp_bias=mlp_bias,
         rotary=True,
         attention=attention,

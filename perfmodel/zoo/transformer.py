@@ -60,7 +60,12 @@ class TransformerBlock:
     rotary : bool
         Whether queries and keys are rotated by their position [2]_. [-]
     dropout : float
-        Rate of dropout on attention weights and before both residual additions; zero for none. [1]
+        Rate of dropout before both residual additions; zero for none. [1]
+    attention_dropout : float or None
+        Rate of dropout on attention weights; None for the same. [1]
+    output_bias : bool or None
+        Whether the product behind attention has a bias; None for whether the others of attention have one. Only where
+        positions are rotated. [-]
     attention : str
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
         memory. [-]
@@ -85,6 +90,8 @@ class TransformerBlock:
     mlp_bias: bool = True
     rotary: bool = False
     dropout: float = 0.0
+    attention_dropout: float | None = None
+    output_bias: bool | None = None
     attention: str = "fused"
 
     def __post_init__(self) -> None:
@@ -100,6 +107,10 @@ class TransformerBlock:
             return self.head_size
         whole = not (is_open_size(self.width) or is_open_size(self.heads))
         return self.width // self.heads if whole else self.width / self.heads
+
+    @property
+    def _attention_dropout(self) -> float:
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def add(self, graph: LayerGraph, x: str, *, name: str) -> str:
         """Add the block to a graph.
@@ -140,7 +151,7 @@ class TransformerBlock:
             causal=self.causal,
             bias=self.attention_bias,
             scores=ATTENTIONS[self.attention],
-            dropout=self.dropout,
+            dropout=self._attention_dropout,
         )
         return graph.add(name, layer, inputs=x)
 
@@ -159,11 +170,12 @@ class TransformerBlock:
                 y = graph.add(f"{name}_{part}_rotary", RotaryEmbedding(), inputs=y)
             operands[part] = y
         scores = ATTENTIONS[self.attention]
-        layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self.dropout)
+        layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
         y = graph.add(name, layer, inputs=tuple(operands.values()))
         y = graph.add(f"{name}_positions", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
         y = graph.add(f"{name}_join", Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
-        return graph.add(f"{name}_output", Dense(units=self.width, bias=self.attention_bias), inputs=y)
+        has_bias = self.attention_bias if self.output_bias is None else self.output_bias
+        return graph.add(f"{name}_output", Dense(units=self.width, bias=has_bias), inputs=y)
 
     def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
         up = Dense(units=self.intermediate, bias=self.mlp_bias)

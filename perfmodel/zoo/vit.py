@@ -17,11 +17,16 @@ from perfmodel.layers import (
     PositionalEmbedding,
     Reshape,
     Slice,
+    Tanh,
     Transpose,
 )
-from perfmodel.layers.checks import check_fraction, is_open_size, refuse
+from perfmodel.layers.checks import check_choice, check_fraction, is_open_size, refuse
+from perfmodel.zoo.activations import activation_layer
 from perfmodel.zoo.blocks import chain, image_graph
 from perfmodel.zoo.transformer import TransformerBlock
+
+HEADS = ("classification", "pooler")
+"""Ends of the network."""
 
 
 def _patches(graph: LayerGraph, *, patch_size: int, width: Any, dropout: float) -> str:
@@ -54,7 +59,10 @@ def vit(
     width: Any = 768,
     mlp: Any = 3072,
     dropout: float = 0.0,
+    attention_dropout: float | None = None,
+    activation: str = "gelu",
     attention: str = "fused",
+    head: str = "classification",
     classes: Any = 1000,
     image_size: Any = 224,
     in_channels: Any = 3,
@@ -78,9 +86,16 @@ def vit(
         Units inside the feed-forward part. [1]
     dropout : float
         Rate of dropout; zero for none, as published weights for ImageNet alone were trained. [1]
+    attention_dropout : float or None
+        Rate of dropout on attention weights; None for the same. [1]
+    activation : str
+        Non-linearity of the feed-forward part. [-]
     attention : str
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
         memory. [-]
+    head : str
+        ``classification``: scores of the classes from the class token, and their loss; ``pooler``: a dense layer with
+        tanh over it, without a loss (86,389,248 parameters in ViT-B/16). [-]
     classes : int or sympy.Symbol
         Classes. [1]
     image_size : int or sympy.Symbol
@@ -99,6 +114,7 @@ def vit(
        arXiv:2010.11929, table 1.
     """
     check_fraction("dropout", dropout)
+    check_choice("head", head, HEADS)
     graph = image_graph(
         "vit",
         image_size=image_size,
@@ -113,16 +129,27 @@ def vit(
     if not is_open_size(image_size) and image_size % patch_size:
         refuse("image_size", image_size, f"must be a multiple of patch_size={patch_size}")
     x = _patches(graph, patch_size=patch_size, width=width, dropout=dropout)
-    block = TransformerBlock(width=width, heads=heads, intermediate=mlp, dropout=dropout, attention=attention)
+    block = TransformerBlock(
+        width=width,
+        heads=heads,
+        intermediate=mlp,
+        activation=activation_layer(activation),
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        attention=attention,
+    )
     for index in range(1, layers + 1):
         x = block.add(graph, x, name=f"block{index}")
+    ends = {
+        "classification": (("fc", Dense(units=classes)), ("loss", CrossEntropy())),
+        "pooler": (("pooler", Dense(units=width)), ("pooler_tanh", Tanh())),
+    }
     chain(
         graph,
         x,
         ("last_norm", LayerNorm()),
         ("class_output", Slice(shape=(1, width))),
         ("class_vector", Reshape(shape=(width,))),
-        ("fc", Dense(units=classes)),
-        ("loss", CrossEntropy()),
+        *ends[head],
     )
     return graph

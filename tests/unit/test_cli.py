@@ -316,6 +316,7 @@ class TestPredict:
             (["--device", "gtx_1080", "--dtype", "fp31"], "Did you mean 'fp32'"),
             (["--device", "gtx_1080", "--phase", "forwards"], "Did you mean 'forward'"),
             (["--device", "gtx_1080", "--optimizer", "sdg"], "Did you mean 'sgd'"),
+            (["--device", "gtx_1080", "--recompute", "ful"], "Did you mean 'full'"),
             (["--device", "gtx_1080", "--threads", "4"], "threads"),
             (["--device", "gtx_1080", "--measured", "shi2017"], "shi2016"),
             (["--device", "gtx_1080", "--system", "desktop_i7_3820"], "device"),
@@ -324,6 +325,19 @@ class TestPredict:
     )
     def test_wrong_names(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
         assert said in refused(capsys, "predict", "alexnet", "--batch-size", "16", *words)
+
+    def test_as_many_samples_as_fit(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["predict", "resnet50", "--device", "gtx_980", "--batch-size", "max", "--json"]
+        for how in ([], ["--recompute", "full"]):
+            found = json.loads(printed(*words, *how))
+            recompute = how[1] if how else None
+            assert found["batch_size"] == perfmodel.max_batch_size(
+                perfmodel.zoo.resnet50(), device="gtx_980", recompute=recompute
+            )
+            assert found["memory"]["fits"]
+        # 1.56 G parameters: 6.2 GB of weights alone
+        line = refused(capsys, "predict", "gpt2", "--batch-size", "max", "--device", "gtx_980", "--option", "size=xl")
+        assert "not even one sample fits" in line
 
     def test_an_unknown_network(self, capsys: pytest.CaptureFixture[str]) -> None:
         line = refused(capsys, "predict", "resnet5", "--device", "gtx_1080", "--batch-size", "16")

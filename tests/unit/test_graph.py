@@ -401,7 +401,9 @@ def test_wrong_structure_in_a_file(tmp_path, change, words):
 
 
 def test_wrong_shape_in_a_file(tmp_path):
-    path = written(tmp_path, lambda content: content["layers"][1].update(kind="max_pool_2d", options={"kernel_size": 2}))
+    path = written(
+        tmp_path, lambda content: content["layers"][1].update(kind="max_pool_2d", options={"kernel_size": 2})
+    )
     with pytest.raises(ShapeError, match=r"layer 'fc1': .*16.*net\.json"):
         LayerGraph.load(path)
 

@@ -102,15 +102,12 @@ class TestChain:
             assert memory.gradients_bytes == 4 * gradients
 
     def test_fixed_mini_batch(self):
-        # the same for 8 samples at once, told as shapes
-        fixed = chain(
-            ("hidden", Dense(units=50)), ("relu", ReLU()), ("scores", Dense(units=10)), ("loss", CrossEntropy()),
-            features=(8, 100), name="fixed", fixed_batch_size=8,
-        )  # fmt: skip
+        layers = [(node.name, node.layer) for node in classifier().layers]
+        fixed = chain(*layers, name="fixed", fixed_batch_size=8)
         free, one = (pm.predict(each, batch_size=8, device="gtx_1080").memory for each in (classifier(), fixed))
-        assert one.activations_bytes == free.activations_bytes
-        assert one.total_bytes == free.total_bytes
+        assert one == free
         assert pm.max_batch_size(fixed, device="gtx_1080") == 8
+        assert fixed.kept_bytes() == classifier().kept_bytes(batch_size=8)
 
 
 class TestWhoSharesMemory:

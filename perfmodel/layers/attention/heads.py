@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import ShapeMismatchError
+from perfmodel.numeric import maximum
 from perfmodel.records import Attention, Role
 from perfmodel.records.attention import STATISTIC_BYTES
 
@@ -77,6 +78,34 @@ class Heads:
             The operation. [-]
         """
         return Attention(batch_size=batch_size, role=role, mask_elements=mask_elements, **vars(self))
+
+    def backward_scratch_bytes(
+        self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
+    ) -> Any:
+        """Return what the gradients inside the attention take beyond what is counted for it in any case.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        element_bytes : int
+            Size of one element. [B]
+        kept_elements : int, ndarray or sympy.Expr
+            What the layer alone keeps besides scores and is done with before those have a gradient. [1]
+        made_elements : int, ndarray or sympy.Expr
+            Gradients of the layer's inputs, none of which exists by then but that of the values. [1]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            Recomputed scores: a statistic per row. Materialised ones: most is in memory where the gradient of the
+            scores is made from that of the probabilities, beside the gradient of the values. [B]
+        """
+        rows = batch_size * self.heads * self.queries
+        if self.scores == "recomputed":
+            return STATISTIC_BYTES * rows
+        of_values = batch_size * self.key_heads * self.keys * self.value_size
+        return element_bytes * maximum(2 * rows * self.keys + of_values - kept_elements - made_elements, 0)
 
     def kept_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
         """Return what back-propagation needs besides queries, keys, values and output.

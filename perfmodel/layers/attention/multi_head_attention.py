@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
@@ -145,6 +146,18 @@ class MultiHeadAttention(Layer):
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
         tensors = operation.operand_elements + operation.output_elements
         return element_bytes * tensors + sizes.kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
+
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the gradients of probabilities and scores, as far as they need more than is free by then [B]."""
+        sizes = self._sizes(input_shapes)
+        operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
+        values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size
+        return sizes.backward_scratch_bytes(
+            batch_size=batch_size,
+            element_bytes=element_bytes,
+            kept_elements=operation.output_elements + values,
+            made_elements=batch_size * sum(map(math.prod, input_shapes)),
+        )
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return the projections of each input, the attention, and the projection of its output."""

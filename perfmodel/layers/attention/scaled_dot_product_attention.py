@@ -180,6 +180,13 @@ class ScaledDotProductAttention(Layer):
         """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""
         return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
+    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the gradients of probabilities and scores, as far as they need more than those of the inputs [B]."""
+        operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
+        return self._heads(input_shapes).backward_scratch_bytes(
+            batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
+        )
+
     def _operation(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> tuple[Operation, ...]:
         masks = input_shapes[MASK:]
         mask_elements = element_count(masks[0], batch_size=batch_size) if masks else None

@@ -93,6 +93,8 @@ TORCH_NAMES: dict[str, tuple[str, str, str]] = {
     "aten.pow": ("power", "self", "exponent"),
     "aten.maximum": ("maximum", "self", "other"),
     "aten.minimum": ("minimum", "self", "other"),
+    "aten.clamp_min": ("maximum", "self", "min"),
+    "aten.clamp_max": ("minimum", "self", "max"),
     "aten.lerp": ("interpolate", "self", "end"),
     "aten.atan2": ("arctangent_of_ratio", "self", "other"),
     "aten.remainder": ("remainder", "self", "other"),
@@ -225,23 +227,13 @@ class Binary(Layer):
         return any("output" in each.reads for each in self._gradients if each)
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each operand whether a wanted gradient reads it.
-
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each operand's gradient is computed. [-]
-        is_trained : bool
-            Without effect: there are no parameters. [-]
-
-        Returns
-        -------
-        tuple of bool
-            For the first and the second. [-]
-        """
+        """Tell for each operand whether a wanted gradient reads it."""
         del is_trained
         read = {
-            each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
+            name
+            for each, is_wanted in zip(self._gradients, wanted, strict=True)
+            if each and is_wanted
+            for name in each.reads
         }
         return "first" in read, "second" in read
 

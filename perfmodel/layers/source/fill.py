@@ -1,4 +1,4 @@
-"""Memory filled afresh in every step: zeros, random numbers, a range."""
+"""Memory taken afresh in every step: zeros, random numbers, a range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.layers.shapes import Shape, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation
 
-FLOP_PER_ELEMENT = {"zeros": 0, "normal": 0, "uniform": 0, "range": 2}
+FLOP_PER_ELEMENT = {"empty": 0, "zeros": 0, "normal": 0, "uniform": 0, "range": 2}
 """What is written -> arithmetic per element: a range multiplies a step and adds a start [FLOP]."""
 
 
@@ -22,6 +22,7 @@ TORCH_NAMES: dict[str, str] = {
         for name in ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "fill", "zero")
     },
     **dict.fromkeys(("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor", "aten.eye"), "zeros"),
+    **{f"aten.{name}": "empty" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")},
     **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal"), "normal"),
     **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform", "aten.randint", "aten.randint_like"), "uniform"),
     **dict.fromkeys(("aten.exponential", "aten.randperm"), "uniform"),
@@ -64,13 +65,13 @@ class Fill(Layer):
     shape : tuple of int
         Shape of an output sample. [1]
     function : str
-        ``zeros`` (or any other number), ``normal``, ``uniform`` or ``range``. [-]
+        ``zeros`` (or any other number), ``normal``, ``uniform``, ``range``; ``empty`` where it is left as it is. [-]
     per_sample : bool
         Whether every sample has its own part; otherwise all share it. [-]
 
     Notes
     -----
-    Writes every element once; a range takes 2 FLOP per element. Ignores: making the random numbers.
+    Writes every element once, of an empty one none; a range takes 2 FLOP per element. Ignores: making random numbers.
     """
 
     kind: ClassVar[str] = "fill"
@@ -98,7 +99,9 @@ class Fill(Layer):
         return self.shape if self.per_sample else SharedShape(self.shape)
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that writes y."""
+        """Return one pass that writes y, or nothing."""
+        if self.function == "empty":
+            return ()
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         return (
             MemoryPass(

@@ -1,0 +1,290 @@
+"""Configurations of transformers in Hugging Face's format, as layer graphs: the fields suffice, no weights are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.graph import LayerGraph
+from perfmodel.importers.config_fields import ConfigFields
+from perfmodel.layers.checks import check_choice, check_count, check_fraction
+from perfmodel.zoo.bert import bert
+from perfmodel.zoo.gpt import gpt
+from perfmodel.zoo.llama import llama
+from perfmodel.zoo.transformer import ATTENTIONS
+from perfmodel.zoo.vit import vit
+
+ACTIVATIONS: Final = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""Non-linearities by the names that configurations have for them."""
+ABSOLUTE: Final = "must be 'absolute': a table with a row per position"
+
+
+def from_huggingface_config(
+    path_or_dict: str | Path | Mapping[str, Any],
+    *,
+    sequence_length: Any = None,
+    head: str | None = None,
+    dropout: float | None = None,
+    attention: str = "fused",
+    name: str | None = None,
+) -> LayerGraph:
+    """Return the network that a config.json describes: of the GPT-2, Llama, Mistral, Qwen2, BERT or ViT family.
+
+    Parameters
+    ----------
+    path_or_dict : str, Path or mapping
+        The file, the folder it lies in, or its content. [-]
+    sequence_length : int, sympy.Symbol or None
+        Positions of a sample; None for the most that the configuration allows. Of no use for ViT, whose images say
+        it. [1]
+    head : str or None
+        The end of a BERT: ``pooler``, ``classification`` or ``masked_language_model``; of a ViT: ``classification``
+        or ``pooler``; None for a classifier where ``architectures`` names one, else the pooler. GPT-2 and
+        Llama always end in the scores of words. [-]
+    dropout : float or None
+        Rate of dropout; None for the configuration's own, zero for none, as in inference. [1]
+    attention : str
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+    name : str or None
+        What the graph is called; None for the configuration's ``_name_or_path``, or its family. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If ``model_type`` is none of these families; names the nearest.
+    SpecError
+        If fields are missing or have values that do not go together; names file, field, value and what is allowed.
+    ArgumentError
+        If an argument has a value that is not allowed.
+
+    Notes
+    -----
+    A window of attention (``sliding_window``) is not counted: every position sees all before it.
+
+    Examples
+    --------
+    >>> config = {"model_type": "gpt2", "n_layer": 12, "n_head": 12, "n_embd": 768}
+    >>> from_huggingface_config(config).parameter_count
+    124439808
+    """
+    fields = ConfigFields.read(path_or_dict)
+    families = ", ".join(FAMILIES)
+    if not fields.has("model_type"):
+        raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
+    family = fields.text("model_type")
+    if family not in FAMILIES:
+        noun = f"model_type in {fields.where}:"
+        raise UnknownNameError(noun, family, FAMILIES)
+    check_choice("attention", attention, ATTENTIONS)
+    if sequence_length is not None:
+        check_count("sequence_length", sequence_length)
+    if dropout is not None:
+        check_fraction("dropout", dropout)
+    given = name or fields.text("_name_or_path") or family
+    options = {"sequence_length": sequence_length, "head": head, "dropout": dropout, "attention": attention}
+    graph = FAMILIES[family](fields, **options)
+    graph.name = given
+    return graph
+
+
+def _no_head(family: str, head: str | None) -> None:
+    """Raise ArgumentError where a head is asked for and the family has only one."""
+    if head is not None:
+        check_choice(f"head of {family}", head, ())
+
+
+def _rates(
+    fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float
+) -> dict[str, Any]:
+    """Return the rates of dropout: those given, or the configuration's."""
+    rates = {
+        "dropout": fields.rate(hidden, default=default),
+        "attention_dropout": fields.rate(attention, default=default),
+    }
+    return rates if dropout is None else dict.fromkeys(rates, dropout)
+
+
+def _gpt2(
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+) -> LayerGraph:
+    _no_head("gpt2", head)
+    width = fields.count("n_embd", default=768)
+    heads = fields.count("n_head", default=12)
+    positions = fields.count("n_positions", default=1024)
+    options: dict[str, Any] = {
+        "layers": fields.count("n_layer", default=12),
+        "vocabulary": fields.count("vocab_size", default=50_257),
+        "intermediate": fields.count("n_inner", default=4 * width),
+        "tied": fields.flag("tie_word_embeddings", default=True),
+        "activation": fields.word("activation_function", ACTIVATIONS, default="gelu_new"),
+    }
+    rates = _rates(fields, dropout=dropout, hidden="resid_pdrop", attention="attn_pdrop", default=0.1)
+    fields.check_divides("n_head", "n_embd", part=heads, of=width)
+    fields.refuse("add_cross_attention", True, "must be false: only the decoder by itself is read")
+    fields.check()
+    length = positions if sequence_length is None else sequence_length
+    sizes: dict[str, Any] = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
+    return gpt(attention=attention, **sizes, **options, **rates)
+
+
+def _llama(
+    fields: ConfigFields,
+    *,
+    sequence_length: Any,
+    head: str | None,
+    dropout: float | None,
+    attention: str,
+    projection_bias: bool | None = None,
+    output_bias: bool | None = None,
+) -> LayerGraph:
+    """Return a network of Llama's kind; its relatives fix what Llama's configurations say of biases."""
+    _no_head("llama", head)
+    width = fields.count("hidden_size")
+    heads = fields.count("num_attention_heads")
+    key_heads = fields.count("num_key_value_heads", default=heads)
+    has_bias = fields.flag("attention_bias", default=False) if projection_bias is None else projection_bias
+    options: dict[str, Any] = {
+        "layers": fields.count("num_hidden_layers"),
+        "intermediate": fields.count("intermediate_size"),
+        "vocabulary": fields.count("vocab_size"),
+        "head_size": fields.count("head_dim", default=max(width // heads, 1)),
+        "tied": fields.flag("tie_word_embeddings", default=False),
+        "mlp_bias": fields.flag("mlp_bias", default=False),
+        "activation": fields.word("hidden_act", ACTIVATIONS, default="silu"),
+    }
+    context = fields.count("max_position_embeddings")
+    rate = fields.rate("attention_dropout", default=0.0)
+    if not fields.has("head_dim"):
+        fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
+    fields.check_divides("num_key_value_heads", "num_attention_heads", part=key_heads, of=heads)
+    fields.check()
+    return llama(
+        width=width,
+        heads=heads,
+        key_heads=key_heads,
+        sequence_length=context if sequence_length is None else sequence_length,
+        attention_bias=has_bias,
+        output_bias=has_bias if output_bias is None else output_bias,
+        attention_dropout=rate if dropout is None else dropout,
+        attention=attention,
+        **options,
+    )
+
+
+def _mistral(fields: ConfigFields, **options: Any) -> LayerGraph:
+    return _llama(fields, projection_bias=False, **options)
+
+
+def _qwen2(fields: ConfigFields, **options: Any) -> LayerGraph:
+    """Return Qwen2, whose queries, keys and values have a bias that its configurations do not mention."""
+    return _llama(fields, projection_bias=True, output_bias=False, **options)
+
+
+def _encoder(fields: ConfigFields) -> dict[str, Any]:
+    """Return the sizes that BERT and ViT call alike."""
+    width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
+    fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
+    return {
+        "layers": fields.count("num_hidden_layers"),
+        "width": width,
+        "heads": heads,
+        "intermediate": fields.count("intermediate_size"),
+        "activation": fields.word("hidden_act", ACTIVATIONS, default="gelu"),
+    }
+
+
+def _head(fields: ConfigFields, *, given: str | None, classifiers: str) -> str:
+    """Return the head asked for, or that of the checkpoint's architecture."""
+    if given is not None:
+        return given
+    names_classifier = any(each.endswith(classifiers) for each in fields.texts("architectures"))
+    return "classification" if names_classifier else "pooler"
+
+
+def _class_count(fields: ConfigFields) -> int:
+    """Return the classes of a classifier: two unless the configuration names or counts them [1]."""
+    return fields.count("num_labels", default=fields.size("id2label") or 2)
+
+
+def _bert(
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+) -> LayerGraph:
+    sizes = _encoder(fields)
+    positions = fields.count("max_position_embeddings", default=512)
+    options: dict[str, Any] = {
+        "vocabulary": fields.count("vocab_size"),
+        "segments": fields.count("type_vocab_size", default=2),
+        "classes": _class_count(fields),
+    }
+    rates = _rates(
+        fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.1
+    )
+    fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
+    for field in ("is_decoder", "add_cross_attention"):
+        fields.refuse(field, True, "must be false: only the encoder is read")
+    fields.check()
+    return bert(
+        head=_head(fields, given=head, classifiers="ForSequenceClassification"),
+        positions=positions,
+        sequence_length=positions if sequence_length is None else sequence_length,
+        attention=attention,
+        **sizes,
+        **options,
+        **rates,
+    )
+
+
+def _vit(
+    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
+) -> LayerGraph:
+    if sequence_length is not None:
+        check_choice("sequence_length of vit, whose images say it,", sequence_length, ())
+    sizes = _encoder(fields)
+    image_size, patch_size = fields.count("image_size", default=224), fields.count("patch_size", default=16)
+    fields.check_divides("patch_size", "image_size", part=patch_size, of=image_size)
+    options: dict[str, Any] = {
+        "in_channels": fields.count("num_channels", default=3),
+        "classes": _class_count(fields),
+    }
+    rates = _rates(
+        fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.0
+    )
+    fields.refuse("qkv_bias", False, "must be true: queries, keys and values with a bias, as all published")
+    fields.check()
+    sizes["mlp"] = sizes.pop("intermediate")
+    return vit(
+        head=_head(fields, given=head, classifiers="ForImageClassification"),
+        image_size=image_size,
+        patch_size=patch_size,
+        attention=attention,
+        **sizes,
+        **options,
+        **rates,
+    )
+
+
+FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
+    "bert": _bert,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "vit": _vit,
+}
+"""Families by ``model_type``, to what builds their networks."""

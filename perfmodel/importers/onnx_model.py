@@ -1,0 +1,313 @@
+"""An ONNX file as read: its nodes, inputs and initialisers, with everything checked that can be without shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel.errors import MissingPackageError, SpecError
+from perfmodel.layers.checks import check_path
+
+CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
+"""Operators that hold further graphs, of which only a run tells which nodes are executed and how often."""
+STANDARD_DOMAINS: Final = ("", "ai.onnx")
+"""Two spellings of the domain of the standard operators."""
+DIMENSION_TEXT: Final = "{input}[{axis}]"
+"""What an axis of unknown extent and no name is called."""
+
+Extent = int | str
+"""A number, or the name of a free size [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """An input of the file's graph.
+
+    Parameters
+    ----------
+    name : str
+        Its name. [-]
+    extents : tuple of int or str
+        Extents of the whole tensor; names of free sizes among them. [1]
+    element_type : int
+        ONNX's number of its data type. [-]
+    """
+
+    name: str
+    extents: tuple[Extent, ...]
+    element_type: int
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """What an ONNX file says.
+
+    Parameters
+    ----------
+    path : Path
+        The file. [-]
+    graph : onnx.GraphProto
+        Its graph, functions of the file put in the place of their calls. [-]
+    versions : dict of str to int
+        Version of the operators by domain. [-]
+    """
+
+    path: Path
+    graph: Any
+    versions: Mapping[str, int]
+
+    @property
+    def version(self) -> int:
+        """Version of the standard operators."""
+        return self.versions.get("", 1)
+
+    @property
+    def nodes(self) -> tuple[Any, ...]:
+        """Its nodes, in order of execution."""
+        return tuple(self.graph.node)
+
+    @cached_property
+    def initialisers(self) -> dict[str, Any]:
+        """Stored tensors by name; the content may lie in another file."""
+        return {tensor.name: tensor for tensor in self.graph.initializer}
+
+    @property
+    def sparse_initialisers(self) -> dict[str, Any]:
+        """Stored tensors of which only some elements are given, by name."""
+        return {tensor.values.name: tensor for tensor in self.graph.sparse_initializer}
+
+    @cached_property
+    def inputs(self) -> tuple[ModelInput, ...]:
+        """What a user of the network gives; old files list initialisers among the inputs."""
+        stored = self.initialisers.keys() | self.sparse_initialisers.keys()
+        return tuple(self._input(given) for given in self.graph.input if given.name not in stored)
+
+    def _input(self, given: Any) -> ModelInput:
+        kind = given.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise SpecError(self.path, [f"input {given.name!r} is a {kind}: must be a tensor"])
+        if not given.type.tensor_type.HasField("shape"):
+            raise SpecError(self.path, [f"input {given.name!r} states no shape: must state its axes"])
+        return ModelInput(given.name, extents_of(given), given.type.tensor_type.elem_type)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of its results."""
+        return tuple(output.name for output in self.graph.output)
+
+    @cached_property
+    def stated_extents(self) -> dict[str, tuple[int, tuple[Extent, ...]]]:
+        """Data type and extents that the file states of tensors between nodes and of its results."""
+        stated = (*self.graph.value_info, *self.graph.output)
+        return {
+            each.name: (each.type.tensor_type.elem_type, extents_of(each))
+            for each in stated
+            if each.type.HasField("tensor_type") and each.type.tensor_type.HasField("shape")
+        }
+
+
+def extents_of(given: Any) -> tuple[Extent, ...]:
+    """Return the extents that an onnx.ValueInfoProto states; a made-up name where one is missing [1]."""
+    dimensions = given.type.tensor_type.shape.dim
+    return tuple(
+        dimension.dim_value
+        if dimension.dim_value >= 1  # some programs write 0 or -1 where they mean any
+        else dimension.dim_param or DIMENSION_TEXT.format(input=given.name, axis=axis)
+        for axis, dimension in enumerate(dimensions)
+    )
+
+
+def is_standard(node: Any) -> bool:
+    """Tell whether an onnx.NodeProto is of the standard domain."""
+    return node.domain in STANDARD_DOMAINS
+
+
+def node_name(node: Any) -> str:
+    """Return what a node is called: its name, or that of its first result where it has none."""
+    return node.name or next(filter(None, node.output), "") or node.op_type
+
+
+def read_model(path: str | Path) -> OnnxModel:
+    """Read an ONNX file, without the content of its large tensors.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+
+    Returns
+    -------
+    OnnxModel
+        What it says. [-]
+
+    Raises
+    ------
+    MissingPackageError
+        If the package onnx is not installed.
+    ArgumentError
+        If the argument is no path.
+    SpecError
+        If it cannot be read, is no ONNX file, lacks a file of its tensors, or holds graphs within nodes.
+    """
+    check_path("path", path)
+    file = Path(path).expanduser()
+    proto = _parsed(file)
+    _check_stored_tensors(file, proto.graph)
+    proto = _with_functions_inlined(file, proto)
+    _check_texts(file, proto.graph)
+    _name_all_outputs(proto.graph)
+    versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in proto.opset_import}
+    _check_nodes(file, proto.graph, versions)
+    return OnnxModel(file, proto.graph, versions)
+
+
+def _parsed(file: Path) -> Any:
+    """Return the onnx.ModelProto in a file."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise MissingPackageError("onnx", "from_onnx", "onnx") from error
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise SpecError(file, [f"cannot be read ({error.strerror or error})"]) from error
+    try:
+        proto = onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise SpecError(file, [f"is no ONNX file, or a truncated one ({error})"]) from error
+    # Bytes that mean nothing often pass as fields that no version knows.
+    if not proto.graph.node or not proto.opset_import or not proto.graph.output:
+        raise SpecError(
+            file, ["is no ONNX file: must hold a graph of nodes with outputs and say its operators' version"]
+        )
+    return proto
+
+
+def _with_functions_inlined(file: Path, proto: Any) -> Any:
+    """Return the model with the nodes of its own functions in the place of their calls."""
+    if not proto.functions:
+        return proto
+    import onnx.inliner
+
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except RuntimeError as error:
+        raise SpecError(file, [f"its functions cannot be put in the place of their calls ({error})"]) from error
+
+
+def _check_texts(file: Path, graph: Any) -> None:
+    """Raise SpecError where bytes that are no text stand in the place of names."""
+    for node in graph.node:
+        texts = (
+            node.op_type,
+            node.domain,
+            node.name,
+            *node.input,
+            *node.output,
+            *(each.name for each in node.attribute),
+        )
+        wrong = next((each for each in texts if not isinstance(each, str)), None)
+        if wrong is not None:
+            raise SpecError(file, [f"is no ONNX file, or a damaged one: a node has {wrong!r} for a name"])
+
+
+def _name_all_outputs(graph: Any) -> None:
+    """Give names to results that a node leaves out before others, so that their shapes are asked for."""
+    for node in graph.node:
+        for index, name in enumerate(node.output):
+            if not name:
+                node.output[index] = f"{node_name(node)}:{index}"
+
+
+def _check_stored_tensors(file: Path, graph: Any) -> None:
+    """Raise SpecError unless all files that hold tensors are there and long enough."""
+    faults = []
+    for name, tensor in _stored_tensors(graph):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        beside = file.parent / location
+        if not location or not beside.is_file():
+            faults.append(f"tensor {name!r}: its file {location!r} is missing beside {file.name}")
+            continue
+        try:
+            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        except ValueError:
+            faults.append(f"tensor {name!r}: offset and length in {location!r} must be whole numbers of bytes")
+            continue
+        if beside.stat().st_size < end:
+            faults.append(
+                f"tensor {name!r}: its file {location!r} has {beside.stat().st_size} B, but must have {end} B"
+            )
+    if faults:
+        raise SpecError(file, faults)
+
+
+def _stored_tensors(graph: Any) -> Iterator[tuple[str, Any]]:
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield node_name(node), attribute.t
+
+
+def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
+    """Raise SpecError for graphs within nodes, names given twice, and inputs that nothing makes or that are missing."""
+    known = {
+        "",
+        *(each.name for each in (*graph.input, *graph.initializer)),
+        *(each.values.name for each in graph.sparse_initializer),
+    }
+    faults = []
+    for node in graph.node:
+        name = node_name(node)
+        if node.op_type in CONTROL_FLOW and is_standard(node):
+            faults.append(
+                f"node {name!r} is a {node.op_type}: only a run tells what it executes; export the network without it"
+            )
+        faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
+        faults += [
+            f"node {name!r} makes {each!r}, which exists already" for each in node.output if each and each in known
+        ]
+        known.update(node.output)
+    faults += [f"output {each.name!r} is made by no node" for each in graph.output if each.name not in known]
+    if faults:
+        raise SpecError(file, faults)
+
+
+def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str]:
+    return [f"node {name!r} reads {each!r}, which no node before it makes" for each in inputs if each not in known]
+
+
+def schema_of(node: Any, version: int) -> Any:
+    """Return how onnx describes an operator in a version of the standard operators; None where it does not.
+
+    Examples
+    --------
+    >>> from onnx import helper
+    >>> schema_of(helper.make_node("Clip", ["x"], ["y"]), 6).min_input
+    1
+    """
+    import onnx
+
+    if not is_standard(node) or not onnx.defs.has(node.op_type):
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, min(version, onnx.defs.onnx_opset_version()), "")
+    except onnx.defs.SchemaError:
+        return None  # it came with a later version
+
+
+def _count_faults(name: str, node: Any, version: int) -> list[str]:
+    """Return a line for a node that lacks inputs its operator needs, or makes nothing."""
+    schema = schema_of(node, version)
+    needed = 0 if schema is None else schema.min_input
+    given = sum(map(bool, node.input[:needed]))
+    faults = [f"node {name!r} is a {node.op_type} of {given} input(s): must have {needed}"] if given < needed else []
+    return faults + ([] if node.output else [f"node {name!r} makes nothing"])

@@ -1,0 +1,186 @@
+"""Peak memory of a training step beside torch's own tracker of storages, on tensors without content.
+
+MemTracker follows every storage that operators make or free while a module runs forward, back and through SGD without
+momentum. It sees no scratch memory of cuDNN, so none is counted here either. Dropout is off (p = 0): on the CPU torch
+takes it apart into other operators than on a GPU. No variable holds the scores while back-propagation runs.
+"""
+
+import pytest
+
+import perfmodel as pm
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
+
+from torch_models.alexnet import alexnet  # noqa: E402
+from torch_models.bert import MaskedLanguageModel, bert_base  # noqa: E402
+from torch_models.densenet import densenet121  # noqa: E402
+from torch_models.googlenet import googlenet  # noqa: E402
+from torch_models.gpt import gpt2  # noqa: E402
+from torch_models.mobilenet_v2 import mobilenet_v2  # noqa: E402
+from torch_models.resnet import resnet18, resnet50  # noqa: E402
+from torch_models.unet import unet  # noqa: E402
+from torch_models.vgg import vgg16  # noqa: E402
+from torch_models.vit import vit_b_16  # noqa: E402
+
+BERT_WORDS, GPT_WORDS = 30522, 50257
+
+
+def images(batch_size):
+    return torch.randn(batch_size, 3, 224, 224), torch.randint(1000, (batch_size,))
+
+
+def sentences(batch_size):
+    words, segments = (torch.randint(each, (batch_size, 512)) for each in (BERT_WORDS, 2))
+    return words, segments, words.clone()
+
+
+def texts(batch_size):
+    words = torch.randint(GPT_WORDS, (batch_size, 1024))
+    return words, words.clone()
+
+
+class Training(nn.Module):
+    """A network with its loss, and without dropout."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+        for each in network.modules():
+            if isinstance(each, nn.Dropout):
+                each.p = 0.0
+
+    def forward(self, *inputs_and_labels):
+        *inputs, labels = inputs_and_labels
+        scores = self.network(*inputs)
+        if isinstance(scores, tuple):  # with heads in the middle of the network, as GoogLeNet
+            return sum(nn.functional.cross_entropy(each, labels) for each in scores)
+        return nn.functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+
+class Total(nn.Module):
+    """A network and the sum of what it yields."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs):
+        return self.network(*inputs).sum()
+
+
+def tracked_peak(make, make_data, batch_size, *, ending=Training):
+    """Return the peak of a step with SGD [B]."""
+    with FakeTensorMode():
+        module, data = ending(make()).train(), make_data(batch_size)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        tracker = MemTracker()
+        tracker.track_external(module, optimizer, *data)
+        with tracker:
+            module(*data).backward()
+            optimizer.step()
+        (peak,) = tracker.get_tracker_snapshot("peak").values()
+        return peak["Total"]
+
+
+def imported(make, make_data, *, ending=Training):
+    with torch.device("meta"):
+        module = ending(make()).train()
+    return pm.from_torch(module, make_data(2), progress=False)
+
+
+def peak_of(graph, batch_size, **how):
+    """Return our peak without scratch memory and context [B]."""
+    memory = pm.predict(graph, batch_size=batch_size, device="a100_80_sxm", framework="generic", **how).memory
+    return memory.total_bytes - memory.workspace_bytes - memory.context_bytes
+
+
+MATERIALISED = {"attention": "materialised", "dropout": 0.0}
+CASES = {
+    "resnet50": (resnet50, images, {"stride_on": "3x3"}, (8, 32)),
+    "vgg16": (vgg16, images, {}, (8, 32)),
+    "bert": (
+        lambda: MaskedLanguageModel(bert_base(dropout=0.0)),
+        sentences,
+        {"head": "masked_language_model"} | MATERIALISED,
+        (2, 8),
+    ),
+    "gpt2": (lambda: gpt2("small", dropout=0.0), texts, MATERIALISED, (1, 4)),
+    "resnet18": (resnet18, images, {}, (8, 32)),
+    "densenet121": (densenet121, images, {}, (8, 32)),
+}
+
+
+@pytest.mark.parametrize(("network", "place"), [(name, place) for name in CASES for place in (0, 1)])
+def test_the_peak_is_what_torch_tracks(network, place):
+    # Within 0.6 %, where issue and practice ask for 5. What is left has names: GPT-2 in torch makes a mask of 1 MiB in
+    # every layer and keeps it (12.6 MB); ResNets have running statistics, and a tensor on which two gradients meet,
+    # which torch adds in place unless a tracker watches (next test); indices and labels have 8 B there.
+    make, make_data, options, batch_sizes = CASES[network]
+    batch_size = batch_sizes[place]
+    ours, torchs = peak_of(pm.zoo.build(network, **options), batch_size), tracked_peak(make, make_data, batch_size)
+    assert ours == pytest.approx(torchs, rel=0.006)
+
+
+def test_the_masks_of_gpt2_are_what_is_missing():
+    graph = pm.zoo.gpt2(**MATERIALISED)
+    missing = tracked_peak(*CASES["gpt2"][:2], 1) - peak_of(graph, 1)
+    assert missing == pytest.approx(12 * 1024**2, rel=0.002)
+
+
+def test_torch_adds_gradients_in_place_where_nobody_watches():
+    x = torch.randn(4, 4, requires_grad=True)
+    y = x.sin()
+    z = y.cos() + y.exp()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        z.backward(torch.ones(4, 4))
+    names = [event.name for event in profile.events()]
+    assert "aten::add_" in names
+    assert "aten::add" not in names
+
+
+def test_a_block_of_attention_at_its_peak():
+    # Without a loss over words the peak lies in the last block, where the gradient of its scores is made; within 1.5 %,
+    # because a layer's gradients of parameters count together, those of three projections (7.1 MB) too early. Taken
+    # apart into its products by the importer, the block is exact.
+    def make():
+        return bert_base(dropout=0.0)
+
+    def data(batch_size):
+        return sentences(batch_size)[:2]
+
+    whole, apart = pm.zoo.bert(**MATERIALISED), imported(make, data, ending=Total)
+    for batch_size in (2, 8):
+        torchs = tracked_peak(make, data, batch_size, ending=Total)
+        assert peak_of(whole, batch_size) == pytest.approx(torchs, rel=0.015)
+        assert peak_of(apart, batch_size) == pytest.approx(torchs, rel=1e-5)
+
+
+@pytest.mark.parametrize(("network", "place"), [(name, place) for name in CASES for place in (0, 1)])
+def test_imported_modules_peak_where_torch_does(network, place):
+    # to the byte, but for the running statistics of ResNets and DenseNet, gradients that torch adds in place unless a
+    # tracker watches, and what torch returns as a scalar and a graph per sample
+    make, make_data, _, batch_sizes = CASES[network]
+    batch_size = batch_sizes[place]
+    torchs = tracked_peak(make, make_data, batch_size)
+    tolerance = 0.005 if network in ("resnet18", "resnet50", "densenet121") else 1e-5
+    assert peak_of(imported(make, make_data), batch_size) == pytest.approx(torchs, rel=tolerance)
+
+
+@pytest.mark.parametrize("make", [alexnet, googlenet, mobilenet_v2, vit_b_16], ids=lambda make: make.__name__)
+def test_other_imported_modules(make):
+    # branches, heads in the middle, depth-wise convolutions, attention; norms as above
+    torchs = tracked_peak(make, images, 16)
+    assert peak_of(imported(make, images), 16) == pytest.approx(torchs, rel=0.004)
+
+
+def test_skips_keep_their_tensors():
+    # a U-Net's skips are read going back, and joined with crops of them
+    def data(batch_size):
+        return (torch.randn(batch_size, 1, 572, 572),)
+
+    torchs = tracked_peak(unet, data, 2, ending=Total)
+    assert peak_of(imported(unet, data, ending=Total), 2) == pytest.approx(torchs, rel=1e-5)

@@ -1,0 +1,192 @@
+"""Audits: our products beside torch's formulas, their totals, holes, and the command."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import perfmodel as pm
+from perfmodel.cli.app import BAD_INPUT, run
+from perfmodel.errors import ArgumentError, OpaqueLayerWarning
+from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, Opaque
+
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+
+
+IMAGES = torch.empty(4, 3, 6, 6)
+CONVOLUTION = 2 * 4 * 36 * 27 * 8  # 4 images of 36 positions, 27 taps, 8 maps
+LINEAR = 2 * 4 * 288 * 10
+
+
+def test_every_operation_stands_beside_torchs():
+    audit = pm.audit(net(), IMAGES)
+    assert [(row.layer, row.operator) for row in audit.rows] == [("0", "aten.convolution"), ("3", "aten.linear")]
+    first, last = audit.rows
+    # the convolution's input is the image, which wants no gradient: weights only
+    assert (first.forward_flop_count, first.torch_forward_flop_count) == (CONVOLUTION, CONVOLUTION)
+    assert (first.backward_flop_count, first.torch_backward_flop_count) == (CONVOLUTION, CONVOLUTION)
+    assert (last.backward_flop_count, last.torch_backward_flop_count) == (2 * LINEAR, 2 * LINEAR)
+    assert audit.matches
+    assert audit.holes == audit.mismatches == ()
+
+
+def test_totals_are_those_of_an_independent_counter():
+    counter = FlopCounterMode(display=False)
+    module = net().to("meta")
+    with counter:
+        module(IMAGES.to("meta")).sum().backward()
+    audit = pm.audit(net(), IMAGES)
+    assert audit.torch_forward_flop_count + audit.torch_backward_flop_count == counter.get_total_flops()
+    assert audit.forward_flop_count + audit.backward_flop_count == counter.get_total_flops()
+
+
+def test_the_forward_phase_alone_is_that_of_inference():
+    audit = pm.audit(net(), IMAGES, phase="forward")
+    assert audit.forward_flop_count == CONVOLUTION + LINEAR
+    assert audit.backward_flop_count == audit.torch_backward_flop_count == 0
+    assert audit.matches
+
+
+def test_a_difference_is_shown(monkeypatch):
+    """Were our linear layer to count multiply-adds, every row of it would say so."""
+    from perfmodel.records import Contraction
+
+    monkeypatch.setattr(Contraction, "product_flop_count", property(lambda each: each.count * each.m * each.n * each.k))
+    audit = pm.audit(net(), IMAGES)
+    assert [row.layer for row in audit.mismatches] == ["3"]
+    assert audit.mismatches[0].difference_flop_count == -3 * LINEAR // 2
+    assert not audit.matches
+    assert "1 of 2 operations differ" in str(audit)
+
+
+def test_the_convention_is_printed_and_counts_are_to_the_last_digit():
+    text = str(pm.audit(net(), IMAGES))
+    assert "one multiply-add is 2 FLOP" in text
+    assert f"{CONVOLUTION:,}" in text
+    assert "every operation agrees to the last digit" in text
+    assert "No holes." in text
+
+
+def test_it_renders_and_becomes_a_frame():
+    audit = pm.audit(net(), IMAGES)
+    assert audit._repr_html_().count("<tr>") == 1 + 2 + 1  # headings, operations, total
+    frame = audit.to_frame()
+    assert list(frame["layer"]) == ["0", "3"]
+    assert frame["forward_flop_count"].sum() == CONVOLUTION + LINEAR
+
+
+def test_holes_are_named():
+    class Unknown(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(6, 6)
+
+        def forward(self, x):
+            return torch.linalg.qr(self.fc(x))[0]
+
+    with pytest.warns(OpaqueLayerWarning):
+        audit = pm.audit(Unknown(), torch.empty(2, 6, 6))
+    (hole,) = audit.holes
+    assert hole.operator == "aten.linalg_qr"
+    assert 0 < hole.share < 1
+    assert not audit.matches
+    assert "aten.linalg_qr" in str(audit)
+
+
+def graph():
+    g = pm.LayerGraph("small", input_shape=(3, 6, 6))
+    x = g.add("conv", Convolution2d(out_channels=8, kernel_size=3, padding=1), inputs=g.input)
+    x = g.add("flat", Flatten(), inputs=x)
+    x = g.add("fc", Dense(units=10), inputs=x)
+    g.add("loss", CrossEntropy(), inputs=x)
+    return g
+
+
+def test_a_graph_is_audited_alone():
+    audit = pm.audit(graph(), batch_size=4)
+    assert audit.forward_flop_count == CONVOLUTION + LINEAR
+    assert audit.torch_forward_flop_count is None
+    assert [row.difference_flop_count for row in audit.rows] == [None, None]
+
+
+def test_holes_of_a_graph_are_named():
+    g = pm.LayerGraph("holed", input_shape=(3,))
+    g.add("odd", Opaque(operator="custom::odd", shape=(5,)), inputs=g.input)
+    (hole,) = pm.audit(g).holes
+    # forward 3 + 5, and no backward: nothing before it is trained
+    assert (hole.layer, hole.operator, hole.flop_count, hole.share) == ("odd", "custom::odd", 8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"module_or_graph": graph(), "example_inputs": IMAGES}, "example_inputs"),
+        ({"module_or_graph": net()}, "example_inputs"),
+        ({"module_or_graph": net(), "example_inputs": IMAGES, "batch_size": 4}, "batch_size"),
+        ({"module_or_graph": net(), "example_inputs": IMAGES, "phase": "step"}, "phase='step'"),
+        ({"module_or_graph": "resnet50", "example_inputs": IMAGES}, "module='resnet50'"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(arguments, named):
+    with pytest.raises(ArgumentError, match=named):
+        pm.audit(**arguments)
+
+
+FACTORY = """
+import torch
+from torch import nn
+
+def small(width=8):
+    return nn.Sequential(nn.Linear(6, width), nn.Linear(width, 2)), torch.empty(3, 6)
+
+def wrong():
+    return 7
+
+def failing():
+    raise RuntimeError("no weights here")
+"""
+
+
+@pytest.fixture
+def factory(tmp_path):
+    (tmp_path / "nets.py").write_text(FACTORY)
+    return tmp_path / "nets.py"
+
+
+def test_the_command_audits_a_function_of_the_users(factory, capsys):
+    assert run(["audit", f"{factory}:small", "--option", "width=16", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["matches"] is True
+    assert content["forward_flop_count"] == content["torch_forward_flop_count"] == 2 * 3 * (6 * 16 + 16 * 2)
+
+
+def test_the_command_audits_the_zoo_and_graph_files(tmp_path, capsys):
+    assert run(["audit", "alexnet", "--batch-size", "2", "--phase", "forward"]) == 0
+    assert "one multiply-add is 2 FLOP" in capsys.readouterr().out
+    graph().save(tmp_path / "small.json")
+    assert run(["audit", str(tmp_path / "small.json"), "--batch-size", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["forward_flop_count"] == CONVOLUTION + LINEAR
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["alexnett"], "alexnet"),
+        (["{}:smal"], "did you mean 'small'"),
+        (["{}:wrong"], "returns (module, example_inputs)"),
+        (["{}:failing"], "no weights here"),
+        (["nowhere.py:small"], "nowhere.py is none"),
+        (["{}:small", "--option", "height=3"], "unexpected keyword argument"),
+        (["{}:small", "--batch-size", "3"], "example_inputs"),
+        (["alexnet", "--phase", "sideways"], "sideways"),
+    ],
+)
+def test_the_command_refuses_bad_input_in_one_line(factory, capsys, words, named):
+    assert run(["audit", *(word.format(factory) for word in words)]) == BAD_INPUT
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1

@@ -1,0 +1,266 @@
+"""Configurations of transformers: published parameter counts, what fields do, and what is refused."""
+
+import json
+
+import pytest
+import sympy
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+
+# The fields that matter of the config.json that stands beside each published checkpoint on huggingface.co, and the
+# parameters of the checkpoint: the sum over its tensors, tied ones once, as transformers' num_parameters() gives them.
+GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "activation_function": "gelu_new"}
+BERT = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "vocab_size": 30522,
+    "type_vocab_size": 2,
+    "max_position_embeddings": 512,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+LLAMA_2_7B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+LLAMA_3_8B = LLAMA_2_7B | {
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "vocab_size": 128256,
+    "attention_bias": False,
+}
+LLAMA_32_1B = LLAMA_3_8B | {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+    "mlp_bias": False,
+}
+MISTRAL_7B = LLAMA_2_7B | {
+    "model_type": "mistral",
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+    "sliding_window": 4096,
+}
+QWEN2_05B = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131072,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "vocab_size": 151936,
+}
+VIT_BASE = {
+    "model_type": "vit",
+    "architectures": ["ViTForImageClassification"],
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "image_size": 224,
+    "patch_size": 16,
+    "num_channels": 3,
+    "qkv_bias": True,
+    "id2label": {str(index): f"class {index}" for index in range(1000)},
+}
+
+
+def bert_of(layers, width, heads):
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    return BERT | sizes | {"intermediate_size": 4 * width}
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [
+        (GPT2 | {"n_layer": 12, "n_head": 12, "n_embd": 768}, 124_439_808),  # gpt2
+        (GPT2 | {"n_layer": 24, "n_head": 16, "n_embd": 1024}, 354_823_168),  # gpt2-medium
+        (GPT2 | {"n_layer": 36, "n_head": 20, "n_embd": 1280, "n_inner": None}, 774_030_080),  # gpt2-large
+        (GPT2 | {"n_layer": 48, "n_head": 25, "n_embd": 1600}, 1_557_611_200),  # gpt2-xl
+        (bert_of(12, 768, 12), 109_482_240),  # bert-base-uncased as BertModel, with pooler
+        (bert_of(24, 1024, 16), 335_141_888),  # bert-large-uncased
+        (LLAMA_2_7B, 6_738_415_616),  # meta-llama/Llama-2-7b-hf
+        (LLAMA_3_8B, 8_030_261_248),  # meta-llama/Meta-Llama-3-8B
+        (LLAMA_32_1B, 1_235_814_400),  # meta-llama/Llama-3.2-1B
+        (MISTRAL_7B, 7_241_732_096),  # mistralai/Mistral-7B-v0.1
+        (QWEN2_05B, 494_032_768),  # Qwen/Qwen2-0.5B
+        (VIT_BASE, 86_567_656),  # google/vit-base-patch16-224
+        # google/vit-base-patch16-224-in21k, a ViTModel: instead of 1000 classes, a pooler of 768 x 768 + 768
+        (VIT_BASE | {"architectures": ["ViTModel"]}, 86_567_656 - 769_000 + 768 * 769),
+    ],
+)
+def test_parameters_are_the_published_ones(config, published):
+    assert pm.from_huggingface_config(config, sequence_length=None).parameter_count == published
+
+
+@pytest.mark.parametrize(
+    ("config", "other"),
+    [
+        (GPT2 | {"n_layer": 12, "n_head": 12, "n_embd": 768}, lambda: pm.zoo.gpt2()),
+        (bert_of(12, 768, 12), lambda: pm.zoo.bert()),
+        (LLAMA_3_8B, lambda: pm.zoo.llama(size="llama3_8b")),
+        (VIT_BASE, lambda: pm.zoo.vit()),
+    ],
+)
+def test_work_is_that_of_the_zoo(config, other):
+    graph, expected = pm.from_huggingface_config(config), other()
+    for phase in ("forward", "backward", "update"):
+        assert graph.work(batch_size=2, phase=phase) == expected.work(batch_size=2, phase=phase)
+
+
+class TestFields:
+    def test_a_file_or_the_folder_of_a_checkpoint(self, tmp_path):
+        config = GPT2 | {"n_layer": 1, "n_head": 2, "n_embd": 8, "_name_or_path": "tiny"}
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        graphs = [pm.from_huggingface_config(each) for each in (config, path, str(path), tmp_path)]
+        assert len({graph.fingerprint for graph in graphs}) == 1
+        assert graphs[0].name == "tiny"
+        assert pm.from_huggingface_config(config, name="mine").name == "mine"
+
+    def test_positions_of_a_sample(self):
+        config = GPT2 | {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 64}
+        assert pm.from_huggingface_config(config).input_shapes == {"tokens": (64,)}
+        short = pm.from_huggingface_config(config, sequence_length=16)
+        assert short.input_shapes == {"tokens": (16,)}
+        assert short.parameter_count == pm.from_huggingface_config(config).parameter_count
+        steps = sympy.Symbol("S", integer=True, positive=True)
+        free = pm.from_huggingface_config(config, sequence_length=steps)
+        assert free.work().flop_count.subs(steps, 16) == short.work().flop_count
+
+    def test_dropout_of_hidden_and_attention_apart(self):
+        config = GPT2 | {"n_layer": 1, "n_head": 2, "n_embd": 8, "resid_pdrop": 0.25, "attn_pdrop": 0.5}
+        graph = pm.from_huggingface_config(config)
+        layers = {node.name: node.layer for node in graph.layers}
+        assert layers["embedding_dropout"].rate == 0.25
+        assert layers["block1_attention"].dropout == 0.5
+        inference = pm.from_huggingface_config(config, dropout=0.0)
+        assert not [node for node in inference.layers if node.layer.kind == "dropout"]
+        assert inference.node("block1_attention").layer.dropout == 0
+
+    def test_biases_and_heads_of_the_llama_family(self):
+        sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1}
+        config = LLAMA_2_7B | sizes | {"intermediate_size": 100, "vocab_size": 50}
+        plain = pm.from_huggingface_config(config).parameter_count
+        # queries and output 64, keys and values 2 heads of 16
+        with_bias = pm.from_huggingface_config(config | {"attention_bias": True}).parameter_count
+        assert with_bias - plain == 64 + 32 + 32 + 64
+        qwen = pm.from_huggingface_config(config | {"model_type": "qwen2"}).parameter_count
+        assert qwen - plain == 64 + 32 + 32
+        mlp = pm.from_huggingface_config(config | {"mlp_bias": True}).parameter_count
+        assert mlp - plain == 100 + 100 + 64
+        tied = pm.from_huggingface_config(config | {"tie_word_embeddings": True}).parameter_count
+        assert plain - tied == 50 * 64
+        wide = pm.from_huggingface_config(config | {"head_dim": 32}).parameter_count
+        # every head has 16 features more, in 4 + 2 + 2 heads of the projections and 4 of the output's
+        assert wide - plain == 16 * (4 + 2 + 2 + 4) * 64
+
+    def test_heads_of_bert(self):
+        config = bert_of(1, 8, 2)
+        classes = config | {
+            "architectures": ["BertForSequenceClassification"],
+            "id2label": {"0": "a", "1": "b", "2": "c"},
+        }
+        graph = pm.from_huggingface_config(classes)
+        assert graph.shape("classifier") == (3,)
+        assert pm.from_huggingface_config(classes, head="pooler").outputs == ("pooler_tanh",)
+        words = pm.from_huggingface_config(config, head="masked_language_model")
+        assert words.shape("scores") == (512, 30522)
+
+
+class TestRefusals:
+    def test_unknown_family(self):
+        with pytest.raises(
+            UnknownNameError, match=r"unknown model_type .* 'gpt3'. Did you mean 'gpt2'\? Known: bert, gpt2"
+        ):
+            pm.from_huggingface_config({"model_type": "gpt3"})
+
+    def test_all_faults_at_once_with_the_file(self, tmp_path):
+        path = tmp_path / "config.json"
+        config = LLAMA_2_7B | {"hidden_size": 4097, "hidden_act": "silo", "num_key_value_heads": 3, "vocab_size": -1}
+        del config["intermediate_size"]
+        path.write_text(json.dumps(config))
+        with pytest.raises(SpecError) as caught:
+            pm.from_huggingface_config(path)
+        told = str(caught.value)
+        assert str(path) in told
+        for part in (
+            "intermediate_size is missing",
+            "vocab_size=-1: must be a whole number >= 1",
+            "hidden_act='silo': must be one of gelu",
+            "did you mean 'silu'?",
+            "num_attention_heads=32: must divide hidden_size=4097",
+            "num_key_value_heads=3: must divide num_attention_heads=32",
+        ):
+            assert part in told
+
+    @pytest.mark.parametrize(
+        ("base", "field", "wrong"),
+        [
+            ("gpt2", "n_layer", "12"),
+            ("gpt2", "n_layer", True),
+            ("gpt2", "n_layer", 2.5),
+            ("gpt2", "n_embd", float("nan")),
+            ("gpt2", "resid_pdrop", 1.5),
+            ("gpt2", "tie_word_embeddings", "yes"),
+            ("gpt2", "add_cross_attention", True),
+            ("bert", "is_decoder", True),
+            ("bert", "position_embedding_type", "relative_key"),
+            ("vit", "qkv_bias", False),
+            ("vit", "patch_size", 15),
+        ],
+    )
+    def test_senseless_fields(self, base, field, wrong):
+        configs = {"gpt2": GPT2, "bert": bert_of(1, 8, 2), "vit": VIT_BASE}
+        with pytest.raises(SpecError, match=f"configuration: 1 fault: {field}="):
+            pm.from_huggingface_config(configs[base] | {field: wrong})
+
+    def test_what_is_no_configuration(self, tmp_path):
+        path = tmp_path / "config.json"
+        for content, problem in [
+            ("{", "is not JSON"),
+            ("[]", "must be a JSON object"),
+            ("{}", "model_type is missing: must be one of bert"),
+            ("\x00\xff", "is not JSON"),
+        ]:
+            path.write_text(content)
+            with pytest.raises(SpecError, match=problem):
+                pm.from_huggingface_config(path)
+        path.write_bytes(b"\x00\xff\xfe")
+        with pytest.raises(SpecError, match="is not JSON"):
+            pm.from_huggingface_config(path)
+        with pytest.raises(SpecError, match="cannot be read"):
+            pm.from_huggingface_config(tmp_path / "missing.json")
+        for wrong in (None, 3, "", []):
+            with pytest.raises(ArgumentError, match="path_or_dict"):
+                pm.from_huggingface_config(wrong)
+
+    def test_arguments(self):
+        config = GPT2 | {"n_layer": 1, "n_head": 2, "n_embd": 8}
+        for wrong in ({"head": "pooler"}, {"attention": "flash"}, {"sequence_length": 0}, {"dropout": 1.0}):
+            with pytest.raises(ArgumentError, match=next(iter(wrong))):
+                pm.from_huggingface_config(config, **wrong)
+        with pytest.raises(ArgumentError, match="sequence_length"):
+            pm.from_huggingface_config(VIT_BASE, sequence_length=10)
+        with pytest.raises(ArgumentError, match="head"):
+            pm.from_huggingface_config(bert_of(1, 8, 2), head="poler")

@@ -1,0 +1,435 @@
+"""What from_torch does to a module's names, parameters, batch and memory, and how it refuses."""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import perfmodel as pm
+from perfmodel.errors import (
+    ArgumentError,
+    FixedBatchWarning,
+    MissingPackageError,
+    OpaqueLayerWarning,
+    ParameterWarning,
+    PerfmodelError,
+    TraceError,
+)
+from perfmodel.layers import BatchNorm, Convolution2d, Dense, MaxPool2d, Overwrite, Parameter, ReLU
+
+F = nn.functional
+TESTS = Path(__file__).parent.parent
+
+
+def conv_net():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 8 * 8, 10),
+    )
+
+
+IMAGES = torch.empty(2, 3, 16, 16)
+
+
+class Block(nn.Module):
+    """A module that runs a submodule twice and an operator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.act = nn.Linear(6, 6), nn.Linear(6, 6), nn.ReLU()
+
+    def forward(self, x):
+        return x + self.act(self.fc2(self.act(self.fc1(x))))
+
+
+def kinds(graph):
+    return {node.name: type(node.layer) for node in graph.layers}
+
+
+def test_layers_are_named_by_their_paths():
+    assert kinds(pm.from_torch(conv_net(), IMAGES)) == {
+        "0": Convolution2d,
+        "1": BatchNorm,
+        "2": ReLU,
+        "3": MaxPool2d,
+        "4": kinds(pm.from_torch(conv_net(), IMAGES))["4"],  # a view, of whatever kind
+        "5": Dense,
+    }
+
+
+def test_a_module_run_twice_and_operators_of_a_module_are_told_apart():
+    graph = pm.from_torch(nn.Sequential(Block(), Block()), torch.empty(3, 6))
+    names = [node.name for node in graph.layers]
+    one = ["fc1", "act", "fc2", "act_1", "add"]
+    assert names == [f"{block}.{name}" for block in (0, 1) for name in one]
+
+
+def test_in_place_operators_are_marked():
+    graph = pm.from_torch(conv_net(), IMAGES)
+    assert graph.node("2").usage.in_place is True
+    assert graph.node("0").usage.in_place is None
+
+
+def test_inputs_are_named_as_forward_names_them():
+    class Two(nn.Module):
+        def forward(self, image, *, scale):
+            return image * scale
+
+    graph = pm.from_torch(Two(), {"image": torch.empty(2, 5), "scale": torch.empty(2, 1)})
+    assert dict(graph.input_shapes) == {"image": (5,), "scale": (1,)}
+
+
+def test_flags_numbers_and_none_are_passed_on():
+    class Optional(nn.Module):
+        def forward(self, x, mask=None, *, times, twice):
+            assert mask is None
+            for _ in range(times):
+                x = torch.tanh(x)
+            return torch.tanh(x) if twice else x
+
+    graph = pm.from_torch(Optional(), {"x": torch.empty(2, 5), "mask": None, "times": 3, "twice": True})
+    assert len(graph.layers) == 4
+
+
+# Parameters
+
+
+def test_tied_weights_count_once_also_transposed():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 50, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, tokens):
+            return self.head(self.embed(tokens))
+
+    graph = pm.from_torch(Tied(), torch.zeros(2, 4, dtype=torch.long))
+    assert graph.parameter_count == 50 * 8
+    assert dict(graph.node("head").usage.shared_parameters) == {"weight": ("embed", "weight")}
+
+
+def test_frozen_parameters_are_not_trained():
+    net = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    net[0].requires_grad_(False)
+    graph = pm.from_torch(net, torch.empty(2, 6))
+    assert graph.parameter_count == 6 * 5 + 5 + 5 * 4 + 4
+    assert graph.trained_parameter_count == 5 * 4 + 4
+
+
+def test_unused_parameters_are_named():
+    net = nn.ModuleDict({"used": nn.Linear(6, 5), "spare": nn.Linear(5, 4)})
+    net.forward = lambda x: net["used"](x)
+    with pytest.warns(ParameterWarning, match=r"spare\.bias, spare\.weight"):
+        graph = pm.from_torch(net, torch.empty(2, 6))
+    assert graph.parameter_count == 6 * 5 + 5
+
+
+def test_a_parameter_that_no_layer_owns_is_held_by_one():
+    class Shift(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.offset = nn.Parameter(torch.zeros(7))
+
+        def forward(self, x):
+            return x + self.offset
+
+    graph = pm.from_torch(Shift(), torch.empty(2, 7))
+    assert kinds(graph)["offset"] is Parameter
+    assert graph.parameter_count == 7
+
+
+def test_parts_of_one_parameter_are_parameters_of_the_layers_that_use_them():
+    attention = nn.MultiheadAttention(16, 4, batch_first=True)
+    queries, keys = torch.empty(2, 5, 16), torch.empty(2, 7, 16)
+    graph = pm.from_torch(attention, (queries, keys, keys))
+    assert graph.parameter_count == sum(each.numel() for each in attention.parameters())
+
+
+def test_gradients_stop_where_the_module_stops_them():
+    class Distilled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student, self.teacher = nn.Linear(6, 5), nn.Linear(6, 5)
+
+        def forward(self, x):
+            with torch.no_grad():
+                target = self.teacher(x)
+            return self.student(x) - target
+
+    graph = pm.from_torch(Distilled(), torch.empty(4, 6))
+    backward = [layer for layer, operation in graph.operations(batch_size=4, phase="backward")]
+    assert "student" in backward
+    assert "teacher" not in backward
+
+
+def test_writes_to_a_part_reach_what_is_read_later():
+    class Filled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 5), nn.Linear(6, 5)
+
+        def forward(self, x):
+            y = torch.zeros(x.size(0), 2, 5)
+            y[:, 0] = self.a(x)
+            y[:, 1] = self.b(x)
+            return torch.tanh(y)
+
+    graph = pm.from_torch(Filled(), torch.empty(4, 6))
+    assert list(kinds(graph).values()).count(Overwrite) == 2
+    backward = {layer for layer, _ in graph.operations(batch_size=4, phase="backward")}
+    assert {"a", "b"} <= backward
+
+
+# The module is left alone
+
+
+def test_the_module_is_left_as_it_was():
+    net = conv_net().eval()
+    net[1].train()
+    before = {name: (each.data_ptr(), each.clone()) for name, each in net.state_dict().items()}
+    random_state = torch.get_rng_state()
+    pm.from_torch(net, IMAGES, training=True)
+    assert [each.training for each in net] == [False, True, False, False, False, False]
+    assert not net.training
+    after = net.state_dict()
+    assert all(after[name].data_ptr() == at and torch.equal(after[name], value) for name, (at, value) in before.items())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch.backends.mkldnn.enabled == torch.backends.mkldnn.is_available()
+    assert torch.is_grad_enabled()
+    assert net(IMAGES).shape == (2, 10)
+
+
+def test_a_failure_leaves_the_module_as_it_was_too():
+    net = nn.Sequential(nn.Linear(6, 5), nn.Linear(6, 5)).eval()
+    with pytest.raises(TraceError):
+        pm.from_torch(net, torch.empty(2, 6))
+    assert not net.training
+    assert net[0](torch.ones(2, 6)).shape == (2, 5)
+
+
+def test_training_decides_what_dropout_and_batch_norm_do():
+    net = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5))
+    assert len(pm.from_torch(net, torch.empty(2, 6), training=True).layers) == 2
+    assert len(pm.from_torch(net, torch.empty(2, 6), training=False).layers) == 1
+
+
+def test_weights_are_never_allocated():
+    """7 billion parameters of 4 B would be 27 GB; the machine's page tables alone would show them."""
+    words = subprocess.run(
+        [sys.executable, str(TESTS / "torch_llama.py")], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = json.loads(words.stdout)
+    # embed 32000 x 4096, 32 x (4 x 4096^2 + 3 x 4096 x 11008 + 2 x 4096), norm 4096, head 32000 x 4096
+    assert found["parameter_count"] == found["module_parameter_count"] == 6_738_415_616
+    assert found["peak_rss_bytes"] < 2e9
+    # 2048 x (32 x (4 x 4096^2 + 3 x 4096 x 11008) + 32000 x 4096), and 32 x 2 x 2048^2 x 4096 of attention
+    dense = 2048 * (32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096)
+    assert found["forward_multiply_adds"] == dense + 32 * 2 * 2048**2 * 4096
+    assert found["warnings"] == []
+
+
+# The batch
+
+
+def test_the_batch_stays_free_where_it_is_folded_into_rows():
+    net = nn.Sequential(nn.Linear(6, 5), nn.Flatten(), nn.Linear(20, 3))
+    small, large = (pm.from_torch(net, torch.empty(n, 4, 6)) for n in (1, 7))
+    assert small.fixed_batch_size is None
+    for phase in ("forward", "backward"):
+        assert small.work(batch_size=7, phase=phase) == large.work(batch_size=7, phase=phase)
+
+
+def test_time_first_networks_say_where_their_batch_is():
+    graph = pm.from_torch(nn.LSTM(6, 5), torch.empty(9, 2, 6), batch_axis=1)
+    assert graph.fixed_batch_size is None
+    assert next(iter(graph.input_shapes.values())) == (9, 6)
+    # 4 gates, 9 steps, inputs 6 and states 5: 2 x 4 x 5 x 9 x 11
+    assert 2 * graph.multiply_add_count(batch_size=1) == 2 * 4 * 5 * 9 * 11
+
+
+class Similarity(nn.Module):
+    """Compares every sample with every other: a matrix of samples by samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 12))
+
+    def forward(self, image):
+        z = self.encode(image)
+        scores = z @ z.t()
+        return F.cross_entropy(scores, torch.arange(len(z)))
+
+
+def test_a_network_that_mixes_samples_holds_for_one_batch_size():
+    with pytest.warns(FixedBatchWarning, match="not made of samples"):
+        graph = pm.from_torch(Similarity(), torch.empty(8, 3, 16, 16))
+    assert graph.fixed_batch_size == 8
+    # convolution 3 x 3 x 3 taps to 8 maps of 14 x 14, linear, and an 8 x 8 matrix of products of 12
+    per_sample = 27 * 8 * 14 * 14 + 8 * 14 * 14 * 12
+    assert graph.multiply_add_count() == 8 * per_sample + 8 * 8 * 12
+    with pytest.raises(ArgumentError, match="8, the only one"):
+        graph.work(batch_size=16)
+
+
+def test_a_hard_coded_batch_size_is_told():
+    class Hard(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(12, 5)
+
+        def forward(self, x):
+            return self.fc(x.view(4, 12))
+
+    with pytest.warns(FixedBatchWarning, match="at batch size 8"):
+        graph = pm.from_torch(Hard(), torch.empty(4, 3, 4))
+    assert graph.fixed_batch_size == 4
+    assert graph.multiply_add_count() == 4 * 12 * 5
+
+
+def test_without_a_batch_axis_the_tensors_are_one_sample():
+    with pytest.warns(FixedBatchWarning, match="no batch axis"):
+        graph = pm.from_torch(nn.Linear(6, 5), torch.empty(9, 6), batch_axis=None)
+    assert graph.multiply_add_count() == 9 * 6 * 5
+
+
+# What no layer is
+
+
+class Unknown(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.linalg.qr(self.fc(x))[0]
+
+
+def test_what_no_layer_is_becomes_opaque_and_is_named_and_bounded():
+    with pytest.warns(OpaqueLayerWarning) as caught:
+        graph = pm.from_torch(Unknown(), torch.empty(2, 6, 6))
+    message = str(caught[0].message)
+    assert "aten.linalg_qr" in message
+    assert "'linalg_qr'" in message
+    assert "FLOP" in message
+    opaque = graph.node("linalg_qr")
+    assert opaque.layer.kind == "opaque"
+    assert opaque.layer.work(opaque.input_shapes, batch_size=2, phase="forward").flop_count >= 2 * 36
+
+
+# Errors, one each
+
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 5), nn.Linear(7, 5))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Branches(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.forward = self._decide
+        self.how = how
+
+    def _decide(self, x):
+        if self.how == "bool" and x.sum() > 0:
+            return x
+        if self.how == "item":
+            return x * x.max().item()
+        return x[x > 0]
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_forward_that_fails_names_module_and_message(capfd):
+    with pytest.raises(TraceError, match=r"'inner\.1' \(Linear\).*RuntimeError: .*\[2, 5\] X \[7, 5\]") as caught:
+        pm.from_torch(Fails(), torch.empty(2, 6))
+    assert capfd.readouterr().err == ""  # torch's own log of it is not shown beside the error
+    assert caught.value.path == "inner.1"
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_an_input_of_the_wrong_shape_is_told_with_its_shape():
+    with pytest.raises(TraceError, match=r"'0' \(Conv2d\).*called with input: \(2, 4, 16, 16\)"):
+        pm.from_torch(conv_net(), torch.empty(2, 4, 16, 16))
+
+
+def test_a_missing_argument_is_told():
+    with pytest.raises(TraceError, match="missing 1 required positional argument: 'tgt'"):
+        pm.from_torch(nn.Transformer(8, 2, batch_first=True), torch.empty(2, 4, 8))
+
+
+@pytest.mark.parametrize("how", ["bool", "item", "mask"])
+def test_control_flow_that_depends_on_content_is_located(how):
+    with pytest.raises(TraceError, match=rf"'inner'.*{Path(__file__).name}:\d+ asks for the content of a tensor"):
+        pm.from_torch(Branches(how), torch.empty(2, 6))
+
+
+def test_every_error_is_one_of_ours():
+    for broken in (Fails(), Branches("item")):
+        with pytest.raises(PerfmodelError):
+            pm.from_torch(broken, torch.empty(2, 6))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"module": "resnet50", "example_inputs": IMAGES}, "module='resnet50'"),
+        ({"module": conv_net(), "example_inputs": 3}, "example_inputs='int'"),
+        ({"module": conv_net(), "example_inputs": ()}, "at least one tensor"),
+        ({"module": conv_net(), "example_inputs": IMAGES, "batch_axis": -1}, "batch_axis=-1"),
+        ({"module": conv_net(), "example_inputs": IMAGES, "training": 1}, "training=1"),
+        ({"module": conv_net(), "example_inputs": IMAGES, "name": 7}, "name"),
+        ({"module": nn.LazyLinear(4), "example_inputs": IMAGES}, "run it once"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(arguments, named):
+    with pytest.raises(ArgumentError, match=named):
+        pm.from_torch(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_script_is_refused():
+    with pytest.raises(ArgumentError, match=r"torch\.jit"):
+        pm.from_torch(torch.jit.trace(nn.Linear(3, 2), torch.ones(1, 3)), torch.empty(1, 3))
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'perfmodel\[torch\]'"):
+        pm.from_torch(None, None)
+
+
+def test_progress_is_shown_when_asked_for(capfd):
+    pm.from_torch(conv_net(), IMAGES, progress=False)
+    assert capfd.readouterr().err == ""
+    pm.from_torch(conv_net(), IMAGES, progress=True, name="my net")
+    assert "importing my net" in capfd.readouterr().err
+
+
+def test_a_graph_survives_its_file(tmp_path):
+    graph = pm.from_torch(conv_net(), IMAGES)
+    graph.save(tmp_path / "net.json")
+    assert pm.LayerGraph.load(tmp_path / "net.json").fingerprint == graph.fingerprint
+
+
+def test_nothing_is_warned_of_a_network_that_is_known_whole():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pm.from_torch(conv_net(), IMAGES)
