@@ -229,7 +229,7 @@ class _Step:
 
     def _keep_gradient(self, node: Node) -> None:
         """Make the gradient of a tensor that is a parameter the parameter's, or add it to that."""
-        own = self.gradients.pop(node.name)
+        own = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
         (parameter,) = node.layer.parameter_shapes(node.input_shapes)
         owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
         if owner in self.weight_gradients:

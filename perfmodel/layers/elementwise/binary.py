@@ -225,20 +225,7 @@ class Binary(Layer):
         return any("output" in each.reads for each in self._gradients if each)
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each operand whether a wanted gradient reads it.
-
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each operand's gradient is computed. [-]
-        is_trained : bool
-            Without effect: there are no parameters. [-]
-
-        Returns
-        -------
-        tuple of bool
-            For the first and the second. [-]
-        """
+        """Tell for each operand whether a wanted gradient reads it."""
         del is_trained
         read = {
             each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads

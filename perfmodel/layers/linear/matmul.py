@@ -165,20 +165,7 @@ class MatMul(Layer):
         check_flag("samples_are_rows", self.samples_are_rows)
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each input whether a wanted gradient reads it: each factor the other's, nothing what is added.
-
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each input's gradient is computed. [-]
-        is_trained : bool
-            Without effect: there are no parameters. [-]
-
-        Returns
-        -------
-        tuple of bool
-            For each input. [-]
-        """
+        """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
         del is_trained
         return (wanted[1], wanted[0], *(False for _ in wanted[2:]))
 
