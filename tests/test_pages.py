@@ -69,6 +69,13 @@ def test_the_layers_page_is_what_the_code_counts():
     assert module.page() == (ROOT / "docs" / "layers.md").read_text(), "run python docs/generate_layers.py"
 
 
+def test_the_importing_page_runs():
+    namespace = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "importing.md").read_text(), re.DOTALL):
+        exec(compile(code, "docs/importing.md", "exec"), namespace)
+    assert namespace["p"].batch_size == 256
+
+
 def test_the_readme_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {}

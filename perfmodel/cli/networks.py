@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: one of the zoo's, or one in a graph's file, an ONNX file or a configuration.
+    """Return the graph a user named: of the zoo, in a graph's file, an ONNX file, a configuration, or a Python file.
 
     Parameters
     ----------
     name_or_path : str
-        What was typed; it is a path if it ends in .json or .onnx or names a folder. [-]
+        What was typed; it is a path if it ends in .json or .onnx or names a folder; ``file.py:function`` names a
+        function that returns (module, example_inputs). [-]
     options : list of str
-        ``key=value`` texts: options of the zoo's builder or a configuration's import, free sizes of an ONNX file. [-]
+        ``key=value`` texts: options of the zoo's builder, of a configuration's import or of the function, free sizes
+        of an ONNX file. [-]
 
     Returns
     -------
@@ -41,6 +43,10 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     """
     from perfmodel.importers.load import load_network
 
+    if is_factory(name_or_path):
+        from perfmodel.importers.torch_module import from_torch
+
+        return from_torch(*call_factory(name_or_path, options=options))
     return load_network(name_or_path, options=key_values(options, argument="--option"))
 
 

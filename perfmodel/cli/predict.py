@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 NETWORK_HELP = (
-    "A network of the zoo, or the path of a graph's JSON file, an ONNX file or a config.json of a transformer."
+    "A network of the zoo; the path of a graph's JSON file, an ONNX file or a config.json of a transformer; or "
+    "file.py:function that returns (module, example_inputs) of torch."
 )
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
@@ -57,7 +58,7 @@ def predict_command(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Option of the zoo's builder or a config's import, or free size of an ONNX file; repeatable.",
+            help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
         ),
     ] = None,
     measured: Annotated[

@@ -164,6 +164,13 @@ def test_the_command_audits_a_function_of_the_users(factory, capsys):
     assert content["forward_flop_count"] == content["torch_forward_flop_count"] == 2 * 3 * (6 * 16 + 16 * 2)
 
 
+def test_predict_takes_the_function_too(factory, capsys):
+    words = ["--device", "gtx_1080", "--batch-size", "64", "--option", "width=16", "--json"]
+    assert run(["predict", f"{factory}:small", *words]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["memory"]["weights_bytes"] == 4 * (6 * 16 + 16 + 16 * 2 + 2)
+
+
 def test_the_command_audits_the_zoo_and_graph_files(tmp_path, capsys):
     assert run(["audit", "alexnet", "--batch-size", "2", "--phase", "forward"]) == 0
     assert "one multiply-add is 2 FLOP" in capsys.readouterr().out
