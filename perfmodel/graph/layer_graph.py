@@ -92,38 +92,38 @@ class LayerGraph(GraphStructure):
         feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the layer that made
         the output.
         """
-        return self.repeated_operations(
-            self.repetitions(batch_size),
+        return self.unchecked_operations(
+            self.samples(batch_size),
             phase=phase,
             optimizer=optimizer,
             input_gradient=input_gradient,
             recompute=recompute,
         )
 
-    def repeated_operations(
+    def unchecked_operations(
         self,
-        repetitions: Any,
+        batch_size: Any,
         *,
         phase: Phase | str,
         optimizer: str | Optimizer = "sgd",
         input_gradient: bool = False,
         recompute: str | None = None,
     ) -> LayerOperations:
-        """Return the operations of ``repetitions`` [1] times the graph's shapes; see ``operations``."""
+        """Return the operations at any ``batch_size`` [samples], which probes the counts; see ``operations``."""
         parts = _checked_phase(phase).parts
         check_recompute(recompute)
         self._check_complete()
         updates = load_optimizer(optimizer)
 
         def update() -> LayerOperations:
-            return updates.layer_operations(self.trained_parameter_counts, batch_size=repetitions)
+            return updates.layer_operations(self.trained_parameter_counts, batch_size=batch_size)
 
         make: dict[Phase, Callable[[], LayerOperations]] = {
-            Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=repetitions),
+            Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=batch_size),
             Phase.BACKWARD: lambda: backward_operations(
                 self._input_shapes,
                 self.layers,
-                batch_size=repetitions,
+                batch_size=batch_size,
                 input_gradient=input_gradient,
                 recompute=recompute,
             ),
@@ -273,7 +273,7 @@ class LayerGraph(GraphStructure):
         """
         rules = MemoryRules(element_bytes=_element_bytes(dtype), recompute=check_recompute(recompute))
         constant, slope = self.liveness(rules=rules).kept
-        return expanded(constant + slope * self.repetitions(batch_size))
+        return expanded(constant + slope * self.samples(batch_size))
 
     def multiply_add_count(self, *, batch_size: Any = None) -> Any:
         """Return the multiply-adds of all products of the forward phase [1], the figure that papers print."""
@@ -300,8 +300,7 @@ class LayerGraph(GraphStructure):
             self.name,
             self.layers,
             pairs,
-            batch_size=self.repetitions(batch_size),
-            repetitions=self.repetitions(batch_size),
+            batch_size=self.samples(batch_size),
             element_bytes=_element_bytes(dtype),
         )
 

@@ -204,8 +204,8 @@ class GraphStructure:
         """Bytes of labels that the loss layers need [B/sample]."""
         return sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
 
-    def repetitions(self, batch_size: Any) -> Any:
-        """Return how often the shapes of the graph occur in a mini-batch [1].
+    def samples(self, batch_size: Any) -> Any:
+        """Return a batch size that the graph holds for [samples].
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class GraphStructure:
         Returns
         -------
         int, ndarray or sympy.Expr
-            The batch size; of a graph that holds for one only, that one. [1]
+            The batch size; of a graph that holds for one only, that one. [samples]
 
         Raises
         ------

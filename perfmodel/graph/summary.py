@@ -132,7 +132,6 @@ def summarise(
     pairs: Mapping[Phase, LayerOperations],
     *,
     batch_size: int,
-    repetitions: int,
     element_bytes: int,
 ) -> GraphSummary:
     """Return the summary of a graph from its layers and their operations.
@@ -147,8 +146,6 @@ def summarise(
         Operations of the forward and backward phase with their layers. [-]
     batch_size : int
         Samples. [samples]
-    repetitions : int
-        How often the shapes of the graph occur in the mini-batch. [1]
     element_bytes : int
         Size of one element. [B]
 
@@ -171,7 +168,7 @@ def summarise(
             forward_flop_count=works[Phase.FORWARD].get(node.name, Work()).flop_count,
             backward_flop_count=works[Phase.BACKWARD].get(node.name, Work()).flop_count,
             forward_bytes=works[Phase.FORWARD].get(node.name, Work()).moved_bytes,
-            saved_bytes=node.saved_bytes(batch_size=repetitions, element_bytes=element_bytes),
+            saved_bytes=node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes),
         )
         for node in nodes
     )

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from perfmodel.layers.optimizers import Optimizer
 
 
-def _fits(prepared: Prepared, repetitions: int) -> bool:
+def _fits(prepared: Prepared, batch_size: int) -> bool:
     """Tell whether a mini-batch fits, with the convolution algorithms that would be chosen for it."""
-    at_size = replace(prepared, repetitions=repetitions)
+    at_size = replace(prepared, batch_size=batch_size)
     return bool(at_size.footprint(at_size.step().groups).fits)
 
 
@@ -89,7 +89,7 @@ def max_batch_size(
     --------
     >>> import perfmodel as pm
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
-    37
+    46
     """
     subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
     target = resolve_target(device=device, system=system, threads=threads)
@@ -106,7 +106,7 @@ def max_batch_size(
         recompute=check_recompute(recompute),
     )
     if graph.fixed_batch_size is not None:
-        return graph.fixed_batch_size if _fits(prepared, prepared.repetitions) else 0
+        return graph.fixed_batch_size if _fits(prepared, prepared.batch_size) else 0
     fits, too_large = 0, 1
     while _fits(prepared, too_large):
         fits, too_large = too_large, 2 * too_large

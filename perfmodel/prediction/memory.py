@@ -322,9 +322,9 @@ def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, b
         return 0.0
     needed = table.workspace.at(batch_size)["workspace_bytes"][chosen[plan.workspace_groups]]
     if plan.workspaces_per_layer is None:
-        return needed.max()
+        return float(needed.max())
     largest_of_layers = np.maximum.reduceat(needed, plan.workspace_layer_starts)
-    return plan.workspaces_per_layer * largest_of_layers.sum()
+    return float(plan.workspaces_per_layer * largest_of_layers.sum())
 
 
 def memory_footprint(

@@ -57,7 +57,7 @@ def _layer_operations(
         if part is Phase.UPDATE:
             pairs = optimizer.layer_operations(graph.trained_parameter_counts, batch_size=batch_size)
         else:
-            pairs = graph.repeated_operations(
+            pairs = graph.unchecked_operations(
                 batch_size, phase=part, input_gradient=input_gradient, recompute=recompute
             )
         operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]

@@ -57,8 +57,8 @@ class Prepared:
         Libraries by role. [-]
     plan : Plan
         Kernel table and memory plan. [-]
-    repetitions : int
-        How often the shapes of the graph occur in a mini-batch: the batch size, or 1 for the graph of a whole one. [1]
+    batch_size : int
+        Samples per step. [samples]
     dtype : str
         Data type. [-]
     pinned : bool
@@ -70,7 +70,7 @@ class Prepared:
     profile: FrameworkProfile
     libraries: Libraries
     plan: Plan
-    repetitions: int
+    batch_size: int
     dtype: str
     pinned: bool
 
@@ -113,19 +113,19 @@ class Prepared:
         numbers = self.numbers(factors)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         table = self.plan.table
-        groups = group_times(table, numbers, batch_size=self.repetitions, workspace_limit_bytes=limit_bytes)
+        groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
         feed_s, prefetched_feed_s = self.feed_times(factors)
         parts = step_time(
             table,
             numbers,
-            batch_size=self.repetitions,
+            batch_size=self.batch_size,
             workspace_limit_bytes=limit_bytes,
             feed_s=feed_s,
             prefetched_feed_s=prefetched_feed_s,
             groups=groups,
             scheduler_threads=self.target.scheduler_threads(self.profile),
             subnormal_s=self.target.subnormal_time(
-                numbers, self.repetitions * self.subject.subnormal_products_per_sample
+                numbers, self.batch_size * self.subject.subnormal_products_per_sample
             ),
         )
         return TimedStep(numbers, groups, parts)
@@ -145,9 +145,9 @@ class Prepared:
         """
         return memory_footprint(
             self.plan.memory,
-            batch_size=self.repetitions,
+            batch_size=self.batch_size,
             workspace_bytes=workspace_bytes(
-                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.repetitions
+                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.batch_size
             ),
             context_bytes=self.target.context_bytes,
             capacity_bytes=self.target.capacity_bytes,
@@ -173,10 +173,10 @@ class Prepared:
         )
         return (
             self.target.feed_time(
-                self.profile, before, batch_size=self.repetitions, pinned=self.pinned, factors=factors
+                self.profile, before, batch_size=self.batch_size, pinned=self.pinned, factors=factors
             ),
             self.target.feed_time(
-                self.profile, meanwhile, batch_size=self.repetitions, pinned=self.pinned, factors=factors
+                self.profile, meanwhile, batch_size=self.batch_size, pinned=self.pinned, factors=factors
             ),
         )
 
@@ -245,7 +245,7 @@ def prepare(
         profile=profile,
         libraries=libraries,
         plan=plan,
-        repetitions=subject.graph.repetitions(batch_size),
+        batch_size=subject.graph.samples(batch_size),
         dtype=dtype,
         pinned=pinned,
     )

@@ -185,7 +185,7 @@ def predict_cell(
         subject,
         target=target,
         profile=prepared.profile,
-        batch_size=prepared.repetitions,
+        batch_size=prepared.batch_size,
         dtype=prepared.dtype,
         library=None,
         factors=factors,

@@ -58,8 +58,8 @@ def test_free_sizes_are_shown_as_expressions_in_base_units():
     assert "40*W" in row
 
 
-def test_a_fixed_batch_size_is_the_whole_mini_batch():
-    whole, sample = LayerGraph("whole", input_shape=(8, 10), fixed_batch_size=8), LayerGraph("one", input_shape=(10,))
+def test_a_graph_of_a_fixed_batch_size_counts_that_many_samples():
+    whole, sample = LayerGraph("whole", input_shape=(10,), fixed_batch_size=8), LayerGraph("one", input_shape=(10,))
     for graph in (whole, sample):
         x = graph.add("dense", Dense(units=5), inputs="input")
         graph.add("relu", ReLU(), inputs=x)
@@ -102,7 +102,7 @@ def test_usage_survives_a_file(tmp_path):
     loaded = LayerGraph.load(tmp_path / "graph.json")
     assert loaded.fingerprint == graph.fingerprint
     assert loaded.node("scores").usage == graph.node("scores").usage
-    whole = LayerGraph("whole", input_shape=(8, 10), fixed_batch_size=8)
+    whole = LayerGraph("whole", input_shape=(10,), fixed_batch_size=8)
     whole.add("dense", Dense(units=5), inputs="input")
     whole.save(tmp_path / "whole.json")
     assert LayerGraph.load(tmp_path / "whole.json").fixed_batch_size == 8

@@ -58,7 +58,7 @@ def test_max_pool_over_one_axis():
     x, y, taps = N * 36, N * 4 * 5, N * 4 * 13  # and one of the last beyond it
     assert forward(layer, shape) == Work(taps - y, 4 * x, 4 * y + 4 * y)
     assert backward(layer, shape) == Work(y, 4 * y + 4 * y, 4 * x)
-    assert layer.saved_bytes((shape,), batch_size=N, element_bytes=2) == 4 * y
+    assert layer.saved_index_count((shape,), batch_size=N) == y
 
 
 def test_average_pool_over_three_axes():
@@ -86,7 +86,7 @@ def test_adaptive_poolings():
     assert backward(average, shape) == Work(taps + y, 4 * y, 4 * x)
     assert forward(maximum, shape) == Work(taps - y, 4 * x, 4 * 2 * y)
     assert backward(maximum, shape) == Work(y, 4 * 2 * y, 4 * x)
-    assert maximum.saved_bytes((shape,), batch_size=N, element_bytes=4) == 4 * y
+    assert maximum.saved_index_count((shape,), batch_size=N) == y
 
 
 @given(st.integers(1, 60), st.integers(1, 60))
