@@ -62,6 +62,7 @@ class GraphStructure:
         self._digraph: nx.DiGraph[str] = nx.DiGraph()
         self._digraph.add_nodes_from(self._input_shapes)
         self._fingerprint: str | None = None
+        self._free_sizes: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         parameters = cell_text(self.parameter_count)
@@ -129,7 +130,7 @@ class GraphStructure:
         self._nodes[name] = node
         self._digraph.add_node(name)
         self._digraph.add_edges_from((input_name, name) for input_name in input_names)
-        self._fingerprint = None
+        self._fingerprint = self._free_sizes = None
         return name
 
     @property
