@@ -3,7 +3,10 @@
 A cut is a place in the order of execution at which one tensor alone leads from what was computed to what is still to
 be computed; tensors without a gradient (masks, positions) and those that all samples share may lead past it. Between
 two cuts lies a segment. Checkpoints are kept; before back-propagation reaches a segment that begins at one, the
-segment's forward phase runs again.
+segment's forward phase runs again, as far as its back-propagation reads what it makes: neither the checkpoint at
+its end is made again nor what leads to nothing else, and the last segment is not repeated at all. A program that
+repeats whole segments (``torch.utils.checkpoint``) computes more: of 16 x (dense + tanh), in six segments, 14 products,
+where here 9 run again, because the last tanh of a segment is its checkpoint.
 """
 
 from __future__ import annotations

@@ -176,10 +176,10 @@ class _Step:
         if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
             own.first, own.is_held = 0, True
         own.is_held |= node.name not in self.read and phase is Phase.FORWARD
-        if self.wanted[node.name]:
-            self.saved[node.name] = self.timeline.new(
-                saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
-            )
+        # made in any case, and at once given back where nobody goes back
+        self.saved[node.name] = self.timeline.new(
+            saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
+        )
 
     def differentiate(self, node: Node) -> None:
         """Make the gradients a layer yields, from its output's gradient and what it kept."""
@@ -193,25 +193,37 @@ class _Step:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
             self.timeline.touch(storage)
-        scratch = affine(
-            lambda batch_size: node.layer.backward_scratch_bytes(
-                node.input_shapes, batch_size=node.runs(batch_size), element_bytes=self.rules.element_bytes
-            )
-        )
-        self.timeline.new(scratch)
+        self.timeline.new(self._scratch(node))
         made = self._input_gradients(node, of_output)
         self._parameter_gradients(node)
         for name, storage in made:
             self._add_gradient(name, storage)
 
+    def _into(self, node: Node) -> list[bool]:
+        """Tell for each input whether its gradient is computed."""
+        flows = node.layer.differentiable(len(node.input_names))
+        return [flow and self.wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
+
+    def _scratch(self, node: Node) -> Bytes:
+        wanted = self._into(node)
+        return affine(
+            lambda batch_size: node.layer.backward_scratch_bytes(
+                node.input_shapes,
+                batch_size=node.runs(batch_size),
+                element_bytes=self.rules.element_bytes,
+                wanted=wanted,
+            )
+        )
+
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
         """Return the gradient of each input that wants one; the output's own where the layer passes it on."""
-        flows = node.layer.differentiable(len(node.input_names))
-        into = [flow and self.wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
+        into = self._into(node)
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:
-                passed_on = self.size(name) == self.size(node.name) and _passes_on(node, place)
+                passed_on = node.layer.gradient_is_view or (
+                    self.size(name) == self.size(node.name) and _passes_on(node, place)
+                )
                 made.append((name, of_output if passed_on else self.timeline.new(self.size(name))))
         return made
 
@@ -229,7 +241,9 @@ class _Step:
 
     def _keep_gradient(self, node: Node) -> None:
         """Make the gradient of a tensor that is a parameter the parameter's, or add it to that."""
-        own = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
+        own = self.gradients.pop(node.name, None)
+        if own is None or own.size != self.size(node.name):
+            own = self.timeline.new(self.size(node.name))
         (parameter,) = node.layer.parameter_shapes(node.input_shapes)
         owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
         if owner in self.weight_gradients:
@@ -240,7 +254,10 @@ class _Step:
             self.weight_gradients[owner] = own
 
     def _add_gradient(self, name: str, storage: _Storage) -> None:
-        """Give a tensor its gradient, or add it to the one it has, into memory that nobody else reads."""
+        """Give a tensor its gradient, or add it to the one it has, into memory that nobody else reads.
+
+        Memory of another size holds a gradient that is a view: a part of it, or it repeated. Nothing is added there.
+        """
         earlier = self.gradients.get(name)
         if earlier is None:
             self.gradients[name] = storage
@@ -249,7 +266,8 @@ class _Step:
         self.timeline.touch(earlier)
         self.timeline.touch(storage)
         others = [each for other, each in self.gradients.items() if other != name]
-        own = [each for each in (earlier, storage) if not any(each is other for other in others)]
+        whole = [each for each in (earlier, storage) if each.size == self.size(name)]
+        own = [each for each in whole if not any(each is other for other in others)]
         is_free = own and earlier is not storage
         self.gradients[name] = own[0] if is_free else self.timeline.new(self.size(name))
 

@@ -26,6 +26,8 @@ CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
 """How a tensor of the Python program enters a run."""
 UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
 """Operators with products of which torch's FlopCounterMode has no formula."""
+FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
+"""Taken whole it stands for a kernel that keeps no scores, while here it runs product by product."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 """What torch's Python functions ask before they hand themselves to a mode."""
 
@@ -280,7 +282,10 @@ class FunctionMode(TorchFunctionMode):
 
                 def run() -> Any:
                     with recorder.muted():
-                        return func(*args, **kwargs)
+                        returned = func(*args, **kwargs)
+                        if operator != FUSED_ATTENTION:
+                            return returned
+                        return _laid_out_like(returned, queries=args[0] if args else kwargs["query"])
 
                 return recorder.record(operator, schema, args, kwargs, run)
         if isinstance(func, FunctionType) and func not in self._entered:
@@ -312,6 +317,15 @@ class FunctionMode(TorchFunctionMode):
 
 def _never(*_: Any) -> bool:
     return False
+
+
+def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tensor:
+    """Return the result of an attention in the layout of its queries, as kernels that keep no scores write it.
+
+    What runs here instead, product by product, leaves the heads apart, and a copy would follow that is not needed.
+    """
+    order = sorted(range(queries.dim()), key=queries.stride, reverse=True)
+    return result.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 
 def _schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

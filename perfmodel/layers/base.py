@@ -54,6 +54,8 @@ class Layer(ABC):
     is_view: ClassVar[bool] = False
     """True where the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""
+    gradient_is_view: ClassVar[bool] = False
+    """True where the gradient of an input is the output's under another shape: a part of it, or it repeated [-]."""
     makes_samples: ClassVar[bool] = False
     """True where the output has one part for every sample although no input has (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False
@@ -108,9 +110,14 @@ class Layer(ABC):
         del input_shapes, batch_size
         return 0
 
-    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B]."""
-        del input_shapes, batch_size, element_bytes
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B].
+
+        Where ``torch`` makes a gradient by several operators, these are their results in between.
+        """
+        del input_shapes, batch_size, element_bytes, wanted
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Elements this small are trained with a copy of the weights, and the optimizer's state, in single precision. [B]"""
+"""Elements no larger are trained with a copy of the weights, and the optimizer's state, in single precision. [B]"""
 MASTER_BYTES = 4
 """Element of that copy and that state. [B]"""
 
@@ -103,6 +103,8 @@ class MemoryPlan:
         Independent of the batch size. [B]
     moments : Moments
         Activations and gradients at the moments that may be the step's peak. [-]
+    moments_if_kept : Moments
+        The same without recomputation. [-]
     input_bytes_per_sample : float
         Network inputs and labels. [B/sample]
     workspace_groups : ndarray, shape (entries,)
@@ -118,11 +120,28 @@ class MemoryPlan:
     weights_bytes: float
     optimizer_bytes: float
     moments: Moments
+    moments_if_kept: Moments
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
     workspace_layer_starts: NDArray[np.intp]
     workspaces_per_layer: int | None
     pool_overhead: float
+
+    def recomputing_saves(self, batch_size: Quantity) -> Quantity:
+        """Return how much lower recomputation makes the peak of activations and gradients.
+
+        Parameters
+        ----------
+        batch_size : float
+            Samples per step. [samples]
+
+        Returns
+        -------
+        float
+            Memory; 0 or less where recomputing is of no use. [B]
+        """
+        kept, recomputed = (sum(each.peak(batch_size)) for each in (self.moments_if_kept, self.moments))
+        return self.pool_overhead * (kept - recomputed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +213,15 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
     return Moments(np.array([[constant], [slope]]), np.array([gradients]))
 
 
+def _live_moments(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Moments:
+    live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
+    return Moments.of(live.activations, live.gradients)
+
+
 def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
     """Return state, and in half precision the weights that are updated, both in single precision."""
     state = optimizer.state_elements_per_parameter
-    if element_bytes != HALF_PRECISION_BYTES:
+    if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
     master = 0 if isinstance(optimizer, NoUpdate) else 1
     return float(MASTER_BYTES * (master + state) * graph.trained_parameter_count)
@@ -257,9 +281,9 @@ def memory_plan(
 
     Notes
     -----
-    Training with elements of 2 B is mixed precision as usual: weights, their gradients and activations have 2 B an
-    element, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
-    frameworks keep in 4 B there, count with 2: they are small.
+    Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
+    that size, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
+    frameworks keep in 4 B there, count with the elements' size: they are small.
     """
     rules = MemoryRules(
         element_bytes=element_bytes,
@@ -268,16 +292,19 @@ def memory_plan(
         recompute=recompute,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
-        moments = _static_moments(graph, rules=rules, policy=policy)
+        moments = moments_if_kept = _static_moments(graph, rules=rules, policy=policy)
     else:
-        live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
-        moments = Moments.of(live.activations, live.gradients)
+        moments = moments_if_kept = _live_moments(graph, phase=phase, rules=rules, input_gradient=input_gradient)
+        if recompute is not None:
+            kept = replace(rules, recompute=None)
+            moments_if_kept = _live_moments(graph, phase=phase, rules=kept, input_gradient=input_gradient)
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates = Phase.UPDATE in phase.parts
     return MemoryPlan(
         weights_bytes=float(element_bytes * graph.parameter_count),
         optimizer_bytes=_optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
+        moments_if_kept=moments_if_kept,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
         workspace_layer_starts=workspace_layer_starts,

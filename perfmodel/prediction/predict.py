@@ -25,6 +25,8 @@ from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
+from perfmodel.presentation.quantities import bytes_text
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +103,7 @@ def predict_subject(
         threads=target.threads,
         parts=timed.parts,
         memory=prepared.footprint(timed.groups),
-        remarks=target.remarks(libraries, dtype=dtype) + (() if recompute is None else (_twice(recompute),)),
+        remarks=target.remarks(libraries, dtype=dtype) + _on_recomputation(prepared, recompute),
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
@@ -112,8 +114,18 @@ def predict_subject(
     )
 
 
-def _twice(recompute: str) -> str:
-    return f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
+def _on_recomputation(prepared: Prepared, recompute: str | None) -> tuple[str, ...]:
+    """Say that layers run twice, and what for."""
+    if recompute is None or Phase.BACKWARD not in prepared.subject.phase.parts:
+        return ()
+    saved_bytes = prepared.plan.memory.recomputing_saves(prepared.batch_size)
+    gain = (
+        f"which saves {bytes_text(saved_bytes)}"
+        if saved_bytes > 0
+        else "which saves no memory here: the step is at its peak where they are needed anyway. Leave it out"
+    )
+    text = f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
+    return (f"{text}, {gain}",)
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
@@ -209,7 +221,8 @@ def predict(
     recompute : str
         None keeps every activation. ``full`` keeps the inputs of blocks (wherever branches begin: a residual block, the
         attention or feed-forward part of a transformer) and runs each block's forward phase a second time before its
-        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. [-]
+        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. Only layers
+        whose results back-propagation reads run again. [-]
     workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
         Sizes of parallel execution; reserved, one device is served. [1]
     parallelism, sync, schedule : str

@@ -318,3 +318,12 @@ def test_pairs_are_turned():
         assert layer.work((QUERY,), batch_size=N, phase=phase) == expected
     assert not layer.keeps_inputs
     assert layer.output_shape(((9, 8),)) == (9, 8)
+
+
+def test_scores_made_again_leave_a_statistic_per_row():
+    # 2 samples x 4 heads x 9 queries: the logarithm of each row's sum (4 B), and going back each row's sum of dy y
+    shapes = ((4, 9, 8), (4, 5, 8), (4, 5, 6))
+    layer = ScaledDotProductAttention()
+    assert layer.saved_bytes(shapes, batch_size=2, element_bytes=2) == 4 * 2 * 4 * 9
+    scratch = layer.backward_scratch_bytes(shapes, batch_size=2, element_bytes=2, wanted=(True, True, True))
+    assert scratch == 4 * 2 * 4 * 9

@@ -7,12 +7,16 @@ import sympy
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.checkpoints import segments
+from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import (
     Accuracy,
     Add,
     BatchNorm,
+    Binary,
     Concat,
+    Constant,
     Convolution2d,
     CrossEntropy,
     Dense,
@@ -20,10 +24,14 @@ from perfmodel.layers import (
     Embedding,
     Flatten,
     MaxPool2d,
+    Parameter,
+    Reduction,
     ReLU,
     Sigmoid,
     Softmax,
+    Unary,
 )
+from perfmodel.presentation.quantities import bytes_text
 
 FORWARD, BACKWARD = "forward", "backward"
 ELEMENTS = {"element_bytes": 1, "index_bytes": 2}
@@ -84,7 +92,7 @@ class TestChain:
     def test_inference_keeps_two_neighbours(self):
         moments = alive(classifier(), phase="forward")
         assert [moments[name, FORWARD] for name in ("hidden", "relu", "scores", "loss")] == [
-            (50, 0), (100, 0), (60, 0), (11, 0)
+            (50, 0), (100, 0), (60, 0), (10 + 10 + 1, 0)  # probabilities are made here too, and given back
         ]  # fmt: skip
 
     def test_the_input_gradient_where_it_is_asked_for(self):
@@ -117,8 +125,9 @@ class TestWhoSharesMemory:
             ("loss", CrossEntropy()), features=(3, 4, 4),
         )  # fmt: skip
         moments = alive(graph)
-        # nothing before the pool wants a gradient, so it keeps neither its input nor its indices
-        assert moments["pool", FORWARD] == moments["flat", FORWARD] == (12, 0)
+        # nothing before the pool wants a gradient, so it keeps neither its input nor its indices, which it makes
+        assert moments["pool", FORWARD] == (12 + 12 * 2, 0)
+        assert moments["flat", FORWARD] == (12, 0)
         assert moments["loss", BACKWARD] == (12 + 10 + 1 + 1 + 10 + 10, 0)
         assert moments["scores", BACKWARD] == (12 + 1 + 10, 10 * 12 + 10)
 
@@ -158,6 +167,18 @@ class TestWhoSharesMemory:
             assert alive(of(True), in_place_kinds=kinds)["relu", FORWARD] == (50, 0)
             assert alive(of(False), in_place_kinds=kinds)["relu", FORWARD] == (100, 0)
 
+    def test_constants_are_there_all_the_time_and_are_not_overwritten(self):
+        graph = LayerGraph("table", input_shape=(100,))
+        x = graph.add("start", Dense(units=20, bias=False), inputs=graph.input)
+        table = graph.add("table", Constant(shape=(20,)), inputs=())
+        y = graph.add("relu", ReLU(), inputs=table)
+        z = graph.add("product", Binary(function="multiply"), inputs=(x, y))
+        graph.add("loss", CrossEntropy(), inputs=z)
+        moments = alive(graph, in_place_kinds=("relu",))
+        assert moments["start", FORWARD] == (20, 20)  # already, though the graph names it later
+        assert moments["relu", FORWARD] == (20, 20 + 20)  # the next step reads the table again
+        assert moments["", "update"] == (1, 20 + 2000)
+
     def test_outputs_that_are_read_twice_are_not_overwritten(self):
         graph = LayerGraph("two", input_shape=(100,))
         x = graph.add("hidden", Dense(units=50), inputs=graph.input)
@@ -191,7 +212,7 @@ class TestGradients:
         graph.add("loss", CrossEntropy(), inputs=z)
         assert alive(graph)["start", BACKWARD][0] == (1 + 20 + 20, 0)
 
-    def test_concatenated_branches_get_copies(self):
+    def test_concatenated_branches_get_parts(self):
         graph = LayerGraph("joined", input_shape=(100,))
         x = graph.add("left", Dense(units=20), inputs=graph.input)
         y = graph.add("right", Dense(units=30), inputs=graph.input)
@@ -200,7 +221,58 @@ class TestGradients:
         moments = alive(graph)
         assert moments["both", FORWARD] == (20 + 30 + 50, 0)
         assert moments["loss", FORWARD] == (50 + 50 + 1, 0)  # joining keeps nothing
-        assert moments["both", BACKWARD] == (1 + 50 + 20 + 30, 0)
+        assert moments["both", BACKWARD] == (1 + 50, 0)  # two views of one gradient
+        # which stays whole until the second of them is read; 3000 + 30, then 2000 + 20 weights
+        assert moments["right", BACKWARD] == (1 + 50, 3030)
+        assert moments["left", BACKWARD] == (1 + 50, 3030 + 2020)
+
+    def test_nothing_is_added_into_a_part(self):
+        graph = LayerGraph("parts", input_shape=(100,))
+        x = graph.add("start", Dense(units=20, bias=False), inputs=graph.input)
+        y = graph.add("product", Dense(units=30, bias=False), inputs=x)
+        z = graph.add("both", Concat(), inputs=(x, y))
+        graph.add("loss", CrossEntropy(), inputs=z)
+        first, second = alive(graph)["start", BACKWARD]
+        # the gradient of both, of which x's is a part, and that from the product; the sum goes into the latter
+        assert first == (1 + 50 + 20, 600)
+        assert second == (1 + 20, 600 + 2000)
+
+    def test_a_gradient_that_another_still_reads_is_not_added_into(self):
+        graph = LayerGraph("thrice", input_shape=(100,))
+        x = graph.add("start", Dense(units=20, bias=False), inputs=graph.input)
+        y = graph.add("early", Dense(units=20, bias=False), inputs=x)
+        w = graph.add("late", Dense(units=20, bias=False), inputs=x)
+        z = graph.add("inner", Add(), inputs=(x, y))
+        z = graph.add("outer", Add(), inputs=(z, w))
+        graph.add("loss", CrossEntropy(), inputs=z)
+        # the sums give x, early and late one and the same gradient; late's sum into x's must leave it to early, so
+        # here are x, loss, that gradient, x's sum so far, and early's contribution to it; weights of late and early
+        assert alive(graph)["early", BACKWARD] == (20 + 1 + 20 + 20 + 20, 400 + 400)
+
+    def test_a_sums_gradient_is_repeated_not_stored(self):
+        graph = chain(("start", Dense(units=50)), ("total", Reduction(function="sum", over_batch=True)))
+        moments = alive(graph)
+        # one number whatever the batch size, and its gradient seen through a view; 5000 + 50 weights
+        assert moments["total", BACKWARD] == (0, 1 + 1)
+        assert moments["start", BACKWARD] == (0, 1 + 1 + 5050)
+
+    def test_element_wise_gradients_need_room_for_their_formula(self):
+        graph = chain(("start", Dense(units=50)), ("square", Unary(function="square")), ("loss", CrossEntropy()))
+        # x; the loss; dy; dx = dy (2 x^1): x^1 and twice that
+        assert alive(graph)["square", BACKWARD] == (50 + 1 + 50 + 50 + 2 * 50, 0)
+
+    def test_the_gradient_of_a_repeated_operand_is_whole_before_it_is_summed(self):
+        def of(is_trained):
+            graph = LayerGraph("gate", input_shape=(100,))
+            x = graph.add("start", Dense(units=50), inputs=graph.input)
+            gate = graph.add("gate", Parameter(shape=(50,)), inputs=(), is_trained=is_trained)
+            x = graph.add("product", Binary(function="multiply"), inputs=(x, gate))
+            graph.add("loss", CrossEntropy(), inputs=x)
+            return graph
+
+        # x; the loss; dy; dx; dy x before it is summed over the samples to 50 in all
+        assert alive(of(True))["product", BACKWARD] == (50 + 1 + 50 + 50 + 50, 50)
+        assert alive(of(False))["product", BACKWARD] == (1 + 50 + 50, 0)
 
     def test_frozen_products_keep_nothing(self):
         def of(is_trained):
@@ -308,6 +380,24 @@ class TestRecompute:
         # checkpoints, the outputs of one segment, two gradients: 2 sqrt(n) as in Chen et al.
         assert peak == pytest.approx(9 + 10 + 2, abs=2.5)
 
+    @pytest.mark.parametrize(("layer", "runs_again"), [(Dropout(), True), (Sigmoid(), False)])
+    def test_a_checkpoint_runs_again_only_for_what_it_keeps_besides(self, layer, runs_again):
+        # dropout's mask is thrown away with the segment; sigmoid's output is all it needs, and that is kept
+        rows = [
+            (f"{name}{place}", each)
+            for place in range(8)
+            for name, each in (("dense", Dense(units=100)), ("end", layer))
+        ]
+        graph = chain(*rows, ("loss", CrossEntropy()))
+        nodes = list(graph.layers)
+        wanted = wants_gradient(graph.input_shapes, nodes, input_gradient=False)
+        *repeated, last = segments(nodes, wanted=wanted, recompute="sqrt")
+        assert len(repeated) > 1
+        assert not last.again
+        for part in repeated:
+            assert part.nodes[-1].name.startswith("end")
+            assert (part.nodes[-1] in part.again) == runs_again
+
     def test_networks_without_branches_have_no_blocks(self):
         graph = classifier()
         full, sqrt = (graph.work(phase="backward", recompute=how) for how in ("full", "sqrt"))
@@ -324,6 +414,18 @@ class TestRecompute:
         assert q.memory.activations_bytes < 0.5 * p.memory.activations_bytes
         assert {row.phase for row in q.layers if row.layer == "stage1_block1_a_conv"} >= {"forward", "backward"}
         assert "second time" in q.explain()
+        saved = p.memory.activations_bytes + p.memory.gradients_bytes
+        saved -= q.memory.activations_bytes + q.memory.gradients_bytes
+        assert any(remark.endswith(f"which saves {bytes_text(saved)}") for remark in q.remarks)
+
+    def test_a_warning_where_it_is_of_no_use(self):
+        # one sample: the peak is the update, with all gradients of parameters and hardly an activation
+        of_no_use = pm.predict(residual(3), batch_size=1, device="gtx_1080", recompute="full")
+        kept = pm.predict(residual(3), batch_size=1, device="gtx_1080")
+        assert of_no_use.memory.total_bytes == kept.memory.total_bytes
+        assert "saves no memory" in " ".join(of_no_use.explain().split())
+        inference = pm.predict(residual(3), batch_size=1, device="gtx_1080", recompute="full", phase="forward")
+        assert not any("second time" in remark for remark in inference.remarks)
 
     def test_refused(self):
         with pytest.raises(UnknownNameError, match=r"'ful'.*full"):
@@ -342,6 +444,15 @@ class TestPrecision:
         parts = (memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes)
         assert parts == (2 * 5560, 2 * 5560, 12 * 5560)
         assert memory.activations_bytes == 2 * 51  # at the end: the loss and hidden's gradient
+
+    def test_eight_bits_keep_the_copy_and_the_moments_too(self):
+        memory = pm.predict(classifier(), batch_size=1, device="h100_sxm", dtype="fp8", optimizer="adam").memory
+        parts = (memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+        assert parts == (5560, 5560, 12 * 5560)
+
+    def test_what_is_not_updated_needs_no_copy(self):
+        memory = pm.predict(classifier(), batch_size=1, device="v100_sxm2", dtype="fp16", optimizer="none").memory
+        assert memory.optimizer_bytes == 0
 
     def test_inference_needs_the_weights_alone(self):
         memory = pm.predict(classifier(), batch_size=1, device="v100_sxm2", dtype="fp16", phase="forward").memory
@@ -395,6 +506,8 @@ class TestMaxBatchSize:
     def test_zero_where_the_weights_alone_are_too_large(self):
         graph = chain(("wide", Dense(units=10_000_000)), ("loss", CrossEntropy()))  # 4 GB of weights
         assert pm.max_batch_size(graph, device="gtx_980") == 0
+        fixed = chain(("wide", Dense(units=10_000_000)), ("loss", CrossEntropy()), fixed_batch_size=8)
+        assert pm.max_batch_size(fixed, device="gtx_980") == 0
 
     def test_unknown_capacity(self):
         with pytest.raises(ArgumentError, match="how much memory"):

@@ -1,10 +1,16 @@
 """Memory of a step, part by part, by hand."""
 
+from msgspec.structs import replace
+
 import pytest
 
 import perfmodel as pm
+from perfmodel.framework.profile import load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU
+from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.prediction.memory import memory_plan, workspace_bytes
+from perfmodel.records import Phase
 
 
 def tiny():
@@ -102,3 +108,23 @@ def test_workspace_is_the_largest_or_one_for_each_layer():
                 needed[occurrence.layer] = max(needed[occurrence.layer], at[caffe.groups.chosen[occurrence.group]])
         assert caffe.memory.workspace_bytes == 3 * sum(needed.values())
         assert max(needed.values()) <= 8 * 2**20
+
+
+def test_workspaces_of_layers_add_up_where_they_are_not_shared():
+    p = pm.predict(convolutions(), batch_size=32, device="gtx_1080", framework="generic", phase="forward")
+    fft = 8 * 544 * (32 * 64 + 64 * 64 + 32 * 64)  # as above, for each of the two layers
+
+    def needed(**policy):
+        plan = memory_plan(
+            convolutions(),
+            p.table,
+            phase=Phase.FORWARD,
+            optimizer=NoUpdate(),
+            element_bytes=4,
+            policy=replace(load_framework("generic").memory, **policy),
+        )
+        return workspace_bytes(plan, p.table, p.groups.chosen, batch_size=32)
+
+    assert needed() == fft
+    assert needed(workspace="per_layer", workspaces_per_layer=1) == 2 * fft
+    assert needed(workspace="per_layer", workspaces_per_layer=3) == 3 * 2 * fft

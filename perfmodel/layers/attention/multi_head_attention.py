@@ -147,8 +147,11 @@ class MultiHeadAttention(Layer):
         tensors = operation.operand_elements + operation.output_elements
         return element_bytes * tensors + sizes.kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
-    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
         """Return the gradients of probabilities and scores, as far as they need more than is free by then [B]."""
+        del wanted
         sizes = self._sizes(input_shapes)
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
         values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -180,8 +180,11 @@ class ScaledDotProductAttention(Layer):
         """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""
         return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
-    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
         """Return the gradients of probabilities and scores, as far as they need more than those of the inputs [B]."""
+        del wanted
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
         return self._heads(input_shapes).backward_scratch_bytes(
             batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands

@@ -27,13 +27,19 @@ class Gradient:
         Arithmetic; 0 where dy is passed on. [FLOP]
     reads : tuple of str
         What it reads besides dy: ``first``, ``second``, ``output``. [-]
+    scratch, scratch_masks : int
+        Tensors like y, and masks of 1 B an element, that torch makes before it. [1]
     """
 
     flop: int
     reads: tuple[Tensor, ...] = ()
+    scratch: int = 0
+    scratch_masks: int = 0
 
 
 PASSED_ON = Gradient(0)
+WON = Gradient(1, ("first", "second"), scratch=1, scratch_masks=2)
+"""dy where the operand won, a compare; torch halves it where both did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +68,23 @@ FUNCTIONS: dict[str, BinaryFunction] = {
     "subtract": BinaryFunction(1, PASSED_ON, Gradient(1)),  # -dy
     "multiply": BinaryFunction(1, Gradient(1, ("second",)), Gradient(1, ("first",))),
     # dy / b; -dy (a / b) / b: two divides, multiply, negate
-    "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"))),
+    "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"), scratch=3)),
     # dy b a^(b - 1): subtract, power, two multiplies; dy y log a: log, two multiplies
-    "power": BinaryFunction(1, Gradient(4, ("first", "second")), Gradient(3, ("first", "output"))),
-    # dy where the operand won: a compare
-    "maximum": BinaryFunction(1, Gradient(1, ("first", "second")), Gradient(1, ("first", "second"))),
-    "minimum": BinaryFunction(1, Gradient(1, ("first", "second")), Gradient(1, ("first", "second"))),
+    "power": BinaryFunction(
+        1,
+        Gradient(4, ("first", "second"), scratch=4, scratch_masks=1),
+        Gradient(3, ("first", "output"), scratch=3, scratch_masks=1),
+    ),
+    "maximum": BinaryFunction(1, WON, WON),
+    "minimum": BinaryFunction(1, WON, WON),
     # a + number (b - a): subtract, multiply, add; dy times a number each
     "interpolate": BinaryFunction(3, Gradient(1), Gradient(1)),
     # dy b / (a a + b b), -dy a / (a a + b b): two squares, add, divide, multiply, and a negate
-    "arctangent_of_ratio": BinaryFunction(1, Gradient(5, ("first", "second")), Gradient(6, ("first", "second"))),
+    "arctangent_of_ratio": BinaryFunction(
+        1, Gradient(5, ("first", "second"), scratch=5), Gradient(6, ("first", "second"), scratch=3)
+    ),
     # of a divided by b: dy; -dy floor(a / b): divide, round, multiply, negate
-    "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"))),
+    "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"), scratch=2)),
     # a where it is positive, else a b: compare, multiply, in every gradient too
     "prelu": BinaryFunction(2, Gradient(2, ("first", "second")), Gradient(2, ("first",))),
     "floor_divide": BinaryFunction(2, None, None),
@@ -231,6 +242,23 @@ class Binary(Layer):
             each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
         }
         return "first" in read, "second" in read
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return what the formulas make in between, and gradients of repeated operands before they are summed [B].
+
+        The second operand's gradient comes first; sums over repeats follow when both are there.
+        """
+        output = self.output_shape(input_shapes)
+        per_element = highest = own = 0
+        for gradient, shape, is_wanted in reversed(list(zip(self._gradients, input_shapes, wanted, strict=True))):
+            if gradient is None or not gradient.flop or not is_wanted:
+                continue
+            per_element += element_bytes
+            own += 0 if is_spread(shape, output) else element_bytes
+            highest = max(highest, per_element + gradient.scratch * element_bytes + gradient.scratch_masks * MASK_BYTES)
+        return (highest - own) * element_count(output, batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""

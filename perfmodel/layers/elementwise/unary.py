@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -30,43 +30,51 @@ class UnaryFunction:
         What the gradient reads besides dy: ``input``, ``output`` or nothing. [-]
     writes : str
         ``elements``, or ``mask`` where the result is a truth value. [-]
+    scratch, scratch_masks : int
+        Tensors like x, and masks of 1 B an element, that torch makes between dy and dx. [1]
     """
 
     forward_flop: int
     backward_flop: int | None
     reads: Literal["input", "output", ""] = ""
     writes: Literal["elements", "mask"] = "elements"
+    scratch: int = 0
+    scratch_masks: int = 0
 
 
 FUNCTIONS: dict[str, UnaryFunction] = {
     "exp": UnaryFunction(1, 1, "output"),  # dy y
-    "exp2": UnaryFunction(1, 2, "output"),  # a number to the power x: dy y log a
-    "expm1": UnaryFunction(2, 2, "output"),  # exp, subtract; dy (y + 1)
+    "exp2": UnaryFunction(1, 2, "output", scratch=1),  # dy y log 2
+    "power_of_number": UnaryFunction(1, 2, "output", scratch=2),  # dy (y log a)
+    "expm1": UnaryFunction(2, 2, "output", scratch=1),  # exp, subtract; dy (y + 1)
     "log": UnaryFunction(1, 1, "input"),  # dy / x
-    "log2": UnaryFunction(1, 2, "input"),  # dy / (x log a)
-    "log1p": UnaryFunction(2, 2, "input"),  # add, log; dy / (x + 1)
-    "sqrt": UnaryFunction(1, 2, "output"),  # dy / (2 y)
-    "rsqrt": UnaryFunction(2, 4, "output"),  # sqrt, divide; -dy y y y / 2
-    "reciprocal": UnaryFunction(1, 3, "output"),  # -dy y y
+    "log2": UnaryFunction(1, 2, "input", scratch=1),  # dy / (x log a)
+    "log1p": UnaryFunction(2, 2, "input", scratch=1),  # add, log; dy / (x + 1)
+    "sqrt": UnaryFunction(1, 2, "output", scratch=1),  # dy / (2 y)
+    "rsqrt": UnaryFunction(2, 4, "output", scratch=2),  # sqrt, divide; -dy y y y / 2
+    "reciprocal": UnaryFunction(1, 3, "output", scratch=2),  # -dy y y
     "negative": UnaryFunction(1, 1),
-    "absolute": UnaryFunction(1, 2, "input"),  # sign of x, times dy
-    "square": UnaryFunction(1, 2, "input"),  # 2 x dy
-    "power": UnaryFunction(1, 3, "input"),  # to the power of a number: dy e x^(e - 1)
-    "sine": UnaryFunction(1, 2, "input"),  # dy cos x
-    "cosine": UnaryFunction(1, 3, "input"),  # -dy sin x
-    "tangent": UnaryFunction(1, 3, "output"),  # dy (1 + y y)
-    "arcsine": UnaryFunction(1, 4, "input"),  # dy / sqrt(1 - x x)
-    "arctangent": UnaryFunction(1, 3, "input"),  # dy / (1 + x x)
-    "hyperbolic_sine": UnaryFunction(1, 2, "input"),  # dy cosh x
-    "erf": UnaryFunction(1, 5, "input"),  # dy c exp(-x x)
+    "absolute": UnaryFunction(1, 2, "input", scratch=1),  # sign of x, times dy
+    "square": UnaryFunction(1, 2, "input", scratch=2),  # 2 x dy
+    "power": UnaryFunction(1, 3, "input", scratch=2),  # to the power of a number: dy e x^(e - 1)
+    "sine": UnaryFunction(1, 2, "input", scratch=1),  # dy cos x
+    "cosine": UnaryFunction(1, 3, "input", scratch=2),  # -dy sin x
+    "tangent": UnaryFunction(1, 3, "output", scratch=2),  # dy (1 + y y)
+    "arcsine": UnaryFunction(1, 4, "input", scratch=4),  # dy / sqrt(1 - x x)
+    "arccosine": UnaryFunction(1, 4, "input", scratch=5),  # -dy / sqrt(1 - x x)
+    "arctangent": UnaryFunction(1, 3, "input", scratch=2),  # dy / (1 + x x)
+    "hyperbolic_sine": UnaryFunction(1, 2, "input", scratch=1),  # dy cosh x
+    "erf": UnaryFunction(1, 5, "input", scratch=4),  # dy c exp(-x x)
     "softplus": UnaryFunction(3, 4, "input"),  # exp, add, log; dy e / (e + 1) with e = exp x
     "log_sigmoid": UnaryFunction(5, 5, "input"),  # -softplus(-x)
     "softsign": UnaryFunction(3, 4, "input"),  # x / (1 + |x|); dy / (1 + |x|)^2
     "elu": UnaryFunction(4, 4, "input"),  # compare, exp, subtract, multiply; compare, exp, multiply, multiply
     "hard_swish": UnaryFunction(5, 5, "input"),  # x clamp(x + 3, 0, 6) / 6; two compares, x / 3 + 1/2, times dy
     "hard_sigmoid": UnaryFunction(4, 3, "input"),  # clamp(x + 3, 0, 6) / 6; two compares, multiply
-    "clamp": UnaryFunction(2, 2, "input"),  # two compares
-    "clamp_one_side": UnaryFunction(1, 1, "input"),  # one compare
+    "clamp": UnaryFunction(2, 2, "input", scratch_masks=2),  # two compares
+    "clamp_one_side": UnaryFunction(1, 1, "input", scratch_masks=1),  # one compare
+    "hard_tanh": UnaryFunction(2, 2, "input"),  # clamp, in one operator back
+    "threshold": UnaryFunction(1, 1, "input"),  # one compare
     "mish": UnaryFunction(5, 14, "input"),  # x tanh(softplus x); 4 for t, 4 for s, t + x s (1 - t t): 5, times dy
     "logit": UnaryFunction(3, 3, "input"),  # log(x / (1 - x)); dy / (x (1 - x))
     "add_number": UnaryFunction(1, 0),
@@ -101,7 +109,7 @@ TORCH_NAMES: dict[str, str] = {
     "aten.cos": "cosine",
     "aten.tan": "tangent",
     "aten.asin": "arcsine",
-    "aten.acos": "arcsine",
+    "aten.acos": "arccosine",
     "aten.atan": "arctangent",
     "aten.sinh": "hyperbolic_sine",
     "aten.cosh": "hyperbolic_sine",
@@ -124,7 +132,7 @@ TORCH_NAMES: dict[str, str] = {
     "aten.isinf": "compare",
     "aten.logical_not": "logical_not",
     "aten.bitwise_not": "logical_not",
-    "aten.threshold": "clamp_one_side",
+    "aten.threshold": "threshold",
     "aten.bernoulli": "bernoulli",
 }
 """Operators of torch that are one function of their only tensor."""
@@ -140,7 +148,7 @@ ONNX_NAMES: dict[str, str] = {
     "Cos": "cosine",
     "Tan": "tangent",
     "Asin": "arcsine",
-    "Acos": "arcsine",
+    "Acos": "arccosine",
     "Atan": "arctangent",
     "Sinh": "hyperbolic_sine",
     "Cosh": "hyperbolic_sine",
@@ -153,7 +161,7 @@ ONNX_NAMES: dict[str, str] = {
     "HardSwish": "hard_swish",
     "HardSigmoid": "hard_sigmoid",
     "Mish": "mish",
-    "ThresholdedRelu": "clamp_one_side",
+    "ThresholdedRelu": "threshold",
     "Floor": "floor",
     "Ceil": "floor",
     "Round": "floor",
@@ -212,7 +220,7 @@ def _with_number(call: OperatorCall) -> Translation | None:
 def _power(call: OperatorCall) -> Translation | None:
     base, exponent = call["self"], call["exponent"]
     if not isinstance(base, Operand):
-        return _named("exp2", exponent)
+        return _named("power_of_number", exponent)
     if isinstance(exponent, Operand):
         return None
     return _named({2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent, "power"), base)
@@ -225,8 +233,13 @@ def _clamp(x: Operand, bottom: Any, top: Any) -> Translation | None:
 
 
 def _clamp_from_torch(call: OperatorCall) -> Translation | None:
-    names = ("min_val", "max_val") if call.operator == "aten.hardtanh" else ("min", "max")
-    return _clamp(call["self"], *(call.get(name) for name in names))
+    return _clamp(call["self"], call.get("min"), call.get("max"))
+
+
+def _hard_tanh(call: OperatorCall) -> Translation | None:
+    if (call["min_val"], call["max_val"]) == (0, RELU6_TOP):
+        return None
+    return _named("hard_tanh", call["self"])
 
 
 def _clip_from_onnx(call: OperatorCall) -> Translation | None:
@@ -262,7 +275,8 @@ class Unary(Pointwise):
         **dict.fromkeys(TORCH_NAMES, _from_torch),
         **dict.fromkeys(WITH_NUMBER, _with_number),
         "aten.pow": _power,
-        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh"), _clamp_from_torch),
+        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp_from_torch),
+        "aten.hardtanh": _hard_tanh,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {
         **dict.fromkeys(ONNX_NAMES, _from_onnx),
@@ -296,6 +310,15 @@ class Unary(Pointwise):
     def keeps_output(self) -> bool:  # type: ignore[override]
         """Whether the gradient reads y."""
         return self._of_function.reads == "output"
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the tensors like x between the operators of the formula [B]."""
+        del wanted
+        of_function = self._of_function
+        per_element = of_function.scratch * element_bytes + of_function.scratch_masks * MASK_BYTES
+        return per_element * element_count(input_shapes[0], batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""

@@ -86,6 +86,17 @@ class Where(Layer):
         del element_bytes
         return MASK_BYTES * element_count(input_shapes[0], batch_size=batch_size)
 
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the gradients of repeated tensors before they are summed [B]."""
+        output = self.output_shape(input_shapes)
+        repeated = sum(
+            is_wanted and is_spread(shape, output)
+            for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True)
+        )
+        return element_bytes * repeated * element_count(output, batch_size=batch_size)
+
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads the mask and the tensors and writes y."""
         mask, *tensors = (element_count(shape, batch_size=batch_size) for shape in input_shapes)

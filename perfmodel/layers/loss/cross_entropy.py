@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, final
@@ -104,8 +104,11 @@ class CrossEntropy(Layer):
         """Return one index per row, where the labels are no input [B/sample]."""
         return 0 if input_shapes[1:] else INDEX_BYTES * math.prod(without_axis(input_shapes[0], self.axis))
 
-    def backward_scratch_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
         """Return the gradient of the log-probabilities, from which that of the logits is made [B]."""
+        del wanted
         return self.saved_bytes(input_shapes, batch_size=batch_size, element_bytes=element_bytes)
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:

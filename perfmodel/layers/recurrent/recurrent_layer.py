@@ -47,7 +47,10 @@ class RecurrentLayer(Layer):
     Input 0 is the sequence; inputs 1 and on are the states before the first step, zero where they are left out: each
     (layers x directions, h), or (h,) where there is one only. The backward pass takes T products with the recurrent
     matrix where that h wants a gradient, else T - 1. Of a bidirectional layer, the two gradients of its input are
-    added. Ignores: the traffic of the states before the first step.
+    added. Ignores: the traffic of the states before the first step; in memory, scratch of the recurrence and what a
+    library rounds up. What is kept is what the formulas of the cell read going back, as kernels of whole sequences
+    (cuDNN) keep it; torch on a CPU runs cells one by one and keeps more or less. No peak with such a layer is compared
+    with a measured one.
     """
 
     gate_count: ClassVar[int]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.checks import check_choice
 from perfmodel.layers.pointwise import Pointwise
+from perfmodel.layers.shapes import Shape, element_count
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
 
 FLOP_PER_ELEMENT = {"sum": (1, 1), "product": (1, 3)}
@@ -56,6 +57,13 @@ class Cumulative(Pointwise):
     def flop_per_element(self) -> tuple[int, int]:
         """Arithmetic per element, forward and backward [FLOP]."""
         return FLOP_PER_ELEMENT[self.function]
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return dy turned round and its totals, before these are turned round again [B]."""
+        del wanted
+        return 2 * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function

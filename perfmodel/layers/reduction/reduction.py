@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -30,6 +30,8 @@ class ReducingFunction:
         Whether the gradient reads x and y besides dy. [-]
     writes : str
         ``elements``, or ``index`` or ``mask`` where the result is one. [-]
+    scratch : int
+        Tensors like x that torch makes between dy and dx. [1]
     """
 
     flop: int
@@ -38,6 +40,7 @@ class ReducingFunction:
     reads_input: bool = False
     reads_output: bool = False
     writes: Literal["elements", "index", "mask"] = "elements"
+    scratch: int = 0
 
 
 FUNCTIONS: dict[str, ReducingFunction] = {
@@ -46,13 +49,15 @@ FUNCTIONS: dict[str, ReducingFunction] = {
     # compare x with y, times dy
     "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
     "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
-    "prod": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),  # dy y / x
+    "prod": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5),  # dy y / x
     # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
-    "var": ReducingFunction(4, 2, (3, 2), reads_input=True),
-    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True),  # and sqrt; and divide by y
-    "norm": ReducingFunction(2, 1, (1, 1), reads_input=True, reads_output=True),  # square, add, sqrt; x (dy / y)
+    "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1),
+    # and sqrt; and divide by y
+    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True, scratch=1),
+    # a square, a sum, a root; x times the ratio of dy and y
+    "norm": ReducingFunction(2, 1, (1, 1), reads_input=True, reads_output=True, scratch=1),
     # compare, subtract, exp, add; log, add. Backward dy exp(x - y)
-    "log_sum_exp": ReducingFunction(4, 2, (3, 0), reads_input=True, reads_output=True),
+    "log_sum_exp": ReducingFunction(4, 2, (3, 0), reads_input=True, reads_output=True, scratch=2),
     "argmax": ReducingFunction(1, 0, None, writes="index"),
     "argmin": ReducingFunction(1, 0, None, writes="index"),
     "any": ReducingFunction(1, 0, None, writes="mask"),
@@ -192,6 +197,18 @@ class Reduction(Layer):
     def keeps_output(self) -> bool:  # type: ignore[override]
         """Whether the gradient reads y."""
         return self._of_function.reads_output
+
+    @property
+    def gradient_is_view(self) -> bool:  # type: ignore[override]
+        """Whether the gradient is dy, repeated."""
+        return self._of_function.gradient == (0, 0)
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the tensors like x between the operators of the formula [B]."""
+        del wanted
+        return self._of_function.scratch * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""

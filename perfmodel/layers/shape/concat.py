@@ -48,7 +48,8 @@ class Concat(Layer):
 
     Notes
     -----
-    Copies, forward the inputs into the output, backward each wanted gradient out of it.
+    Copies, forward the inputs into the output, backward each wanted gradient out of it. In memory the gradients stay
+    parts of the output's: the copy is what a library needs that reads them in one piece, and it does not last.
     """
 
     kind: ClassVar[str] = "concat"
@@ -64,6 +65,7 @@ class Concat(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Concat": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
+    gradient_is_view: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     axis: int = 0
     new_axis: bool = False
