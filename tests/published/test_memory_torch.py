@@ -221,11 +221,20 @@ def rms_norm(x, row):
 
 # Not here: log_sigmoid, which keeps a buffer on a CPU; power and atan2 of tensors, of which one may be a row.
 OF_ONE = {
-    **{name: getattr(torch, name) for name in "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal neg".split()},
-    **{name: getattr(torch, name) for name in "abs square sin cos tan asin acos atan sinh cosh erf logit".split()},
-    **{name: getattr(torch, name) for name in "sigmoid tanh relu".split()},
-    **{name: getattr(nn.functional, name) for name in "softplus elu celu hardswish hardsigmoid mish softsign".split()},
-    **{name: getattr(nn.functional, name) for name in "hardtanh relu6 silu gelu leaky_relu selu".split()},
+    **{
+        name: getattr(torch, name)
+        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "neg"]
+    },
+    **{
+        name: getattr(torch, name)
+        for name in ["abs", "square", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "logit"]
+    },
+    **{name: getattr(torch, name) for name in ["sigmoid", "tanh", "relu"]},
+    **{
+        name: getattr(nn.functional, name)
+        for name in ["softplus", "elu", "celu", "hardswish", "hardsigmoid", "mish", "softsign"]
+    },
+    **{name: getattr(nn.functional, name) for name in ["hardtanh", "relu6", "silu", "gelu", "leaky_relu", "selu"]},
     "power": lambda x: x.pow(3),
     "power_of_number": lambda x: 2**x,
     "multiply_by_number": lambda x: 2 * x,

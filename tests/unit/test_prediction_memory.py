@@ -1,7 +1,5 @@
 """Memory of a step, part by part, by hand."""
 
-from msgspec.structs import replace
-
 import pytest
 
 import perfmodel as pm
@@ -121,7 +119,7 @@ def test_workspaces_of_layers_add_up_where_they_are_not_shared():
             phase=Phase.FORWARD,
             optimizer=NoUpdate(),
             element_bytes=4,
-            policy=replace(load_framework("generic").memory, **policy),
+            policy=load_framework("generic").memory.model_copy(update=policy),
         )
         return workspace_bytes(plan, p.table, p.groups.chosen, batch_size=32)
 
