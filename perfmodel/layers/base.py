@@ -40,6 +40,10 @@ class Layer(ABC):
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
+    mask_inputs: ClassVar[tuple[int, ...]] = ()
+    """Positions of inputs that hold truth values, 1 B each [-]."""
+    makes_mask: ClassVar[bool] = False
+    """Whether the output holds truth values, 1 B each [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
     inputs_serve_weights: ClassVar[bool] = False

@@ -184,3 +184,90 @@ def test_skips_keep_their_tensors():
 
     torchs = tracked_peak(unet, data, 2, ending=Total)
     assert peak_of(imported(unet, data, ending=Total), 2) == pytest.approx(torchs, rel=1e-5)
+
+
+class Stack(nn.Module):
+    """Layers with weights, and a function after each."""
+
+    def __init__(self, layers, function):
+        super().__init__()
+        self.layers, self.function = nn.ModuleList(layers), function
+        if function in (masked_scores, masked_by_two):
+            self.register_buffer("mask", torch.ones(512, 512, dtype=torch.bool))
+
+    def forward(self, x, *others):
+        for layer in self.layers:
+            x = self.function(self, layer(x), *others)
+        return x
+
+
+def masked_scores(stack, x):
+    return (x @ x.transpose(1, 2)).masked_fill(stack.mask, -1e9) @ x
+
+
+def masked_input(_, x, mask):
+    return x.masked_fill(mask, 0.0)
+
+
+def masked_by_two(stack, x, mask):
+    return torch.where(mask & ~stack.mask[:, :16], x, 0.5)
+
+
+def largest(_, x):
+    return x.unflatten(-1, (16, 4)).max(-1)[0]
+
+
+def gated(_, x):
+    return nn.functional.glu(x)
+
+
+def mirrored(_, x):
+    return nn.functional.pad(x, (1, 1, 1, 1), mode="reflect")
+
+
+def rows(batch_size):
+    return (torch.randn(batch_size, 512, 16),)
+
+
+def rows_and_mask(batch_size):
+    return torch.randn(batch_size, 512, 16), torch.ones(batch_size, 512, 16, dtype=torch.bool)
+
+
+def maps(batch_size):
+    return (torch.randn(batch_size, 8, 64, 64),)
+
+
+@pytest.mark.parametrize(
+    ("function", "make_layer", "make_data"),
+    [
+        (masked_scores, lambda: nn.Linear(16, 16), rows),  # one mask of the network, kept once
+        (masked_input, lambda: nn.Linear(16, 16), rows_and_mask),  # truth values have 1 B, given ones too
+        (masked_by_two, lambda: nn.Linear(16, 16), rows_and_mask),
+        (gated, lambda: nn.Linear(16, 32), rows),  # keeps its input, not the logistic function of half of it
+        (mirrored, lambda: nn.Conv2d(8, 8, 3), maps),  # keeps its input
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_what_functions_keep(function, make_layer, make_data, depth):
+    def make():
+        return Stack([make_layer() for _ in range(depth)], function)
+
+    # to the gradient of the sum, one number
+    torchs = tracked_peak(make, make_data, 4, ending=Total)
+    assert peak_of(imported(make, make_data, ending=Total), 4) == pytest.approx(torchs, abs=4)
+
+
+def test_a_maximum_keeps_its_place_alone():
+    def peaks(depth):
+        def make():
+            return Stack([nn.Linear(16, 64) for _ in range(depth)], largest)
+
+        torchs = tracked_peak(make, rows, 4, ending=Total)
+        return torchs, peak_of(imported(make, rows, ending=Total), 4)
+
+    (two, own_two), (four, own_four) = peaks(2), peaks(4)
+    assert four - two == own_four - own_two
+    # Under a tracker torch writes the gradient to a copy of the zeros, else in place: 64 features of 4 samples of 512
+    # rows more than in the moment of our peak, when the layer before makes the gradient of its 16.
+    assert four - own_four == pytest.approx(4 * 4 * 512 * (64 - 16), rel=1e-4)

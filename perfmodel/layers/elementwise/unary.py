@@ -297,6 +297,16 @@ class Unary(Pointwise):
         """Whether the gradient reads y."""
         return self._of_function.reads == "output"
 
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return self._of_function.writes == "mask"
+
+    @property
+    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The operand of a negation."""
+        return (0,) if self.function == "logical_not" else ()
+
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.backward_flop is not None,) * input_count
