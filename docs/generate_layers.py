@@ -42,8 +42,13 @@ def _formula(count: object) -> str:
 
 def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
     """Return what stays in memory until back-propagation."""
-    keeps_inputs = any(layer.kept_inputs([True] * input_count, is_trained=True))
-    parts = [word for word, keeps in (("inputs", keeps_inputs), ("output", layer.keeps_output)) if keeps]
+    kept = {place for place, keeps in enumerate(layer.kept_inputs([True] * input_count, is_trained=True)) if keeps}
+    words = {
+        "mask": kept & set(layer.mask_inputs),
+        "inputs": kept - set(layer.mask_inputs),
+        "output": layer.keeps_output,
+    }
+    parts = [word for word, keeps in words.items() if keeps]
     if saved_bytes != 0:
         parts.append(f"{_formula(saved_bytes)} B")
     return ", ".join(parts) or "nothing"

@@ -23,11 +23,13 @@ from perfmodel.graph.storage import (
     is_parameter,
     kept_inputs,
     kept_tensors,
+    mask_tensors,
     saved_bytes,
     shared_storage,
     tensor_bytes,
 )
 from perfmodel.layers import Shape, SharedShape
+from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.records import Phase, Role
 
 if TYPE_CHECKING:
@@ -151,6 +153,7 @@ class _Step:
             kept=kept,
             stays={*input_shapes, *checkpoints(self.parts)},
         )
+        self.masks = mask_tensors(nodes)
         self.read = {name for node in nodes for name in node.input_names}
         self.timeline = _Timeline()
         self.timeline.begin("", Phase.FORWARD)
@@ -160,7 +163,8 @@ class _Step:
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
 
     def size(self, name: str) -> Bytes:
-        return tensor_bytes(self.shapes[name], element_bytes=self.rules.element_bytes)
+        element_bytes = MASK_BYTES if name in self.masks else self.rules.element_bytes
+        return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
 
     def compute(self, node: Node, phase: Phase) -> None:
         """Make a layer's output, from what it reads, and what its back-propagation will read."""
@@ -221,9 +225,8 @@ class _Step:
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:
-                passed_on = node.layer.gradient_is_view or (
-                    self.size(name) == self.size(node.name) and _passes_on(node, place)
-                )
+                # where nothing computes it, it is the output's gradient, of a sum repeated by a view
+                passed_on = node.layer.gradient_is_view or _passes_on(node, place)
                 made.append((name, of_output if passed_on else self.timeline.new(self.size(name))))
         return made
 

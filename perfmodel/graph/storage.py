@@ -62,6 +62,28 @@ def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
     return (size, 0) if isinstance(shape, SharedShape) else (0, size)
 
 
+def mask_tensors(nodes: Sequence[Node]) -> set[str]:
+    """Return the tensors that hold truth values: what comparisons make, what is read as a mask, and what that views.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Layers, each after those that it reads. [-]
+
+    Returns
+    -------
+    set of str
+        Names of graph inputs and layers. [-]
+    """
+    found = {node.name for node in nodes if node.layer.makes_mask}
+    for node in reversed(nodes):
+        read = node.layer.mask_inputs
+        found.update(name for place, name in enumerate(node.input_names) if place in read)
+        if node.name in found and node.layer.is_view:
+            found.update(node.input_names[:1])
+    return found
+
+
 def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
     """Return the size of what a layer keeps for back-propagation besides its inputs and output.
 

@@ -10,12 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.importers.onnx_batch import RECURRENT, Traced
+from perfmodel.importers.onnx_buffers import ARRANGES, trained_tensors
 from perfmodel.importers.onnx_einsum import einsum_calls
 from perfmodel.importers.onnx_model import is_standard, node_name, schema_of
 from perfmodel.layers.translation import Operand, OperatorCall
 
-ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators whose result has the elements of their first input: of a parameter, it is the same in another shape."""
 TAKES_PARTS: Final = ("Concat", "Slice")
 """Operators whose result has some elements of their inputs: of parameters, it is one where a layer reads weights."""
 WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -74,6 +73,8 @@ class NodeCalls:
         is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
         if node.op_type == "Cast" or is_matrix:
             self._name_again(node.output[0], names[0], is_transposed=is_matrix)
+        elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
+            return  # a view of a parameter that others read as it is
         self._held.add(node.output[0])
 
     def _is_read_as_weight(self, name: str) -> bool:
@@ -87,7 +88,11 @@ class NodeCalls:
         return True
 
     def _is_parameter(self, name: str) -> bool:
-        return name in self._held or self._traced.traces[0].values[name].is_trained
+        return name in self._held or name in self._trained
+
+    @cached_property
+    def _trained(self) -> frozenset[str]:
+        return trained_tensors(self._model.nodes, self._traced.traces[0].values, self.reads)
 
     def is_known(self, name: str) -> bool:
         """Tell whether a tensor's content follows from the file alone."""

@@ -71,11 +71,16 @@ def from_onnx(
 
     Notes
     -----
-    A file does not say what is trained: stored tensors of fractional numbers with at least one axis count as
-    parameters where a layer reads them, single numbers as constants. A file exported at one batch size is read as if
-    the first axis of its inputs (the second in recurrent networks that put time first) could have any extent,
-    and the leading number in fixed targets of reshapes likewise; where shapes then no longer fit, the graph is one of
-    the exported batch size only. The bias added to a product with a weight is part of that dense layer.
+    A file does not say what is trained. Stored tensors of fractional numbers with at least one axis count as
+    parameters, except where they are read only as running statistics, subtrahend, divisor, exponent, bound or operand
+    of a comparison, as a vector times a stored matrix, or as a square first factor of a product with data (edges of
+    a graph); and where they hold -10 000 or less (a mask of scores). Single numbers are constants. A table that is
+    added counts as trained: whether it is learned, the file cannot tell.
+
+    A file exported at one batch size is read as if the first axis of its inputs (the second in recurrent networks that
+    put time first) could have any extent, and the leading number in fixed targets of reshapes likewise; where shapes
+    then no longer fit, the graph is one of the exported batch size only. The bias added to a product with a weight is
+    part of that dense layer.
     """
     model = read_model(path)
     if name is not None:

@@ -15,6 +15,7 @@ from perfmodel.layers import (
     BatchView,
     Constant,
     Detach,
+    Fill,
     Layer,
     Opaque,
     Overwrite,
@@ -134,8 +135,7 @@ class Plan:
             return self._held_parameter(operand, found)
         if found is None:
             name = self.program.constants.get(operand.key, "constant")
-            layer = Constant(shape=tuple(operand.shape), is_index=operand.is_index)
-            found = self._sources[operand.key] = self._add(layer, (), path=name)
+            found = self._sources[operand.key] = self._add(_unmade(operand), (), path=name)
         return self._scalar(operand, self._as_read(operand, found))
 
     def shape(self, source: Source) -> Shape:
@@ -358,9 +358,7 @@ class Plan:
 
     def _made(self, index: int, step: Step) -> Source:
         """Return what a call without inputs makes: a tensor that is the same in every step."""
-        output = step.call.output
-        layer = Constant(shape=tuple(output.shape), is_index=output.is_index)
-        return self._kept(self._of_step(self._placed(layer, (), {}), index, step))
+        return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
 
     def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
         call = step.call
@@ -368,6 +366,13 @@ class Plan:
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
         node.problem = "; ".join(problems) or "no layer claims it"
         return self._kept(node)
+
+
+def _unmade(operand: Operand) -> Layer:
+    """Return the layer of a tensor that depends on no input: given once, or filled for as many samples as there are."""
+    if operand.is_shared:
+        return Constant(shape=tuple(operand.shape), is_index=operand.is_index)
+    return Fill(shape=tuple(operand.shape), per_sample=True)
 
 
 def _path(source: Source) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from inspect import isabstract
 
 from perfmodel.layers.activation.gelu import GELU as GELU
+from perfmodel.layers.activation.glu import GLU as GLU
 from perfmodel.layers.activation.leaky_relu import LeakyReLU as LeakyReLU
 from perfmodel.layers.activation.log_softmax import LogSoftmax as LogSoftmax
 from perfmodel.layers.activation.relu import ReLU as ReLU

@@ -40,6 +40,10 @@ class Layer(ABC):
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
+    mask_inputs: ClassVar[tuple[int, ...]] = ()
+    """Positions of inputs that hold truth values, 1 B each [-]."""
+    makes_mask: ClassVar[bool] = False
+    """Whether the output holds truth values, 1 B each [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
     inputs_serve_weights: ClassVar[bool] = False
@@ -55,7 +59,7 @@ class Layer(ABC):
     """True where the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""
     gradient_is_view: ClassVar[bool] = False
-    """True where the gradient of an input is the output's under another shape: a part of it, or it repeated [-]."""
+    """True where the gradient of an input is a part of the output's, seen through a view [-]."""
     makes_samples: ClassVar[bool] = False
     """True where the output has one part for every sample although no input has (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False

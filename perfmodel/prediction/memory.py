@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.graph.liveness import MemoryRules
-from perfmodel.graph.storage import is_parameter, saved_bytes, tensor_bytes
+from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -201,8 +202,10 @@ class MemoryFootprint:
 def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Moments:
     """Return the one moment of a framework that keeps every output and its gradient for the whole step."""
     constant = slope = 0.0
+    masks = mask_tensors(graph.layers)
     for node in graph.layers:
-        size = tensor_bytes(node.output_shape, element_bytes=rules.element_bytes)
+        element_bytes = MASK_BYTES if node.name in masks else rules.element_bytes
+        size = tensor_bytes(node.output_shape, element_bytes=element_bytes)
         stays = node.usage.in_place if node.usage.in_place is not None else node.layer.kind in policy.in_place
         copies = policy.extra_buffers.get(node.layer.kind, 0.0)
         copies += 0 if stays or node.layer.is_view or is_parameter(node) else 2
@@ -228,15 +231,17 @@ def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: 
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Return what a sample brings with it; an input that is nothing but an index has an index's size."""
+    """Return what a sample brings with it; an input that is nothing but an index or a mask has its size."""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
             is_index = place in node.layer.index_inputs and not node.layer.is_metric
             as_index[name] = as_index.get(name, True) and is_index
+    masks = mask_tensors(graph.layers)
     elements = {name: math.prod(shape) for name, shape in graph.input_shapes.items()}
     sizes = (
-        count * (rules.index_bytes if as_index.get(name, False) else rules.element_bytes)
+        count
+        * (MASK_BYTES if name in masks else rules.index_bytes if as_index.get(name, False) else rules.element_bytes)
         for name, count in elements.items()
     )
     return float(sum(sizes) + graph.label_bytes_per_sample)

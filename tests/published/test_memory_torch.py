@@ -5,8 +5,6 @@ momentum. It sees no scratch memory of cuDNN, so none is counted here either. Dr
 takes it apart into other operators than on a GPU. No variable holds the scores while back-propagation runs.
 """
 
-import inspect
-
 import pytest
 
 import perfmodel as pm
@@ -201,40 +199,34 @@ def test_inference_makes_what_a_loss_makes():
 class Between(nn.Module):
     """A function between two products, so wide that the step is at its peak in the function's backward phase."""
 
-    def __init__(self, function, *, operands):
+    def __init__(self, function, *, operands, has_row):
         super().__init__()
         self.first = nn.ModuleList([nn.Linear(64, 512) for _ in range(operands)])
-        self.row = nn.Parameter(torch.empty(512))
+        self.row = nn.Parameter(torch.empty(512)) if has_row else None
         self.last = nn.Linear(512, 64)
         self.function = function
 
     def forward(self, x):
-        values = [each(x) for each in self.first]
-        if "row" in inspect.signature(self.function).parameters:
-            values.append(self.row)
-        return self.last(self.function(*values))
+        rows = () if self.row is None else (self.row,)
+        return self.last(self.function(*(each(x) for each in self.first), *rows))
 
 
 def rms_norm(x, row):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * row
 
 
+ELEMENT_WISE = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "neg", "abs", "square"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "logit", "sigmoid", "tanh", "relu"),
+)
+ACTIVATIONS = (
+    *("softplus", "elu", "celu", "hardswish", "hardsigmoid", "mish", "softsign", "hardtanh", "relu6", "silu", "gelu"),
+    *("leaky_relu", "selu"),
+)
 # Not here: log_sigmoid, which keeps a buffer on a CPU; power and atan2 of tensors, of which one may be a row.
 OF_ONE = {
-    **{
-        name: getattr(torch, name)
-        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "neg"]
-    },
-    **{
-        name: getattr(torch, name)
-        for name in ["abs", "square", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erf", "logit"]
-    },
-    **{name: getattr(torch, name) for name in ["sigmoid", "tanh", "relu"]},
-    **{
-        name: getattr(nn.functional, name)
-        for name in ["softplus", "elu", "celu", "hardswish", "hardsigmoid", "mish", "softsign"]
-    },
-    **{name: getattr(nn.functional, name) for name in ["hardtanh", "relu6", "silu", "gelu", "leaky_relu", "selu"]},
+    **{name: getattr(torch, name) for name in ELEMENT_WISE},
+    **{name: getattr(nn.functional, name) for name in ACTIVATIONS},
     "power": lambda x: x.pow(3),
     "power_of_number": lambda x: 2**x,
     "multiply_by_number": lambda x: 2 * x,
@@ -250,6 +242,8 @@ OF_ONE = {
     "prod": lambda x: x + x.prod(-1, keepdim=True),
     "running_total": lambda x: x.cumsum(-1),
     "joined": lambda x: torch.cat([x[:, :256], x[:, 256:].sigmoid()], 1),
+}
+WITH_ROW = {
     "gate": lambda x, row: x * row,
     "shift": lambda x, row: x + row,
     "difference": lambda x, row: row - x,
@@ -272,22 +266,19 @@ OF_TWO = {
 
 
 @pytest.mark.parametrize(
-    ("operands", "name"), [*((1, name) for name in OF_ONE), *((2, name) for name in OF_TWO)], ids=str
+    ("functions", "name"),
+    [(functions, name) for functions in (OF_ONE, WITH_ROW, OF_TWO) for name in functions],
+    ids=lambda each: each if isinstance(each, str) else f"{len(each)}",
 )
-def test_gradients_of_element_wise_functions(operands, name):
-    function = (OF_ONE, OF_TWO)[operands - 1][name]
-    if isinstance(function, type(torch.exp)):  # written in C: it tells no names of arguments
-        builtin = function
-        function = (lambda x: builtin(x)) if operands == 1 else (lambda x, y: builtin(x, y))
-
+def test_gradients_of_element_wise_functions(functions, name):
     def make():
-        return Between(function, operands=operands)
+        return Between(functions[name], operands=2 if functions is OF_TWO else 1, has_row=functions is WITH_ROW)
 
     def data(batch_size):
         return (torch.randn(batch_size, 64),)
 
     torchs = tracked_peak(make, data, 4096, ending=Total)
-    assert peak_of(imported(make, data, ending=Total), 4096) == pytest.approx(torchs, rel=0.001)
+    assert peak_of(imported(make, data, ending=Total), 4096) == pytest.approx(torchs, rel=0.002)
 
 
 class Cells(nn.Module):
@@ -298,18 +289,23 @@ class Cells(nn.Module):
         self.kind, self.units = kind, units
         self.of_x, self.of_h = nn.Linear(128, 4 * units), nn.Linear(units, 4 * units)
 
+    def gates(self, x, h):
+        return (self.of_x(x) + self.of_h(h)).chunk(4, 1)
+
+    def lstm(self, x, h, c):
+        i, f, o, new = self.gates(x, h)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(new)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def gru(self, x, h, c):
+        (ar, az, an, _), (br, bz, bn, _) = self.of_x(x).chunk(4, 1), self.of_h(h).chunk(4, 1)
+        z = torch.sigmoid(az + bz)
+        return (1 - z) * torch.tanh(an + torch.sigmoid(ar + br) * bn) + z * h, c
+
     def forward(self, x):
         h = c = x.new_zeros(x.shape[0], self.units)
         for step in range(x.shape[1]):
-            a, b = self.of_x(x[:, step]), self.of_h(h)
-            if self.kind == "lstm":
-                i, f, o, new = (a + b).chunk(4, 1)
-                c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(new)
-                h = torch.sigmoid(o) * torch.tanh(c)
-            else:
-                (ar, az, an, _), (br, bz, bn, _) = a.chunk(4, 1), b.chunk(4, 1)
-                z = torch.sigmoid(az + bz)
-                h = (1 - z) * torch.tanh(an + torch.sigmoid(ar + br) * bn) + z * h
+            h, c = getattr(self, self.kind)(x[:, step], h, c)
         return h
 
 
@@ -352,3 +348,90 @@ def test_fused_attention_writes_where_the_next_product_reads():
 
     torchs = tracked_peak(make, data, 16, ending=Total)
     assert peak_of(imported(make, data, ending=Total), 16) == pytest.approx(torchs, rel=1e-4)
+
+
+class Stack(nn.Module):
+    """Layers with weights, and a function after each."""
+
+    def __init__(self, layers, function):
+        super().__init__()
+        self.layers, self.function = nn.ModuleList(layers), function
+        if function in (masked_scores, masked_by_two):
+            self.register_buffer("mask", torch.ones(512, 512, dtype=torch.bool))
+
+    def forward(self, x, *others):
+        for layer in self.layers:
+            x = self.function(self, layer(x), *others)
+        return x
+
+
+def masked_scores(stack, x):
+    return (x @ x.transpose(1, 2)).masked_fill(stack.mask, -1e9) @ x
+
+
+def masked_input(_, x, mask):
+    return x.masked_fill(mask, 0.0)
+
+
+def masked_by_two(stack, x, mask):
+    return torch.where(mask & ~stack.mask[:, :16], x, 0.5)
+
+
+def largest(_, x):
+    return x.unflatten(-1, (16, 4)).max(-1)[0]
+
+
+def gated(_, x):
+    return nn.functional.glu(x)
+
+
+def mirrored(_, x):
+    return nn.functional.pad(x, (1, 1, 1, 1), mode="reflect")
+
+
+def rows(batch_size):
+    return (torch.randn(batch_size, 512, 16),)
+
+
+def rows_and_mask(batch_size):
+    return torch.randn(batch_size, 512, 16), torch.ones(batch_size, 512, 16, dtype=torch.bool)
+
+
+def maps(batch_size):
+    return (torch.randn(batch_size, 8, 64, 64),)
+
+
+@pytest.mark.parametrize(
+    ("function", "make_layer", "make_data"),
+    [
+        (masked_scores, lambda: nn.Linear(16, 16), rows),  # one mask of the network, kept once
+        (masked_input, lambda: nn.Linear(16, 16), rows_and_mask),  # truth values have 1 B, given ones too
+        (masked_by_two, lambda: nn.Linear(16, 16), rows_and_mask),
+        (gated, lambda: nn.Linear(16, 32), rows),  # keeps its input, not the logistic function of half of it
+        (mirrored, lambda: nn.Conv2d(8, 8, 3), maps),  # keeps its input
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_what_functions_keep(function, make_layer, make_data, depth):
+    def make():
+        return Stack([make_layer() for _ in range(depth)], function)
+
+    # to the gradient of the sum, one number
+    torchs = tracked_peak(make, make_data, 4, ending=Total)
+    assert peak_of(imported(make, make_data, ending=Total), 4) == pytest.approx(torchs, abs=4)
+
+
+def test_a_maximum_keeps_its_place_alone():
+    def peaks(depth):
+        def make():
+            return Stack([nn.Linear(16, 64) for _ in range(depth)], largest)
+
+        torchs = tracked_peak(make, rows, 4, ending=Total)
+        return torchs, peak_of(imported(make, rows, ending=Total), 4)
+
+    (two, own_two), (four, own_four) = peaks(2), peaks(4)
+    assert four - two == own_four - own_two
+    # Under a tracker torch writes the gradient to a copy of the zeros, else in place: 64 features of 4 samples of 512
+    # rows more than in the moment of our peak, when the layer before makes the gradient of its 16.
+    assert four - own_four == pytest.approx(4 * 4 * 512 * (64 - 16), rel=1e-4)

@@ -488,3 +488,81 @@ def test_progress_is_shown_where_it_is_asked_for(tmp_path, capsys):
     assert capsys.readouterr().err == ""
     pm.from_onnx(path, progress=True)
     assert "importing net.onnx" in capsys.readouterr().err
+
+
+def test_zero_states_are_of_every_sample(tmp_path):
+    class Cell(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = torch.nn.LSTMCell(8, 10)
+
+        def forward(self, x):
+            state = torch.zeros(x.shape[0], 10), torch.zeros(x.shape[0], 10)
+            for step in range(3):
+                state = self.cell(x[:, step], state)
+            return state[0]
+
+    path = exported(tmp_path / "cell.onnx", Cell(), torch.zeros(4, 3, 8), dynamic_axes={"x": {0: "batch"}})
+    graph = pm.from_onnx(path)
+    assert not of_kind(graph, "opaque")
+    # three steps of four gates of 10 units, from 8 inputs and 10 states; N = 4
+    assert product_flop_counts(graph, 4)[0] == 3 * 2 * 4 * 40 * (8 + 10)
+
+
+class Neighbours(torch.nn.Module):
+    """Two layers on the nodes of a graph whose edges are a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("edges", torch.rand(10, 10))
+        self.register_buffer("mean", torch.rand(5))
+        self.first, self.second = torch.nn.Linear(5, 9), torch.nn.Linear(9, 2)
+
+    def forward(self, x):
+        x = self.edges @ (x - self.mean)
+        return self.second(self.edges @ self.first(x).relu())
+
+
+class Normalised(torch.nn.Module):
+    """Layers whose weights are divided by a measure of them, which two buffers hold the vectors of."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.utils.spectral_norm(torch.nn.Conv2d(3, 8, 3))
+        self.dense = torch.nn.utils.spectral_norm(torch.nn.Linear(8, 1))
+
+    def forward(self, x):
+        return self.dense(self.convolution(x).mean((2, 3)))
+
+
+class Queries(torch.nn.Module):
+    """Learned queries, as many as they have features, go through a layer; a learned table is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = torch.nn.Parameter(torch.rand(6, 6))
+        self.places = torch.nn.Parameter(torch.rand(7, 6))
+        self.layer = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(self.queries) @ (x + self.places).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"), [(Neighbours, (2, 10, 5)), (Normalised, (2, 3, 9, 9)), (Queries, (2, 7, 6))]
+)
+def test_parameters_are_those_that_torch_trains(tmp_path, make, shape):
+    module = make().eval()
+    path = exported(tmp_path / "net.onnx", module, torch.zeros(shape), dynamic_axes={"x": {0: "batch"}})
+    assert pm.from_onnx(path).parameter_count == sum(each.numel() for each in module.parameters())
+
+
+def test_a_stored_mask_is_no_parameter(tmp_path):
+    mask = helper.make_tensor(
+        "mask", FLOAT, [3, 3], np.triu(np.full((3, 3), -np.inf, np.float32), 1).tobytes(), raw=True
+    )
+    node = helper.make_node("Add", ["x", "mask"], ["y"])
+    assert (
+        pm.from_onnx(save(tmp_path / "mask.onnx", [node], inputs={"x": ["N", 3, 3]}, stored=[mask])).parameter_count
+        == 0
+    )

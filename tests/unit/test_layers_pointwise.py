@@ -7,6 +7,7 @@ import torch
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import (
     GELU,
+    GLU,
     LAYERS,
     Add,
     BatchNorm,
@@ -197,7 +198,8 @@ def test_where():
     # a mask of a byte for each of the 2 x 25 places, 4 heads each; a comparison per element
     assert forward(layer, (1, 5, 5), (4, 5, 5)) == Work(200, 4 * 200 + 50, 4 * 200)
     assert gradients(layer, (1, 5, 5), (4, 5, 5)) == [Work(200, 4 * 200 + 50, 4 * 200)]
-    assert layer.saved_bytes(((1, 5, 5), (4, 5, 5)), batch_size=N, element_bytes=4) == 50
+    assert layer.kept_inputs([False, True], is_trained=True) == (True, False)
+    assert layer.kept_inputs([False, False], is_trained=True) == (False, False)
     assert layer.differentiable(3) == (False, True, True)
     # a second tensor of 6 elements for 5 steps: its gradient is summed over 2 samples of 5 steps
     choice = gradients(layer, (5, 6), (5, 6), SharedShape((6,)), wanted=[False, False, True])
@@ -242,7 +244,7 @@ def test_a_reduction_over_the_batch_is_shared():
     assert Reduction(function="mean", axes=(), over_batch=True, keep_axes=True).output_shape(((10,),)) == (1, 10)
 
 
-@pytest.mark.parametrize("name", sorted(set(reduction.FUNCTIONS) - {"count"}))
+@pytest.mark.parametrize("name", sorted(set(reduction.TORCH_NAMES.values()) - {"count"}))
 @pytest.mark.parametrize("dim", [1, (1, 2), -1])
 @pytest.mark.parametrize("keepdim", [True, False])
 def test_reductions_of_torch(name, dim, keepdim):
@@ -272,7 +274,17 @@ def test_reductions_over_the_batch_of_torch():
     assert per_feature.layer == Reduction(function="mean", axes=(), over_batch=True)
     kept = taken(ATEN.mean.dim, meta(4), [0], True, shared_output=True)
     assert kept.layer.output_shape(((4,),)) == (1, 4)
-    assert translated(LAYERS.values(), call_of(ATEN.max.dim, meta(4, 5), 1)).layer.function == "max"
+    assert translated(LAYERS.values(), call_of(ATEN.max.dim, meta(4, 5), 1)).layer.function == "max_and_place"
+
+
+def test_a_maximum_with_its_place():
+    # 20 comparisons write 4 numbers and 4 indices of 4 B; back it reads both and writes 20 numbers
+    layer = Reduction(function="max_and_place", axes=(1,))
+    assert forward(layer, (2, 5)) == Work(20, 4 * 20, 4 * 4 + 4 * 4)
+    assert gradients(layer, (2, 5)) == [Work(0, 4 * 4 + 4 * 4, 4 * 20)]
+    assert layer.saved_index_count(((2, 5),), batch_size=N) == 4
+    assert not layer.keeps_inputs
+    assert not layer.keeps_output
 
 
 # ---- softmax and norms
@@ -353,6 +365,7 @@ CALLS = [
     (ATEN.sigmoid.default, (MAP,), Sigmoid()),
     (ATEN.tanh.default, (MAP,), Tanh()),
     (ATEN.silu.default, (MAP,), SiLU()),
+    (ATEN.glu.default, (meta(4, 6), -1), GLU(axis=1)),
     (ATEN.hardtanh.default, (MAP, 0.0, 6.0), ReLU6()),
     (ATEN.hardtanh.default, (MAP, -1.0, 1.0), Unary(function="clamp")),
     (ATEN.clamp.default, (MAP, 0.0), Unary(function="clamp_one_side")),
@@ -438,7 +451,7 @@ def test_every_function_of_a_table_is_named_by_a_program():
     named = torch_names | set(unary.ONNX_NAMES.values()) | {"square", "power", "clamp", "clamp_one_side", "exp2"}
     assert set(unary.FUNCTIONS) <= named
     assert {first for first, *_ in binary.TORCH_NAMES.values()} | {"add_scaled"} == set(binary.FUNCTIONS)
-    assert set(reduction.TORCH_NAMES.values()) == set(reduction.FUNCTIONS)
+    assert set(reduction.TORCH_NAMES.values()) | {"max_and_place", "min_and_place"} == set(reduction.FUNCTIONS)
 
 
 def test_gradients_are_of_the_input():
@@ -446,3 +459,15 @@ def test_gradients_are_of_the_input():
         for options, shapes in LAYERS[kind].examples:
             operations = LAYERS[kind](**options).backward_operations(shapes, batch_size=N)
             assert {each.role for each in operations} <= {Role.INPUT_GRADIENT}
+
+
+def test_gated_linear_unit():
+    # of 10 elements a sample, the first 5 times the logistic function of the others (4 FLOP, and the product); back
+    # that function again, dy s, and that times a (1 - s)
+    layer = GLU()
+    (forward,) = layer.forward_operations(((10,),), batch_size=N)
+    (backward,) = layer.backward_operations(((10,),), batch_size=N)
+    assert forward.work(element_bytes=4) == Work(N * 5 * 5, N * 10 * 4, N * 5 * 4)
+    assert backward.work(element_bytes=4) == Work(N * 5 * 8, N * 15 * 4, N * 10 * 4)
+    with pytest.raises(ShapeMismatchError, match="two halves"):
+        layer.output_shape(((9,),))

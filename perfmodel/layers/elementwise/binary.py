@@ -235,6 +235,16 @@ class Binary(Layer):
         """Whether a gradient reads the output."""
         return any("output" in each.reads for each in self._gradients if each)
 
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return FUNCTIONS[self.function].writes == "mask"
+
+    @property
+    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Both operands of a logical function."""
+        return (0, 1) if self.function == "logical" else ()
+
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Tell for each operand whether a wanted gradient reads it."""
         del is_trained

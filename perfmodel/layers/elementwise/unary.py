@@ -311,6 +311,16 @@ class Unary(Pointwise):
         """Whether the gradient reads y."""
         return self._of_function.reads == "output"
 
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return self._of_function.writes == "mask"
+
+    @property
+    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The operand of a negation."""
+        return (0,) if self.function == "logical_not" else ()
+
     def backward_scratch_bytes(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:

@@ -51,7 +51,7 @@ class Where(Layer):
     -----
     Forward reads the mask, 1 B an element, and each tensor's own elements, and writes y: 1 FLOP per element, as a
     comparison. Backward, for each wanted gradient: one pass reads dy and the mask and writes dy or zero (1 FLOP per
-    element); where the tensor was repeated, the sum over the repeats follows. The mask is kept.
+    element); where the tensor was repeated, the sum over the repeats follows. Back-propagation reads the mask alone.
     """
 
     kind: ClassVar[str] = "where"
@@ -67,7 +67,7 @@ class Where(Layer):
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Where": _from_onnx}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    keeps_inputs: ClassVar[bool] = False
+    mask_inputs: ClassVar[tuple[int, ...]] = (0,)
     shape: Shape | None = None
 
     def __post_init__(self) -> None:
@@ -81,10 +81,10 @@ class Where(Layer):
         all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
         return SharedShape(self.shape) if all_shared else self.shape
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the mask [B]."""
-        del element_bytes
-        return MASK_BYTES * element_count(input_shapes[0], batch_size=batch_size)
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Return the mask, where any gradient is wanted."""
+        del is_trained
+        return (any(wanted), *(False for _ in wanted[1:]))
 
     def backward_scratch_bytes(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]

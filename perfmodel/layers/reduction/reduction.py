@@ -30,6 +30,8 @@ class ReducingFunction:
         Whether the gradient reads x and y besides dy. [-]
     writes : str
         ``elements``, or ``index`` or ``mask`` where the result is one. [-]
+    finds_place : bool
+        Whether it also writes which element each result is, and the gradient reads nothing besides. [-]
     scratch : int
         Tensors like x that torch makes between dy and dx. [1]
     """
@@ -40,6 +42,7 @@ class ReducingFunction:
     reads_input: bool = False
     reads_output: bool = False
     writes: Literal["elements", "index", "mask"] = "elements"
+    finds_place: bool = False
     scratch: int = 0
 
 
@@ -49,6 +52,9 @@ FUNCTIONS: dict[str, ReducingFunction] = {
     # compare x with y, times dy
     "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
     "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
+    # and where it is: dx is zero but there
+    "max_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
+    "min_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
     "prod": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5),  # dy y / x
     # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
     "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1),
@@ -113,8 +119,8 @@ def _reduced(call: OperatorCall, function: str, x: Operand, dims: Any, *, keeps_
     """Return the reduction along axes of the whole tensor; over all of them where none is named."""
     named = (dims,) if isinstance(dims, int) else tuple(dims or ()) or tuple(range(len(x.axes)))
     places = sorted({place for place in map(x.sample_axis, named) if place is not None} if x.axes else set())
-    if call.output.is_index and function in ("max", "min"):
-        function = f"arg{function}"
+    if call.output.is_index and function.startswith(("max", "min")):
+        function = f"arg{function[:3]}"
     layer = Reduction(
         function=function,
         axes=None if len(places) == len(x.shape) else tuple(places),
@@ -128,7 +134,10 @@ def _from_torch(call: OperatorCall) -> Translation | None:
     if isinstance(call.get("other"), Operand):
         return None  # the larger of two tensors
     keeps_axes = bool(call.get("keepdim", False)) and call.get("dim") is not None
-    return _reduced(call, TORCH_NAMES[call.operator], call["self"], call.get("dim"), keeps_axes=keeps_axes)
+    function = TORCH_NAMES[call.operator]
+    if call.operator in ("aten.max", "aten.min") and call.get("dim") is not None:
+        function = f"{function}_and_place"
+    return _reduced(call, function, call["self"], call.get("dim"), keeps_axes=keeps_axes)
 
 
 def _from_onnx(call: OperatorCall) -> Translation | None:
@@ -159,13 +168,15 @@ class Reduction(Layer):
     Notes
     -----
     Forward reads x once and writes the results. Backward writes dx from dy and what the formula in ``FUNCTIONS`` reads,
-    in one pass; a sum's gradient is dy seen through a view, which costs nothing. An index is 4 B, a truth value 1 B.
+    in one pass; a sum's gradient is dy seen through a view, which costs nothing. A maximum with its place writes and
+    keeps an index for each result; backward reads it and dy. An index is 4 B, a truth value 1 B.
     """
 
     kind: ClassVar[str] = "reduction"
     examples: ClassVar[Examples] = (
         ({"function": "mean", "axes": (-1, -2)}, ((4, 9, 9),)),
         ({"function": "max", "axes": (0,), "keep_axes": True}, ((5, 6),)),
+        ({"function": "max_and_place", "axes": (-1,)}, ((5, 6),)),
         ({"function": "sum", "over_batch": True}, ((10,),)),
         ({"function": "var"}, ((5, 6),)),
     )
@@ -199,9 +210,9 @@ class Reduction(Layer):
         return self._of_function.reads_output
 
     @property
-    def gradient_is_view(self) -> bool:  # type: ignore[override]
-        """Whether the gradient is dy, repeated."""
-        return self._of_function.gradient == (0, 0)
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return self._of_function.writes == "mask"
 
     def backward_scratch_bytes(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
@@ -224,6 +235,12 @@ class Reduction(Layer):
             left = (1, *left)
         return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
 
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the places of the results, where they are found [1]."""
+        if not self._of_function.finds_place:
+            return 0
+        return element_count(self.output_shape(input_shapes), batch_size=batch_size)
+
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x and writes the results."""
         of_function = self._of_function
@@ -236,14 +253,15 @@ class Reduction(Layer):
                 written_elements=results if of_function.writes == "elements" else 0,
                 tensor_elements=elements,
                 flop_count=of_function.flop * elements + of_function.flop_per_result * results,
-                written_index_bytes=_RESULT_BYTES[of_function.writes] * results,
+                written_index_bytes=_RESULT_BYTES[of_function.writes] * results
+                + INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
             ),
         )
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes dx; nothing for a sum, or where there is no gradient."""
         of_function = self._of_function
-        if of_function.gradient in (None, (0, 0)):
+        if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
             return ()
         flop, flop_per_result = of_function.gradient or (0, 0)
         elements = element_count(input_shapes[0], batch_size=batch_size)
@@ -255,6 +273,7 @@ class Reduction(Layer):
                 written_elements=elements,
                 tensor_elements=elements,
                 flop_count=flop * elements + flop_per_result * results,
+                read_index_bytes=INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
                 role=Role.INPUT_GRADIENT,
             ),
         )

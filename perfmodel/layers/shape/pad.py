@@ -69,7 +69,8 @@ class Pad(Layer):
     Notes
     -----
     n elements that stay, o outputs. Forward reads n, writes o. Backward of a constant reads the n gradients of what
-    stayed and writes them; of copies it reads all o and adds o - n of them to those of the elements copied.
+    stayed and writes them; of copies it reads all o and adds o - n of them to those of the elements copied. torch keeps
+    the input of copies, of which it only needs the shape.
     """
 
     kind: ClassVar[str] = "pad"
@@ -78,7 +79,6 @@ class Pad(Layer):
         ({"padding": ((2, 2),), "mode": "reflect"}, ((5,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
-    keeps_inputs: ClassVar[bool] = False
     torch_operators: ClassVar[Mapping[str, Translator]] = {
         "aten.constant_pad_nd": partial(_from_torch, mode=CONSTANT, name="pad"),
         **{f"aten.reflection_pad{axes}d": partial(_from_torch, mode="reflect") for axes in (1, 2, 3)},
@@ -97,6 +97,11 @@ class Pad(Layer):
             is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
             if not is_pair or not all(is_open_size(each) or type(each) is int for each in pair):
                 refuse("padding", self.padding, allowed)
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the mode
+        """Whether the input stays, as that of copies does."""
+        return self.mode != CONSTANT
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape with every axis longer by what is put before and after it."""
