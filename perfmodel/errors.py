@@ -178,3 +178,7 @@ class FixedBatchWarning(PerfmodelWarning):
 
 class ParameterWarning(PerfmodelWarning):
     """Parameters of an imported network are not counted as they are stored."""
+
+
+class BackwardWarning(PerfmodelWarning):
+    """The backward phase of an imported network is a guess, or more than what is counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
 
 
 def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool:
-    """Tell whether training starts at a layer: the loss, or without one every output that can have a gradient."""
+    """Tell whether training starts at a layer: the loss, or without one every output with a gradient."""
     if node.layer.is_metric:
         return True
     pairs = zip(program.outputs, ends, strict=True)
@@ -116,7 +117,7 @@ def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool
 
 def _starts(program: Program, output: Operand) -> bool:
     """Tell whether back-propagation starts at an output."""
-    return output.key == program.loss if program.loss is not None else not output.is_index
+    return not output.is_index if program.starts is None else output.key in program.starts
 
 
 def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
@@ -208,12 +209,12 @@ class _Emission:
             self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
-        """Tell whether a layer can use another's parameter; warn where one tensor has two different shapes."""
+        """Tell whether a layer can use another's parameter; warn where one tensor has two different sizes."""
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
-        if sorted(own) == sorted(shape):
+        if math.prod(own) == math.prod(shape):
             return True
         self.notes.append(
-            f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two sizes, {own} and {shape}: it counts twice"
         )
         return False
 

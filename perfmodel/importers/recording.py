@@ -142,9 +142,12 @@ class Recording:
         All calls, in order. [-]
     outputs : list of tuple
         What the network returned: label and tensor. [-]
+    differentiable : set of int
+        Which of the outputs, by index, want gradients. [-]
     """
 
     batch_size: int
     tensors: list[TensorFacts] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[tuple[str, Ref]] = field(default_factory=list)
+    differentiable: set[int] = field(default_factory=set)

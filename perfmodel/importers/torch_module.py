@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import (
     ArgumentError,
+    BackwardWarning,
     FixedBatchWarning,
     MissingPackageError,
     OpaqueLayerWarning,
@@ -21,7 +22,7 @@ from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same
 from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
-from perfmodel.importers.torch_program import ProgramReader, read_keys
+from perfmodel.importers.torch_program import ProgramReader, guessed_loss, read_keys
 from perfmodel.layers.checks import check_flag, check_text, refuse
 from perfmodel.layers.shapes import element_count
 
@@ -112,6 +113,8 @@ def from_torch(
         Where the network holds for the given batch size only.
     ParameterWarning
         Where parameters are not counted as they are stored, or not used at all.
+    BackwardWarning
+        Where the network does not say what training minimises.
     """
     imported = import_torch(
         module, example_inputs, batch_axis=batch_axis, training=training, name=name, progress=progress
@@ -311,6 +314,9 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
             f"could take {most:,} FLOP"
         )
         found.append((OpaqueLayerWarning, text))
+    guess = guessed_loss(imported.run.recording)
+    if guess:
+        found.append((BackwardWarning, f"{graph.name}: {guess}"))
     found += [(ParameterWarning, f"{graph.name}: {note}") for note in imported.built.notes]
     return found
 

@@ -161,6 +161,7 @@ def trace(
     for label, tensor in outputs:
         ref = recorder.book.read(tensor, path="", with_gradient=False)
         recording.outputs.append((label, ref))
+    recording.differentiable = {index for index, (_, tensor) in enumerate(outputs) if tensor.requires_grad}
     return Run(recording, outputs, fake)
 
 
