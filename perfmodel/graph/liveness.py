@@ -217,9 +217,7 @@ class _Step:
 
     def _parameter_gradients(self, node: Node) -> None:
         """Make the gradients of parameters: for good at first, to be added and thrown away where there is one."""
-        if not node.usage.is_trained:
-            return
-        for parameter, shape in node.layer.parameter_shapes(node.input_shapes).items():
+        for parameter, shape in node.trained_shapes.items():
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
             size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
             if owner in self.weight_gradients:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
@@ -87,8 +87,13 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     plan = Plan(program, translators)
     ends = [plan.result(operand) for operand in program.outputs]
     read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
+    starting = {id(end) for operand, end in zip(program.outputs, ends, strict=True) if _starts(program, operand)}
     ends = [
-        plan.ended(end) if isinstance(end, PlannedNode) and id(end) in read and _starts(program, operand) else end
+        plan.ended(end)
+        if isinstance(end, PlannedNode)
+        and _starts(program, operand)
+        and (id(end) in read or (end.layer.is_loss and len(starting) > 1))  # one loss of several is no end of all
+        else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
     nodes = _of_use(plan.nodes, ends)
@@ -199,7 +204,7 @@ class _Emission:
             node.layer,
             inputs=tuple(map(self.name, node.inputs)),
             shared_parameters=shared,
-            is_trained=self._is_trained(node),
+            **self._training(node),
             in_place=True if node.in_place and node.inputs else None,
         )
         if node.step is not None:
@@ -218,8 +223,12 @@ class _Emission:
         )
         return False
 
-    def _is_trained(self, node: PlannedNode) -> bool:
-        return not node.parameters or any(self.plan.parameter(key).is_trained for key in node.parameters.values())
+    def _training(self, node: PlannedNode) -> dict[str, Any]:
+        """Return which of a layer's parameters are frozen."""
+        frozen = tuple(name for name, key in node.parameters.items() if not self.plan.parameter(key).is_trained)
+        if frozen and len(frozen) == len(node.parameters):
+            return {"is_trained": False}
+        return {"frozen_parameters": frozen}
 
     def add_sink(self, node: PlannedNode) -> None:
         """Add a reader to a result that nobody minimises, so that no gradient starts there."""
