@@ -136,7 +136,7 @@ def backward_operations(
     input_gradient : bool
         Whether the inputs' own gradient is asked for. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------

@@ -47,7 +47,7 @@ class MemoryRules:
     in_place_kinds : collection of str
         Kinds of layers that overwrite their input where the graph does not say whether they do. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     """
 
     element_bytes: int = 4

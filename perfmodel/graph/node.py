@@ -32,12 +32,19 @@ class Usage:
         Parameters of a trained layer that are frozen all the same. [-]
     in_place : bool or None
         Whether its output overwrites its input; None where the framework's habit decides. [-]
+    recomputed_in : str or None
+        Name of the region of layers, one after the other, that keeps its input only and runs again in the backward
+        phase; None where the layer is in none. [-]
+    reruns_all : bool
+        Whether all of that region runs again, not only what the backward phase reads. [-]
     """
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True
     frozen_parameters: tuple[str, ...] = ()
     in_place: bool | None = None
+    recomputed_in: str | None = None
+    reruns_all: bool = False
 
     @property
     def options(self) -> dict[str, Any]:

@@ -78,6 +78,8 @@ class GraphStructure:
         is_trained: bool = True,
         frozen_parameters: Sequence[str] = (),
         in_place: bool | None = None,
+        recomputed_in: str | None = None,
+        reruns_all: bool = False,
     ) -> str:
         """Add a layer and infer its shape.
 
@@ -97,6 +99,11 @@ class GraphStructure:
             Those of a trained layer that are frozen all the same, e.g. ``("weight",)``. [-]
         in_place : bool or None
             Whether the output overwrites the input; None for the framework's habit with this kind of layer. [-]
+        recomputed_in : str or None
+            Name of a region of layers, added one after the other, that keeps its input only and runs again in the
+            backward phase: an activation checkpoint. [-]
+        reruns_all : bool
+            Whether all of that region runs again, not only what the backward phase reads. [-]
 
         Returns
         -------
@@ -132,6 +139,8 @@ class GraphStructure:
             is_trained=is_trained,
             frozen_parameters=tuple(frozen_parameters),
             in_place=in_place,
+            recomputed_in=recomputed_in,
+            reruns_all=reruns_all,
         )
         input_shapes = tuple(map(self.shape, input_names))
         node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)

@@ -206,6 +206,8 @@ class _Emission:
             shared_parameters=shared,
             **self._training(node),
             in_place=True if node.in_place and node.inputs else None,
+            recomputed_in=node.region or None,
+            reruns_all=node.reruns_all,
         )
         if node.step is not None:
             self.steps[name] = node.step

@@ -49,6 +49,10 @@ class Step:
         Whether the result overwrites an input. [-]
     detached : frozenset of str
         Keys of operands through which no gradient flows back. [-]
+    region : str
+        What runs again with it in the backward phase; empty where it is kept. [-]
+    reruns_all : bool
+        Whether all of that runs again, not only what the backward phase reads. [-]
     """
 
     call: OperatorCall
@@ -56,6 +60,8 @@ class Step:
     visit: int = 0
     in_place: bool = False
     detached: frozenset[str] = frozenset()
+    region: str = ""
+    reruns_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def from_torch(
     ParameterWarning
         Where parameters are not counted as they are stored, or not used at all.
     BackwardWarning
-        Where the network does not say what training minimises.
+        Where the network does not say what training minimises, or its backward phase is more than what is counted.
     """
     imported = import_torch(
         module, example_inputs, batch_axis=batch_axis, training=training, name=name, progress=progress
@@ -314,10 +314,27 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
             f"could take {most:,} FLOP"
         )
         found.append((OpaqueLayerWarning, text))
-    guess = guessed_loss(imported.run.recording)
-    if guess:
-        found.append((BackwardWarning, f"{graph.name}: {guess}"))
+    doubts = (guessed_loss(imported.run.recording), *_uncounted(imported.run.recording))
+    found += [(BackwardWarning, f"{graph.name}: {doubt}") for doubt in doubts if doubt]
     found += [(ParameterWarning, f"{graph.name}: {note}") for note in imported.built.notes]
+    return found
+
+
+def _uncounted(recording: Recording) -> list[str]:
+    """Return what of the backward phase is not in the graph."""
+    found = []
+    modules = sorted({call.path for call in recording.calls if call.is_gradient})
+    if modules:
+        places = ", ".join(map(repr, modules[:NAMES_SHOWN])) + (" ..." if len(modules) > NAMES_SHOWN else "")
+        found.append(
+            f"gradients are computed inside forward, to be differentiated in turn (create_graph=True), in {places}: "
+            "gradients of gradients are not counted in full"
+        )
+    if recording.keeps_some:
+        found.append(
+            "a checkpointed region chooses what it keeps (context_fn): it is taken to keep its input only, and to "
+            "compute the rest again"
+        )
     return found
 
 

@@ -105,6 +105,8 @@ class ProgramReader:
             path=call.path,
             visit=call.visit,
             in_place=call.in_place,
+            region=call.region,
+            reruns_all=call.reruns_all,
             detached=frozenset(detached),
         )
 

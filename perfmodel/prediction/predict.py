@@ -70,7 +70,7 @@ def predict_subject(
     factors : mapping of str to float or None
         Factors by name of constant in place of a calibration's, while one is being fitted. [1]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------
@@ -207,9 +207,10 @@ def predict(
     optimizer : str or Optimizer
         ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an optimizer with options. [-]
     recompute : str
-        None keeps every activation. ``full`` keeps the inputs of blocks (wherever branches begin: a residual block, the
-        attention or feed-forward part of a transformer) and runs each block's forward phase a second time before its
-        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. [-]
+        None keeps every activation, but in regions that the graph marks. ``full`` keeps the inputs of blocks (wherever
+        branches begin: a residual block, the attention or feed-forward part of a transformer) and runs each block's
+        forward phase a second time before its backward phase; ``sqrt`` does so with about sqrt(n) segments of equal
+        memory, n the places to cut. [-]
     workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
         Sizes of parallel execution; reserved, one device is served. [1]
     parallelism, sync, schedule : str
