@@ -17,7 +17,7 @@ def audit_command(
     target: Annotated[
         str,
         typer.Argument(
-            help="A network of the zoo; the path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
+            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
             "or file.py:function that returns (module, example_inputs)."
         ),
     ],
