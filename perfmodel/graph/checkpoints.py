@@ -169,6 +169,13 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
     tuple of Segment
         In order of execution. What is computed last is needed first, so the last segment never runs again. [-]
 
+    Notes
+    -----
+    Of the other segments only that runs again of which back-propagation reads the result. torch's
+    ``torch.utils.checkpoint`` runs each segment whole, also its last layers, whose results are the next checkpoint or
+    are read by nobody, and the last segment, where it is wrapped too; its steps are that much longer. In a chain of
+    dense layers with tanh, whose results alone are read, the product and tanh that end each segment are spared.
+
     References
     ----------
     .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.

@@ -73,9 +73,13 @@ def audit(
         if example_inputs is not None:
             raise ArgumentError("example_inputs", "given", "only a module takes example inputs, a graph batch_size")
         return _audit_of_graph(module_or_graph, batch_size=batch_size, phase=phase)
-    if example_inputs is None or batch_size is not None:
-        allowed = "a torch module takes example_inputs, whose extent is the batch size; a LayerGraph takes batch_size"
-        raise ArgumentError("example_inputs", example_inputs, allowed)
+    if example_inputs is None:
+        raise ArgumentError(
+            "example_inputs", None, "a torch module takes what it is called with; a LayerGraph, batch_size"
+        )
+    if batch_size is not None:
+        allowed = "a torch module has the batch size of its example inputs; only a LayerGraph takes batch_size"
+        raise ArgumentError("batch_size", batch_size, allowed)
     from perfmodel.importers.torch_module import import_torch, messages
 
     training = phase != "forward"
