@@ -78,7 +78,7 @@ class LayerGraph(GraphStructure):
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str or None
             ``full``: activations inside blocks run a second time, in the backward phase; ``sqrt``: in about sqrt(n)
-            segments; None: none does. See ``perfmodel.graph.checkpoints``. [-]
+            segments; None: those of regions that the graph marks. See ``perfmodel.graph.checkpoints``. [-]
 
         Returns
         -------
@@ -134,7 +134,9 @@ class LayerGraph(GraphStructure):
     @property
     def free_sizes(self) -> tuple[str, ...]:
         """Names of the symbols in its shapes and options, which ``with_sizes`` gives values."""
-        return free_sizes(self._input_shapes.values(), [node.layer for node in self.layers])
+        if self._free_sizes is None:
+            self._free_sizes = free_sizes(self._input_shapes.values(), [node.layer for node in self.layers])
+        return self._free_sizes
 
     def with_sizes(self, **sizes: int) -> Self:
         """Return the same network with values for symbols in its shapes and options.

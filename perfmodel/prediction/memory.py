@@ -253,7 +253,7 @@ def memory_plan(
     input_gradient : bool
         Whether the gradient of the network's own input is computed. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------

@@ -364,7 +364,7 @@ class TestNodes:
         )
         assert [each.name for each in graph.layers] == ["words", "scores"]
         assert graph.parameter_count == 300
-        assert graph.node("scores").shared_parameter_count == 300
+        assert graph.node("scores").trained_shared_count == 300
         assert product_flop_counts(graph, 2)[0] == 2 * 9 * 2 * 6 * 50
 
     def test_shapes_computed_from_shapes(self, tmp_path):

@@ -1,5 +1,7 @@
 """What is in memory at every moment of a step, on graphs small enough to count by hand; sizes in elements."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import sympy
@@ -23,7 +25,9 @@ from perfmodel.layers import (
     ReLU,
     Sigmoid,
     Softmax,
+    Tanh,
 )
+from perfmodel.presentation.quantities import bytes_text
 
 FORWARD, BACKWARD = "forward", "backward"
 ELEMENTS = {"element_bytes": 1, "index_bytes": 2}
@@ -307,6 +311,43 @@ class TestRecompute:
         peak = graph.liveness(rules=MemoryRules(recompute="sqrt")).activations[1].max() / 400
         # checkpoints, the outputs of one segment, two gradients: 2 sqrt(n) as in Chen et al.
         assert peak == pytest.approx(9 + 10 + 2, abs=2.5)
+
+    def test_what_nobody_reads_again_is_not_computed_again(self):
+        pairs = [
+            (f"{kind}{place}", layer)
+            for place in range(16)
+            for kind, layer in (("dense", Dense(units=10)), ("tanh", Tanh()))
+        ]
+        graph = chain(*pairs, ("head", Dense(units=10)), ("loss", CrossEntropy()))
+        kept, sqrt = (
+            Counter(name for name, _ in graph.operations(batch_size=1, phase=BACKWARD, recompute=how))
+            for how in (None, "sqrt")
+        )
+        again = sqrt - kept
+        # 34 layers, 33 places to cut: 6 segments, of which 5 end in a checkpoint; its product and tanh run once
+        ends = [place for place in range(14) if f"dense{place}" not in again]
+        assert len(ends) == 5
+        assert all(f"tanh{place}" not in again for place in ends)
+        # nor does the last segment run again, which is needed first
+        assert not again.keys() & {"dense14", "tanh14", "dense15", "tanh15", "head", "loss"}
+
+    def test_what_it_saves_is_said(self):
+        def remark(graph):
+            kept, p = (pm.predict(graph, batch_size=16, device="gtx_1080", recompute=how) for how in (None, "full"))
+            spared = kept.memory.total_bytes - p.memory.total_bytes
+            (remark,) = [each for each in p.remarks if "second time" in each]
+            assert remark in " ".join(str(p).split())
+            return spared, remark
+
+        spared, text = remark(pm.zoo.resnet50())
+        assert spared > 1e8
+        assert text.endswith(f"which saves {bytes_text(spared)}")
+        # the translator's peak is at its 80,000 scores a word, behind the last checkpoint
+        spared, text = remark(pm.zoo.seq2seq())
+        assert spared == 0
+        assert "saves no memory here" in text
+        forward = pm.predict(classifier(), batch_size=1, device="gtx_1080", phase="forward", recompute="full")
+        assert not any("second time" in each for each in forward.remarks)
 
     def test_networks_without_branches_have_no_blocks(self):
         graph = classifier()
