@@ -8,6 +8,7 @@ of N samples, so the page cannot disagree with the code. tests/test_pages.py hol
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import sympy
@@ -56,7 +57,22 @@ def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
 
 def _example_text(options: dict[str, object], shapes: tuple[tuple[object, ...], ...]) -> str:
     given = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"`{given or 'no options'}` on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
+    return (
+        (f"`{given}`" if given else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
+    )
+
+
+def _summary(kind: type[Layer]) -> str:
+    """Return what a layer's docstring says first, as Markdown: a class that it inherits from becomes a link."""
+    bases = {each.__name__: each for each in kind.__mro__}
+
+    def markdown(name: re.Match[str]) -> str:
+        if name[1] not in bases:
+            return f"`{name[1]}`"
+        return f"[`{name[1]}`](../{bases[name[1]].__module__.replace('.', '/')}.py)"
+
+    first = (kind.__doc__ or "").strip().split("\n\n")[0]
+    return re.sub("``(.+?)``", markdown, " ".join(first.split()))
 
 
 def _section(kind: type[Layer]) -> list[str]:
@@ -68,7 +84,6 @@ def _section(kind: type[Layer]) -> list[str]:
     forward, backward = (layer.work(shapes, batch_size=BATCH_SIZE, phase=part) for part in ("forward", "backward"))
     saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
     saved_bytes += INDEX_BYTES * layer.saved_index_count(shapes, batch_size=BATCH_SIZE)
-    summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
     rows = [
         ("example", _example_text(dict(letters), letter_shapes)),
         ("parameters", _formula(layer.parameter_count(shapes))),
@@ -80,7 +95,7 @@ def _section(kind: type[Layer]) -> list[str]:
         ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
     ]
     table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
-    return [f"### `{kind.kind}`: {kind.__name__}", "", " ".join(summary.split()), "", *table, ""]
+    return [f"### `{kind.kind}`: {kind.__name__}", "", _summary(kind), "", *table, ""]
 
 
 def page() -> str:

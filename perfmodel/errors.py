@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -40,6 +40,27 @@ class SpecError(PerfmodelError, ValueError):
         count = len(self.faults)
         lines = "; ".join(self.faults)
         super().__init__(f"{self.file}: {count} fault{'s' if count != 1 else ''}: {lines}")
+
+
+class FreeSizeError(SpecError):
+    """A file leaves sizes open that must be given; says where they stand and how to give them.
+
+    Parameters
+    ----------
+    file : str or Path
+        The file. [-]
+    places : mapping of str to str
+        Where each stands, e.g. an input's axis, to its name. [-]
+    how : str
+        How a size is given, with ``{name}`` for its name. [-]
+    """
+
+    def __init__(self, file: str | Path, places: Mapping[str, str], *, how: str) -> None:
+        self.places = dict(places)
+        faults = [
+            f"{place} is the free size {name!r}: give it by {how.format(name=name)}" for place, name in places.items()
+        ]
+        super().__init__(file, faults)
 
 
 class UnknownNameError(PerfmodelError, KeyError):
@@ -178,3 +199,7 @@ class FixedBatchWarning(PerfmodelWarning):
 
 class ParameterWarning(PerfmodelWarning):
     """Parameters of an imported network are not counted as they are stored."""
+
+
+class BackwardWarning(PerfmodelWarning):
+    """The backward phase of an imported network is a guess, or more than what is counted."""

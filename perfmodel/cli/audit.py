@@ -17,8 +17,8 @@ def audit_command(
     target: Annotated[
         str,
         typer.Argument(
-            help="A network of the zoo, the path of a graph's JSON file or of an .onnx file, or file.py:function that "
-            "returns (module, example_inputs)."
+            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
+            "or file.py:function that returns (module, example_inputs)."
         ),
     ],
     batch_size: Annotated[
@@ -27,7 +27,10 @@ def audit_command(
     phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the zoo's builder or of the function; repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     out: OutOption = None,

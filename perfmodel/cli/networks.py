@@ -41,13 +41,17 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     ArgumentError
         If options are given for a graph's file.
     """
+    from perfmodel.errors import FreeSizeError
     from perfmodel.importers.load import load_network
 
     if is_factory(name_or_path):
         from perfmodel.importers.torch_module import from_torch
 
         return from_torch(*call_factory(name_or_path, options=options))
-    return load_network(name_or_path, options=key_values(options, argument="--option"))
+    try:
+        return load_network(name_or_path, options=key_values(options, argument="--option"))
+    except FreeSizeError as error:  # which names the argument of a function that nobody called here
+        raise FreeSizeError(error.file, error.places, how="--option {name}=...") from error
 
 
 def is_factory(target: str) -> bool:

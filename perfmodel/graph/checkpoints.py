@@ -3,10 +3,11 @@
 A cut is a place in the order of execution at which one tensor alone leads from what was computed to what is still to
 be computed; tensors without a gradient (masks, positions) and those that all samples share may lead past it. Between
 two cuts lies a segment. Checkpoints are kept; before back-propagation reaches a segment that begins at one, the
-segment's forward phase runs again, as far as its back-propagation reads what it makes: neither the checkpoint at
-its end is made again nor what leads to nothing else, and the last segment is not repeated at all. A program that
-repeats whole segments (``torch.utils.checkpoint``) computes more: of 16 x (dense + tanh), in six segments, 14 products,
-where here 9 run again, because the last tanh of a segment is its checkpoint.
+segment's forward phase runs again, as far as its back-propagation reads what it makes: neither the checkpoint at its
+end is made again nor what leads to nothing else, and the last segment is not repeated at all. A program that repeats
+whole segments (``torch.utils.checkpoint``) computes more: of 16 x (dense + tanh), in six segments, 14 products, where
+here 9 run again, because the last tanh of a segment is its checkpoint. A graph can also say itself which of its layers
+run again, region by region.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph.node import Node
-from perfmodel.graph.storage import kept_tensors, tensor_bytes
+from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
 
 RECOMPUTE = ("full", "sqrt")
-"""Ways to place checkpoints; None keeps every activation."""
+"""Ways to place checkpoints; None leaves it to the graph, which keeps every activation unless it marks regions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,37 @@ def _saves(node: Node) -> bool:
     return bool(node.saved_bytes(batch_size=1, element_bytes=1))
 
 
+def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[Segment]:
+    """Return the regions that the graph says run again, and the layers between them."""
+    parts: list[list[Node]] = [[]]
+    region: str | None = None
+    for node in nodes:
+        joins = node.usage.recomputed_in is None and _is_there(node)
+        if node.usage.recomputed_in != region and not joins:
+            region = node.usage.recomputed_in
+            parts.append([])
+        parts[-1].append(node)
+    return [Segment(tuple(part), _again_in_region(part, wanted=wanted)) for part in parts if part]
+
+
+def _is_there(node: Node) -> bool:
+    """Tell whether a layer computes nothing: a parameter, a constant."""
+    return not node.input_names and (node.layer.is_view or is_parameter(node))
+
+
+def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
+    """Return what of a region runs again: what its back-propagation needs, or all of it."""
+    inside = [node for node in part if node.usage.recomputed_in is not None and not _is_there(node)]
+    if not any(wanted[node.name] for node in inside):
+        return ()
+    needed = {node.name for node in inside if node.usage.reruns_all or (wanted[node.name] and _saves(node))}
+    needed |= kept_tensors(part, wanted=wanted)
+    for node in reversed(inside):
+        if node.name in needed:
+            needed.update(node.input_names)
+    return tuple(node for node in inside if node.name in needed)
+
+
 def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: str | None) -> tuple[Segment, ...]:
     """Return the layers in the segments that checkpoints make of them.
 
@@ -134,19 +166,26 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
     recompute : str or None
         ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
         ResNet or the attention and the feed-forward part of a transformer (a network without branches: as ``sqrt``);
-        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; None: one segment. [-]
+        ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; None: as the graph marks them. [-]
 
     Returns
     -------
     tuple of Segment
         In order of execution. What is computed last is needed first, so the last segment never runs again. [-]
 
+    Notes
+    -----
+    Of the other segments only that runs again of which back-propagation reads the result. torch's
+    ``torch.utils.checkpoint`` runs each segment whole, also its last layers, whose results are the next checkpoint or
+    are read by nobody, and the last segment, where it is wrapped too; its steps are that much longer. In a chain of
+    dense layers with tanh, whose results alone are read, the product and tanh that end each segment are spared.
+
     References
     ----------
     .. [1] Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost, arXiv:1604.06174.
     """
     if recompute is None:
-        return (Segment(tuple(nodes)),)
+        return tuple(_marked(nodes, wanted=wanted))
     cuts = _cuts(nodes, wanted=wanted)
     chosen = (_block_starts(cuts) if recompute == "full" else []) or _balanced(nodes, cuts, wanted=wanted)
     places = [0, *(cut.place for cut in chosen), len(nodes)]

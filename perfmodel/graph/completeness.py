@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
-from perfmodel.errors import GraphError, ShapeError
+from perfmodel.errors import GraphError, ShapeError, UnknownNameError
 from perfmodel.graph.node import Node, ParameterName
 from perfmodel.layers.shapes import shape_text
+from perfmodel.numeric import expanded
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
@@ -35,6 +37,21 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
         raise GraphError(problem)
 
 
+def check_frozen(node: Node) -> None:
+    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's.
+
+    Parameters
+    ----------
+    node : Node
+        The layer in its place. [-]
+    """
+    known = node.layer.parameter_shapes(node.input_shapes)
+    for name in node.usage.frozen_parameters:
+        if name not in known:
+            noun = f"parameter of layer {node.name!r}"
+            raise UnknownNameError(noun, name, known)
+
+
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
     """Raise ShapeError unless a layer's parameter can be another layer's.
 
@@ -55,7 +72,7 @@ def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: Paramet
         problem = f"has no parameter {parameter!r} to share"
     elif of[1] not in shapes:
         problem = f"shares the parameter {of[1]!r} of layer {of[0]!r}, which does not exist or is itself shared"
-    elif sorted(map(str, shapes[of[1]])) != sorted(map(str, wanted)):
+    elif expanded(math.prod(shapes[of[1]]) - math.prod(wanted)) != 0:
         problem = (
             f"has a parameter {parameter!r} of {shape_text(wanted)}, but {of[1]!r} of layer {of[0]!r} is "
             f"{shape_text(shapes[of[1]])}"

@@ -11,7 +11,7 @@ from perfmodel.graph.node import Node
 from perfmodel.layers import Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
-from perfmodel.records import Operation, Role
+from perfmodel.records import Gather, MemoryPass, Operation, Role
 
 LayerOperations = tuple[tuple[str, Operation], ...]
 """Pairs of the name of a layer and an operation, in order of execution."""
@@ -63,8 +63,7 @@ def wants_gradient(
     for node in nodes:
         flows = node.layer.differentiable(len(node.input_names))
         passes_on = any(wanted[name] and flow for name, flow in zip(node.input_names, flows, strict=True))
-        has_own = node.usage.is_trained and node.layer.parameter_count(node.input_shapes) > 0
-        wanted[node.name] = passes_on or has_own
+        wanted[node.name] = passes_on or bool(node.trained_shapes)
     reached = _reached_by_gradients(input_shapes, nodes)
     return {name: wants and name in reached for name, wants in wanted.items()}
 
@@ -80,6 +79,23 @@ def _reached_by_gradients(input_shapes: Mapping[str, Shape], nodes: Sequence[Nod
     return reached
 
 
+def _is_of_use(operation: Operation, node: Node) -> bool:
+    """Tell whether a backward operation remains where some of a layer's parameters are frozen.
+
+    Where only some are, products remain for any trained parameter of two or more axes (weights) and, in a layer with
+    such parameters, passes over memory for any other (biases).
+    """
+    if operation.role is not Role.WEIGHT_GRADIENT:
+        return True
+    shapes = node.layer.parameter_shapes(node.input_shapes)
+    trained = node.trained_shapes
+    has_both = len({len(shape) > 1 for shape in shapes.values()}) == 2
+    if not has_both or len(trained) in (0, len(shapes)):
+        return bool(trained) or (node.usage.is_trained and not shapes)
+    is_product = not isinstance(operation, MemoryPass | Gather)
+    return any((len(shape) > 1) == is_product for shape in trained.values())
+
+
 def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
     """Return the backward operations of one layer: its own, and what its frozen or shared parameters change."""
     flows = node.layer.differentiable(len(node.input_names))
@@ -88,12 +104,10 @@ def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) ->
         batch_size=node.runs(batch_size),
         wanted=[wanted[name] and flow for name, flow in zip(node.input_names, flows, strict=True)],
     )
-    if not node.usage.is_trained:
-        return [operation for operation in operations if operation.role is not Role.WEIGHT_GRADIENT]
-    if node.shared_parameter_count:
-        added = elementwise(
-            "gradient_sum", node.shared_parameter_count, reads=2, flop_per_element=1, role=Role.WEIGHT_GRADIENT
-        )
+    operations = tuple(operation for operation in operations if _is_of_use(operation, node))
+    shared_count = node.trained_shared_count
+    if shared_count:
+        added = elementwise("gradient_sum", shared_count, reads=2, flop_per_element=1, role=Role.WEIGHT_GRADIENT)
         return [*operations, added]
     return list(operations)
 
@@ -122,7 +136,7 @@ def backward_operations(
     input_gradient : bool
         Whether the inputs' own gradient is asked for. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------

@@ -241,14 +241,21 @@ def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | N
     found = []
     if not isinstance(shared, dict) or not all(map(_is_parameter_name, shared.values())):
         found.append(f"{where}: shared_parameters={shared!r} must be an object of [layer, parameter] by parameter")
-    flags = {name: given[name] for name in ("is_trained", "in_place") if name in given}
+    frozen = given.get("frozen_parameters", [])
+    if not isinstance(frozen, list) or not all(map(_is_text, frozen)):
+        found.append(f"{where}: frozen_parameters={frozen!r} must be a list of names")
+    region = given.get("recomputed_in")
+    if region is not None and not _is_text(region):
+        found.append(f"{where}: recomputed_in={region!r} must be a text")
+    flags = {name: given[name] for name in ("is_trained", "in_place", "reruns_all") if name in given}
     found += [
         f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
     ]
     faults += found
     if found:
         return None
-    return Usage(shared_parameters={name: (layer, of) for name, (layer, of) in shared.items()}, **flags)
+    owners = {name: (layer, of) for name, (layer, of) in shared.items()}
+    return Usage(shared_parameters=owners, frozen_parameters=tuple(frozen), recomputed_in=region, **flags)
 
 
 def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:

@@ -78,7 +78,7 @@ class LayerGraph(GraphStructure):
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str or None
             ``full``: activations inside blocks run a second time, in the backward phase; ``sqrt``: in about sqrt(n)
-            segments; None: none does. See ``perfmodel.graph.checkpoints``. [-]
+            segments; None: those of regions that the graph marks. See ``perfmodel.graph.checkpoints``. [-]
 
         Returns
         -------

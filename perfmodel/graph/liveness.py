@@ -49,7 +49,7 @@ class MemoryRules:
     in_place_kinds : collection of str
         Kinds of layers that overwrite their input where the graph does not say whether they do. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     """
 
     element_bytes: int = 4
@@ -232,9 +232,7 @@ class _Step:
 
     def _parameter_gradients(self, node: Node) -> None:
         """Make the gradients of parameters: for good at first, to be added and thrown away where there is one."""
-        if not node.usage.is_trained:
-            return
-        for parameter, shape in node.layer.parameter_shapes(node.input_shapes).items():
+        for parameter, shape in node.trained_shapes.items():
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
             size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
             if owner in self.weight_gradients:

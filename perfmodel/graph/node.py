@@ -27,14 +27,24 @@ class Usage:
     shared_parameters : mapping of str to tuple of str
         Parameters of the layer that are another layer's: name to (layer, parameter). [-]
     is_trained : bool
-        Whether its parameters want gradients; False where they are frozen. [-]
+        Whether its parameters want gradients; False where all of them are frozen. [-]
+    frozen_parameters : tuple of str
+        Parameters of a trained layer that are frozen all the same. [-]
     in_place : bool or None
         Whether its output overwrites its input; None where the framework's habit decides. [-]
+    recomputed_in : str or None
+        Name of the region of layers, one after the other, that keeps its input only and runs again in the backward
+        phase; None where the layer is in none. [-]
+    reruns_all : bool
+        Whether all of that region runs again, not only what the backward phase reads. [-]
     """
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True
+    frozen_parameters: tuple[str, ...] = ()
     in_place: bool | None = None
+    recomputed_in: str | None = None
+    reruns_all: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -142,9 +152,28 @@ class Node:
         return sum(map(math.prod, self.parameter_shapes.values()))
 
     @property
-    def shared_parameter_count(self) -> int:
-        """Parameters it uses that are another layer's [1]."""
-        return self.layer.parameter_count(self.input_shapes) - self.parameter_count
+    def trained_shapes(self) -> dict[str, Shape]:
+        """Shapes of the parameters it uses that want gradients, its own or another layer's [1]."""
+        shapes = self.layer.parameter_shapes(self.input_shapes) if self.usage.is_trained else {}
+        return {name: shape for name, shape in shapes.items() if name not in self.usage.frozen_parameters}
+
+    @property
+    def trained_parameter_count(self) -> int:
+        """Parameters that are this layer's own and want gradients [1]."""
+        own = self.parameter_shapes
+        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in own)
+
+    @property
+    def trained_shared_count(self) -> int:
+        """Parameters that are another layer's and want gradients here [1]."""
+        shared = self.usage.shared_parameters
+        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shared)
+
+    @property
+    def trains_weights(self) -> bool:
+        """Whether gradients are wanted of the parameters with the most axes: weights rather than biases."""
+        axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]
+        return any(len(shape) == max(axis_counts) for shape in self.trained_shapes.values())
 
     def saved_bytes(self, *, batch_size: Any, element_bytes: int, index_bytes: int = INDEX_BYTES) -> Any:
         """Return bytes kept for back-propagation besides inputs and output.

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 
 from perfmodel.errors import GraphError, UnknownNameError
-from perfmodel.graph.completeness import check_sharing
+from perfmodel.graph.completeness import check_frozen, check_sharing
 from perfmodel.graph.graph_file import unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
@@ -76,7 +76,10 @@ class GraphStructure:
         inputs: str | Sequence[str] = (),
         shared_parameters: Mapping[str, ParameterName] | None = None,
         is_trained: bool = True,
+        frozen_parameters: Sequence[str] = (),
         in_place: bool | None = None,
+        recomputed_in: str | None = None,
+        reruns_all: bool = False,
     ) -> str:
         """Add a layer and infer its shape.
 
@@ -91,9 +94,16 @@ class GraphStructure:
         shared_parameters : mapping of str to tuple of str
             Parameters that are another layer's: name here to (layer, name there). They count once. [-]
         is_trained : bool
-            False where the layer's parameters are frozen: no gradient of them, no update. [-]
+            False where all of the layer's parameters are frozen: no gradient of them, no update. [-]
+        frozen_parameters : sequence of str
+            Those of a trained layer that are frozen all the same, e.g. ``("weight",)``. [-]
         in_place : bool or None
             Whether the output overwrites the input; None for the framework's habit with this kind of layer. [-]
+        recomputed_in : str or None
+            Name of a region of layers, added one after the other, that keeps its input only and runs again in the
+            backward phase: an activation checkpoint. [-]
+        reruns_all : bool
+            Whether all of that region runs again, not only what the backward phase reads. [-]
 
         Returns
         -------
@@ -106,6 +116,8 @@ class GraphStructure:
             If an argument is of the wrong type.
         GraphError
             If the name is taken or an input does not exist.
+        UnknownNameError
+            If a frozen parameter is none of the layer's.
         ShapeError
             If the inputs' shapes do not fit, or a shared parameter does not; names the layer and the shapes.
         """
@@ -122,9 +134,17 @@ class GraphStructure:
             if input_name not in self._digraph:
                 raise GraphError(unknown_input(name, input_name, self._digraph))
         shared = {parameter: (of[0], of[1]) for parameter, of in (shared_parameters or {}).items()}
-        usage = Usage(shared_parameters=shared, is_trained=is_trained, in_place=in_place)
+        usage = Usage(
+            shared_parameters=shared,
+            is_trained=is_trained,
+            frozen_parameters=tuple(frozen_parameters),
+            in_place=in_place,
+            recomputed_in=recomputed_in,
+            reruns_all=reruns_all,
+        )
         input_shapes = tuple(map(self.shape, input_names))
         node = Node.of(name, layer, input_names=input_names, input_shapes=input_shapes, usage=usage)
+        check_frozen(node)
         for parameter, of in shared.items():
             check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
         self._nodes[name] = node
@@ -181,7 +201,8 @@ class GraphStructure:
     @property
     def trained_parameter_counts(self) -> dict[str, int]:
         """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
-        return {name: count for name, count in self.parameter_counts.items() if self._nodes[name].usage.is_trained}
+        counts = {node.name: node.trained_parameter_count for node in self.layers}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def parameter_count(self) -> int:

@@ -12,7 +12,7 @@ from perfmodel.graph.node import Node
 from perfmodel.importers.audit_report import Audit, AuditHole, AuditRow
 from perfmodel.layers import Opaque
 from perfmodel.layers.shapes import shape_text
-from perfmodel.records import Phase, Work
+from perfmodel.records import Phase, Role, Work
 
 if TYPE_CHECKING:
     from perfmodel.importers.torch_module import Imported
@@ -64,7 +64,8 @@ def audit(
     -----
     The module is traced on tensors without content, its backward phase too; each operator's products are counted by
     the formulas of ``torch.utils.flop_counter``. Fused kernels that these know nothing of (a CPU's LSTM, its
-    attention) are kept from being used, so that nothing is counted as zero that holds products.
+    attention) are kept from being used, so that nothing is counted as zero that holds products. What checkpointed
+    regions run again is in neither column of a module's audit, but in those of a graph's.
     """
     if phase not in PHASES:
         raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
@@ -72,9 +73,13 @@ def audit(
         if example_inputs is not None:
             raise ArgumentError("example_inputs", "given", "only a module takes example inputs, a graph batch_size")
         return _audit_of_graph(module_or_graph, batch_size=batch_size, phase=phase)
-    if example_inputs is None or batch_size is not None:
-        allowed = "a torch module takes example_inputs, whose extent is the batch size; a LayerGraph takes batch_size"
-        raise ArgumentError("example_inputs", example_inputs, allowed)
+    if example_inputs is None:
+        raise ArgumentError(
+            "example_inputs", None, "a torch module takes what it is called with; a LayerGraph, batch_size"
+        )
+    if batch_size is not None:
+        allowed = "a torch module has the batch size of its example inputs; only a LayerGraph takes batch_size"
+        raise ArgumentError("batch_size", batch_size, allowed)
     from perfmodel.importers.torch_module import import_torch, messages
 
     training = phase != "forward"
@@ -112,6 +117,8 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
 
     graph, calls = imported.built.graph, imported.run.recording.calls
     products = _products(graph, batch_size=imported.batch_size, phase=phase)
+    again = _recomputed(graph, batch_size=imported.batch_size, phase=phase)
+    products[Phase.BACKWARD].subtract(again)
     backward = backward_products(imported.run) if phase != "forward" else BackwardProducts({}, {}, 0)
     layers: dict[int, list[Node]] = {}
     for node in graph.layers:
@@ -140,8 +147,26 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
         phase=phase,
         rows=tuple(row for row in rows if row.has_products),
         holes=_holes(graph, batch_size=imported.batch_size, phase=phase),
-        notes=imported.built.notes,
+        notes=(*imported.built.notes, *_note_of(again)),
     )
+
+
+def _recomputed(graph: LayerGraph, *, batch_size: int, phase: str) -> Counter[str]:
+    """Return the products of layers in checkpointed regions that the backward phase runs again [FLOP]."""
+    counts: Counter[str] = Counter()
+    if Phase.BACKWARD in Phase(phase).parts:
+        for layer, operation in graph.operations(batch_size=batch_size, phase=Phase.BACKWARD):
+            if operation.role is Role.OUTPUT:
+                counts[layer] += operation.product_flop_count
+    return counts
+
+
+def _note_of(again: Counter[str]) -> tuple[str, ...]:
+    total = sum(again.values())
+    text = (
+        f"Run again in the backward phase, and in neither column: {total:,} FLOP of products in checkpointed regions."
+    )
+    return (text,) if total else ()
 
 
 def _astray(flop_count: int) -> AuditRow:

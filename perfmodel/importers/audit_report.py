@@ -52,11 +52,12 @@ class AuditRow:
 
     @property
     def difference_flop_count(self) -> int | None:
-        """Ours less torch's over both phases [FLOP]; None where there was no module."""
-        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
+        """Ours less torch's over both phases, known faults of torch's aside [FLOP]; None where it has no count."""
+        if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None or self.torch_has_no_formula:
             return None
         ours = self.forward_flop_count + self.backward_flop_count
-        return ours - self.torch_forward_flop_count - self.torch_backward_flop_count
+        theirs = self.torch_forward_flop_count + self.torch_backward_flop_count - self.torch_excess_flop_count
+        return ours - theirs
 
     @property
     def agrees(self) -> bool:
@@ -187,17 +188,19 @@ class Audit:
     @property
     def table(self) -> Table[_Line]:
         """The rows as a table that prints and renders."""
-        total = AuditRow(
+        differences = [row.difference_flop_count for row in self.rows if row.difference_flop_count is not None]
+        total = _Line(
             layer="total",
             operator="",
             shapes="",
-            forward_flop_count=self.forward_flop_count,
-            backward_flop_count=self.backward_flop_count,
-            torch_forward_flop_count=self.torch_forward_flop_count,
-            torch_backward_flop_count=self.torch_backward_flop_count,
+            forward=_text(self.forward_flop_count),
+            torch_forward=_text(self.torch_forward_flop_count),
+            backward=_text(self.backward_flop_count),
+            torch_backward=_text(self.torch_backward_flop_count),
+            difference=_text(sum(differences) if differences else None),
         )
         title = f"{self.name}, batch size {self.batch_size}, {self.phase}: {len(self.rows)} operations with products"
-        return Table([_line(row) for row in (*self.rows, total)], title=title, headings=HEADINGS, row_type=_Line)
+        return Table([*map(_line, self.rows), total], title=title, headings=HEADINGS, row_type=_Line)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame; needs the extra ``frames``.
@@ -237,18 +240,17 @@ class Audit:
     def _verdict(self) -> list[str]:
         lines = [CONVENTION]
         if self.torch_forward_flop_count is not None:
-            wrong = len(self.mismatches)
+            wrong, compared = len(self.mismatches), [row for row in self.rows if not row.torch_has_no_formula]
+            some = "operation" if len(compared) == len(self.rows) else "operation of which torch has a formula"
             agree = (
-                f"{wrong} of {len(self.rows)} operations differ"
-                if wrong
-                else "every operation agrees to the last digit"
+                f"{wrong} of {len(compared)} operations differ" if wrong else f"every {some} agrees to the last digit"
             )
             lines.append(f"Against torch: {agree}.")
         excess = self.torch_excess_flop_count
         if excess:
             lines.append(
                 f"Of torch's backward, {excess:,} FLOP are too many: for the filters' gradient of a convolution in "
-                "groups its formula takes every channel with every filter."
+                "groups its formula takes every channel with every filter. The differences leave them out."
             )
         lines += [
             f"Of {row.layer} ({row.operator}) torch counts nothing: it has no formula for a matrix and a vector."
@@ -268,17 +270,18 @@ class Audit:
         return self.table._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._verdict)
 
 
-def _line(row: AuditRow) -> _Line:
-    def text(count: int | None) -> str:
-        return "" if count is None else f"{count:,}"
+def _text(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
 
+
+def _line(row: AuditRow) -> _Line:
     return _Line(
         layer=row.layer,
         operator=row.operator,
         shapes=row.shapes,
-        forward=text(row.forward_flop_count),
-        torch_forward=text(row.torch_forward_flop_count),
-        backward=text(row.backward_flop_count),
-        torch_backward=text(row.torch_backward_flop_count),
-        difference=text(row.difference_flop_count),
+        forward=_text(row.forward_flop_count),
+        torch_forward=_text(row.torch_forward_flop_count),
+        backward=_text(row.backward_flop_count),
+        torch_backward=_text(row.torch_backward_flop_count),
+        difference=_text(row.difference_flop_count),
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
@@ -86,8 +87,13 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     plan = Plan(program, translators)
     ends = [plan.result(operand) for operand in program.outputs]
     read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
+    starting = {id(end) for operand, end in zip(program.outputs, ends, strict=True) if _starts(program, operand)}
     ends = [
-        plan.ended(end) if isinstance(end, PlannedNode) and id(end) in read and _starts(program, operand) else end
+        plan.ended(end)
+        if isinstance(end, PlannedNode)
+        and _starts(program, operand)
+        and (id(end) in read or (end.layer.is_loss and len(starting) > 1))  # one loss of several is no end of all
+        else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
     nodes = _of_use(plan.nodes, ends)
@@ -107,7 +113,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
 
 
 def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool:
-    """Tell whether training starts at a layer: the loss, or without one every output that can have a gradient."""
+    """Tell whether training starts at a layer: the loss, or without one every output with a gradient."""
     if node.layer.is_metric:
         return True
     pairs = zip(program.outputs, ends, strict=True)
@@ -116,7 +122,7 @@ def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool
 
 def _starts(program: Program, output: Operand) -> bool:
     """Tell whether back-propagation starts at an output."""
-    return output.key == program.loss if program.loss is not None else not output.is_index
+    return not output.is_index if program.starts is None else output.key in program.starts
 
 
 def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
@@ -198,8 +204,10 @@ class _Emission:
             node.layer,
             inputs=tuple(map(self.name, node.inputs)),
             shared_parameters=shared,
-            is_trained=self._is_trained(node),
+            **self._training(node),
             in_place=True if node.in_place and node.inputs else None,
+            recomputed_in=node.region or None,
+            reruns_all=node.reruns_all,
         )
         if node.step is not None:
             self.steps[name] = node.step
@@ -208,17 +216,21 @@ class _Emission:
             self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
-        """Tell whether a layer can use another's parameter; warn where one tensor has two different shapes."""
+        """Tell whether a layer can use another's parameter; warn where one tensor has two different sizes."""
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
-        if sorted(own) == sorted(shape):
+        if math.prod(own) == math.prod(shape):
             return True
         self.notes.append(
-            f"parameter {owner[1]!r} of {owner[0]!r} is used in two shapes, {own} and {shape}: it counts twice"
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two sizes, {own} and {shape}: it counts twice"
         )
         return False
 
-    def _is_trained(self, node: PlannedNode) -> bool:
-        return not node.parameters or any(self.plan.parameter(key).is_trained for key in node.parameters.values())
+    def _training(self, node: PlannedNode) -> dict[str, Any]:
+        """Return which of a layer's parameters are frozen."""
+        frozen = tuple(name for name, key in node.parameters.items() if not self.plan.parameter(key).is_trained)
+        if frozen and len(frozen) == len(node.parameters):
+            return {"is_trained": False}
+        return {"frozen_parameters": frozen}
 
     def add_sink(self, node: PlannedNode) -> None:
         """Add a reader to a result that nobody minimises, so that no gradient starts there."""

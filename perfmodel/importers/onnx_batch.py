@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNameError
 from perfmodel.importers.batch_axes import Layout, guessed_layout, layout, whole
 from perfmodel.importers.onnx_model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx_shapes import Setting, ShapesDoNotFollowError, ShapeTrace
@@ -256,14 +256,14 @@ def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...
 
 
 def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]) -> None:
-    faults = [
-        f"input {given.name!r}, axis {axis} is the free size {extent!r}: give it by sizes={{{extent!r}: ...}}"
+    places = {
+        f"input {given.name!r}, axis {axis}": extent
         for given in model.inputs
         for axis, extent in enumerate(given.extents)
         if isinstance(extent, str) and extent not in symbols and extent not in sizes
-    ]
-    if faults:
-        raise SpecError(model.path, faults)
+    }
+    if places:
+        raise FreeSizeError(model.path, places, how="sizes={{'{name}': ...}}")
 
 
 def _written_batch(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[int, int]:

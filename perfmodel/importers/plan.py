@@ -80,6 +80,10 @@ class PlannedNode:
         Whether a gradient of its output is of use. [-]
     problem : str
         Why no layer took the call; empty where one did. [-]
+    region : str
+        What runs again with it in the backward phase; empty where it is kept. [-]
+    reruns_all : bool
+        Whether all of that runs again, not only what the backward phase reads. [-]
     """
 
     layer: Layer
@@ -93,6 +97,8 @@ class PlannedNode:
     in_place: bool = False
     wants_gradient: bool = False
     problem: str = ""
+    region: str = ""
+    reruns_all: bool = False
 
 
 Source = PlannedNode | str
@@ -120,8 +126,11 @@ class Plan:
         self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
         self._read = {operand.key for step in program.steps for operand in step.call.operands}
         self._read |= {operand.key for operand in program.outputs}
+        self._region = ("", False)
         for index, step in enumerate(program.steps):
+            self._region = (step.region, step.reruns_all)
             self._plan_step(index, step)
+        self._region = ("", False)
 
     def parameter(self, key: str) -> ParameterTensor:
         """Return a trained tensor by the key of an operand; parts carry their name in brackets after the key."""
@@ -211,6 +220,8 @@ class Plan:
             shape=shape,
             parameters=dict(parameters),
             wants_gradient=wants or trained,
+            region=self._region[0],
+            reruns_all=self._region[1],
         )
 
     def _inputs(self, operands: Sequence[Operand], step: Step) -> list[Source]:

@@ -49,6 +49,10 @@ class Step:
         Whether the result overwrites an input. [-]
     detached : frozenset of str
         Keys of operands through which no gradient flows back. [-]
+    region : str
+        What runs again with it in the backward phase; empty where it is kept. [-]
+    reruns_all : bool
+        Whether all of that runs again, not only what the backward phase reads. [-]
     """
 
     call: OperatorCall
@@ -56,6 +60,8 @@ class Step:
     visit: int = 0
     in_place: bool = False
     detached: frozenset[str] = frozenset()
+    region: str = ""
+    reruns_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +82,8 @@ class Program:
         The calls, each after those whose results it reads. [-]
     outputs : sequence of Operand
         What the network returns. [-]
-    loss : str or None
-        Key of the output that training minimises; None where all outputs are. [-]
+    starts : frozenset of str or None
+        Keys of the outputs at which back-propagation starts; None where it starts at all that can have a gradient. [-]
     fixed_batch_size : int or None
         The only batch size the shapes hold for, if any. [samples]
     wholes : mapping of str to tuple of int
@@ -90,6 +96,6 @@ class Program:
     constants: Mapping[str, str] = field(default_factory=dict)
     steps: Sequence[Step]
     outputs: Sequence[Operand]
-    loss: str | None = None
+    starts: frozenset[str] | None = None
     fixed_batch_size: int | None = None
     wholes: Mapping[str, Shape] = field(default_factory=dict)

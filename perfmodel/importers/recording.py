@@ -82,6 +82,12 @@ class Call:
         Arithmetic of its matrix products as torch counts it. [FLOP]
     has_uncounted_products : bool
         Whether it holds products that torch counts as nothing. [-]
+    region : str
+        Checkpointed region that it is in, which runs again in the backward phase; empty where it is in none. [-]
+    reruns_all : bool
+        Whether all of that region runs again, not only what the backward phase reads. [-]
+    is_gradient : bool
+        Whether it computes a gradient of which gradients are wanted in turn. [-]
     """
 
     operator: str
@@ -96,6 +102,9 @@ class Call:
     sequence: tuple[int, int] = (0, 0)
     product_flop_count: int = 0
     has_uncounted_products: bool = False
+    region: str = ""
+    reruns_all: bool = False
+    is_gradient: bool = False
 
     @property
     def site(self) -> tuple[str, str, int]:
@@ -142,9 +151,15 @@ class Recording:
         All calls, in order. [-]
     outputs : list of tuple
         What the network returned: label and tensor. [-]
+    differentiable : set of int
+        Which of the outputs, by index, want gradients. [-]
+    keeps_some : bool
+        Whether a checkpointed region chooses what it keeps. [-]
     """
 
     batch_size: int
     tensors: list[TensorFacts] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[tuple[str, Ref]] = field(default_factory=list)
+    differentiable: set[int] = field(default_factory=set)
+    keeps_some: bool = False

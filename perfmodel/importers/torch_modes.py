@@ -68,6 +68,8 @@ class Recorder:
         self.path = ""
         self.visit = 0
         self.is_muted = False
+        self.region = ""
+        self.reruns_all = False
         self.hopeless: set[str] = set()
         self.parts_since: int | None = None
         self.sequence = _sequence_number()
@@ -176,6 +178,9 @@ class Recorder:
             sequence=(first, self.sequence),
             product_flop_count=self.products,
             has_uncounted_products=self.is_uncounted,
+            region=self.region,
+            reruns_all=self.reruns_all,
+            is_gradient=torch.is_grad_enabled() and torch._C._current_autograd_node() is not None,
         )
         self.occurrences[self.path, operator] += 1
         self.recording.calls.append(call)

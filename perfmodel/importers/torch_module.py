@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import (
     ArgumentError,
+    BackwardWarning,
     FixedBatchWarning,
     MissingPackageError,
     OpaqueLayerWarning,
@@ -21,7 +22,7 @@ from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same
 from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
-from perfmodel.importers.torch_program import ProgramReader, read_keys
+from perfmodel.importers.torch_program import ProgramReader, guessed_loss, read_keys
 from perfmodel.layers.checks import check_flag, check_text, refuse
 from perfmodel.layers.shapes import element_count
 
@@ -112,6 +113,8 @@ def from_torch(
         Where the network holds for the given batch size only.
     ParameterWarning
         Where parameters are not counted as they are stored, or not used at all.
+    BackwardWarning
+        Where the network does not say what training minimises, or its backward phase is more than what is counted.
     """
     imported = import_torch(
         module, example_inputs, batch_axis=batch_axis, training=training, name=name, progress=progress
@@ -311,7 +314,27 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
             f"could take {most:,} FLOP"
         )
         found.append((OpaqueLayerWarning, text))
+    doubts = (guessed_loss(imported.run.recording), *_uncounted(imported.run.recording))
+    found += [(BackwardWarning, f"{graph.name}: {doubt}") for doubt in doubts if doubt]
     found += [(ParameterWarning, f"{graph.name}: {note}") for note in imported.built.notes]
+    return found
+
+
+def _uncounted(recording: Recording) -> list[str]:
+    """Return what of the backward phase is not in the graph."""
+    found = []
+    modules = sorted({call.path for call in recording.calls if call.is_gradient})
+    if modules:
+        places = ", ".join(map(repr, modules[:NAMES_SHOWN])) + (" ..." if len(modules) > NAMES_SHOWN else "")
+        found.append(
+            f"gradients are computed inside forward, to be differentiated in turn (create_graph=True), in {places}: "
+            "gradients of gradients are not counted in full"
+        )
+    if recording.keeps_some:
+        found.append(
+            "a checkpointed region chooses what it keeps (context_fn): it is taken to keep its input only, and to "
+            "compute the rest again"
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from perfmodel.errors import TraceError
 from perfmodel.importers.recording import Call
-from perfmodel.importers.torch_program import loss_index
+from perfmodel.importers.torch_program import trained_outputs
 from perfmodel.importers.torch_run import Run
 
 
@@ -122,8 +122,7 @@ def backward_products(run: Run) -> BackwardProducts:
     TraceError
         If an operator of the module has no gradient.
     """
-    index = loss_index(run.recording)
-    outputs = [tensor for _, tensor in (run.returned if index is None else run.returned[index : index + 1])]
+    outputs = [run.returned[index][1] for index in trained_outputs(run.recording)]
     outputs = [tensor for tensor in outputs if tensor.requires_grad]
     mode = _BackwardMode()
     with run.fake_mode, mode:

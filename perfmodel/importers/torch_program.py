@@ -105,6 +105,8 @@ class ProgramReader:
             path=call.path,
             visit=call.visit,
             in_place=call.in_place,
+            region=call.region,
+            reruns_all=call.reruns_all,
             detached=frozenset(detached),
         )
 
@@ -147,7 +149,7 @@ class ProgramReader:
             constants=constants,
             steps=[self._step(self.recording.calls[index]) for index in kept],
             outputs=[operand for _, operand in outputs],
-            loss=self._loss(),
+            starts=frozenset(outputs[index][1].key for index in trained_outputs(self.recording)),
             fixed_batch_size=fixed_batch_size,
             wholes={} if fixed_batch_size is None else self._wholes(),
         ), kept
@@ -173,13 +175,9 @@ class ProgramReader:
                 constants[operand.key] = facts.name
         return inputs, constants
 
-    def _loss(self) -> str | None:
-        index = loss_index(self.recording)
-        return None if index is None else self.key(self.recording.outputs[index][1])
 
-
-def loss_index(recording: Recording) -> int | None:
-    """Return which output training minimises.
+def trained_outputs(recording: Recording) -> list[int]:
+    """Return the outputs at which training starts.
 
     Parameters
     ----------
@@ -188,18 +186,38 @@ def loss_index(recording: Recording) -> int | None:
 
     Returns
     -------
-    int or None
-        Index of the output named ``loss``, else of the first that is a single number; None where there is none: then
-        gradients start at all of them. [-]
+    list of int
+        Index of the output named ``loss``, where there is one with a gradient; else of every output with a gradient;
+        where none has one, of every output that could have. [-]
     """
-    numbers = [
-        (index, label)
-        for index, (label, ref) in enumerate(recording.outputs)
-        if recording.tensors[ref.key].shape == () and not recording.tensors[ref.key].is_index
-    ]
-    named = [index for index, label in numbers if label == LOSS_NAME]
-    chosen = named or [index for index, _ in numbers]
-    return chosen[0] if chosen else None
+    labels = [label for label, _ in recording.outputs]
+    named = [index for index in sorted(recording.differentiable) if labels[index] == LOSS_NAME]
+    could = [index for index, (_, ref) in enumerate(recording.outputs) if not recording.tensors[ref.key].is_index]
+    return named or sorted(recording.differentiable) or could
+
+
+def guessed_loss(recording: Recording) -> str:
+    """Return why nobody can tell which output training minimises.
+
+    Parameters
+    ----------
+    recording : Recording
+        The run. [-]
+
+    Returns
+    -------
+    str
+        What the outputs are; empty where it is clear. [-]
+    """
+    starts = [recording.outputs[index] for index in trained_outputs(recording)]
+    numbers = [label for label, ref in starts if recording.tensors[ref.key].shape == ()]
+    if not recording.differentiable or not numbers or len(starts) == 1:
+        return ""
+    labels = ", ".join(label for label, _ in starts)
+    return (
+        f"it returns several tensors with gradients ({labels}), some of them single numbers, and calls none of them "
+        f"{LOSS_NAME!r}: back-propagation is taken to start at all of them"
+    )
 
 
 def _make_up(parts: Sequence[Part], whole: Part) -> bool:

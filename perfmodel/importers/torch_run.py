@@ -16,6 +16,7 @@ from torch.nn.modules import transformer
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from perfmodel.importers.recording import Recording
+from perfmodel.importers.torch_checkpoints import checkpoints_seen
 from perfmodel.importers.torch_faults import trace_error
 from perfmodel.importers.torch_modes import FunctionMode, OperatorMode, Recorder, Site
 
@@ -151,6 +152,7 @@ def trace(
         args = tuple(value for _, value in arguments[: len(example.args)])
         kwargs = dict(arguments[len(example.args) :])
         stack.enter_context(_places(module, recorder, on_module))
+        stack.enter_context(checkpoints_seen(recorder))
         for mode in (fake, OperatorMode(recorder), FunctionMode(recorder)):
             stack.enter_context(mode)
         try:
@@ -161,6 +163,7 @@ def trace(
     for label, tensor in outputs:
         ref = recorder.book.read(tensor, path="", with_gradient=False)
         recording.outputs.append((label, ref))
+    recording.differentiable = {index for index, (_, tensor) in enumerate(outputs) if tensor.requires_grad}
     return Run(recording, outputs, fake)
 
 

@@ -189,3 +189,15 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
             raise ShapeMismatchError(problem)
         together.append(longer.pop() if longer else 1)
     return SharedShape(together) if all(shared) else tuple(together)
+
+
+def stated_shape(shape: Shape, input_shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that a layer is told its output has: that of all samples together if all inputs are theirs.
+
+    Examples
+    --------
+    >>> isinstance(stated_shape((5, 8), [SharedShape((5, 8))]), SharedShape)
+    True
+    """
+    all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
+    return SharedShape(shape) if all_shared else shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,8 +104,6 @@ class MemoryPlan:
         Independent of the batch size. [B]
     moments : Moments
         Activations and gradients at the moments that may be the step's peak. [-]
-    moments_if_kept : Moments
-        The same without recomputation. [-]
     input_bytes_per_sample : float
         Network inputs and labels. [B/sample]
     workspace_groups : ndarray, shape (entries,)
@@ -121,28 +119,11 @@ class MemoryPlan:
     weights_bytes: float
     optimizer_bytes: float
     moments: Moments
-    moments_if_kept: Moments
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
     workspace_layer_starts: NDArray[np.intp]
     workspaces_per_layer: int | None
     pool_overhead: float
-
-    def recomputing_saves(self, batch_size: Quantity) -> Quantity:
-        """Return how much lower recomputation makes the peak of activations and gradients.
-
-        Parameters
-        ----------
-        batch_size : float
-            Samples per step. [samples]
-
-        Returns
-        -------
-        float
-            Memory; 0 or less where recomputing is of no use. [B]
-        """
-        kept, recomputed = (sum(each.peak(batch_size)) for each in (self.moments_if_kept, self.moments))
-        return self.pool_overhead * (kept - recomputed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +197,6 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
     return Moments(np.array([[constant], [slope]]), np.array([gradients]))
 
 
-def _live_moments(graph: LayerGraph, *, phase: Phase, rules: MemoryRules, input_gradient: bool) -> Moments:
-    live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
-    return Moments.of(live.activations, live.gradients)
-
-
 def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
     """Return state, and in half precision the weights that are updated, both in single precision."""
     state = optimizer.state_elements_per_parameter
@@ -277,7 +253,7 @@ def memory_plan(
     input_gradient : bool
         Whether the gradient of the network's own input is computed. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------
@@ -297,19 +273,16 @@ def memory_plan(
         recompute=recompute,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
-        moments = moments_if_kept = _static_moments(graph, rules=rules, policy=policy)
+        moments = _static_moments(graph, rules=rules, policy=policy)
     else:
-        moments = moments_if_kept = _live_moments(graph, phase=phase, rules=rules, input_gradient=input_gradient)
-        if recompute is not None:
-            kept = replace(rules, recompute=None)
-            moments_if_kept = _live_moments(graph, phase=phase, rules=kept, input_gradient=input_gradient)
+        live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
+        moments = Moments.of(live.activations, live.gradients)
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates = Phase.UPDATE in phase.parts
     return MemoryPlan(
         weights_bytes=float(element_bytes * graph.parameter_count),
         optimizer_bytes=_optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
-        moments_if_kept=moments_if_kept,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
         workspace_layer_starts=workspace_layer_starts,

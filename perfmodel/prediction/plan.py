@@ -97,7 +97,7 @@ def plan_for(
     library_algorithms : tuple of str
         Convolution algorithms the DNN library offers on the architecture. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------

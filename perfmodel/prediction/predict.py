@@ -72,7 +72,7 @@ def predict_subject(
     factors : mapping of str to float or None
         Factors by name of constant in place of a calibration's, while one is being fitted. [1]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------
@@ -93,6 +93,11 @@ def predict_subject(
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
     plan, libraries = prepared.plan, prepared.libraries
+    memory = prepared.footprint(timed.groups)
+    remarks = target.remarks(libraries, dtype=dtype)
+    if recompute is not None and Phase.BACKWARD in subject.phase.parts:
+        whole = _bytes_without_checkpoints(prepared, library=library, factors=factors)
+        remarks += (_twice(recompute, spared_bytes=whole - memory.total_bytes),)
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -102,8 +107,8 @@ def predict_subject(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        memory=prepared.footprint(timed.groups),
-        remarks=target.remarks(libraries, dtype=dtype) + _on_recomputation(prepared, recompute),
+        memory=memory,
+        remarks=remarks,
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
@@ -114,18 +119,29 @@ def predict_subject(
     )
 
 
-def _on_recomputation(prepared: Prepared, recompute: str | None) -> tuple[str, ...]:
-    """Say that layers run twice, and what for."""
-    if recompute is None or Phase.BACKWARD not in prepared.subject.phase.parts:
-        return ()
-    saved_bytes = prepared.plan.memory.recomputing_saves(prepared.batch_size)
-    gain = (
-        f"which saves {bytes_text(saved_bytes)}"
-        if saved_bytes > 0
-        else "which saves no memory here: the step is at its peak where they are needed anyway. Leave it out"
+def _bytes_without_checkpoints(
+    prepared: Prepared, *, library: str | Path | LibraryProfile | None, factors: Factors
+) -> float:
+    kept = prepare(
+        prepared.subject,
+        target=prepared.target,
+        profile=prepared.profile,
+        batch_size=prepared.batch_size,
+        dtype=prepared.dtype,
+        library=library,
+        pinned=prepared.pinned,
     )
-    text = f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
-    return (f"{text}, {gain}",)
+    return float(kept.footprint(kept.step(factors).groups).total_bytes)
+
+
+def _twice(recompute: str, *, spared_bytes: float) -> str:
+    """Say what checkpoints cost and what they are worth: where the peak lies elsewhere they are only a cost."""
+    twice = (
+        f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
+    )
+    if spared_bytes > 0:
+        return f"{twice}, which saves {bytes_text(spared_bytes)}"
+    return f"{twice}, which saves no memory here: the peak does not lie where activations are kept"
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
@@ -219,10 +235,10 @@ def predict(
     optimizer : str or Optimizer
         ``sgd``, ``momentum``, ``nesterov``, ``adam``, or an optimizer with options. [-]
     recompute : str
-        None keeps every activation. ``full`` keeps the inputs of blocks (wherever branches begin: a residual block, the
-        attention or feed-forward part of a transformer) and runs each block's forward phase a second time before its
-        backward phase; ``sqrt`` does so with about sqrt(n) segments of equal memory, n the places to cut. Only layers
-        whose results back-propagation reads run again. [-]
+        None keeps every activation, but in regions that the graph marks. ``full`` keeps the inputs of blocks (wherever
+        branches begin: a residual block, the attention or feed-forward part of a transformer) and runs each block's
+        forward phase a second time before its backward phase; ``sqrt`` does so with about sqrt(n) segments of equal
+        memory, n the places to cut. Only layers whose results back-propagation reads run again. [-]
     workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
         Sizes of parallel execution; reserved, one device is served. [1]
     parallelism, sync, schedule : str

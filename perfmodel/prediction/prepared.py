@@ -211,7 +211,7 @@ def prepare(
     pinned : bool
         False forces pageable copies where the framework would pin its buffers. [-]
     recompute : str or None
-        Where checkpoints lie; None keeps every activation. [-]
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
     Returns
     -------

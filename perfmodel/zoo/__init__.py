@@ -82,7 +82,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(BUILDERS))
 
 
-def build(name: str, **options: Any) -> LayerGraph:
+def build(name: str, /, **options: Any) -> LayerGraph:
     """Return a published network by its name.
 
     Parameters

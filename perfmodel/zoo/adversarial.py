@@ -16,7 +16,7 @@ from perfmodel.layers import (
     Reshape,
     Sigmoid,
 )
-from perfmodel.layers.checks import check_choice, check_count, check_widths
+from perfmodel.zoo.options import checked, numbered, one_of
 
 SAMPLES = ("fresh", "reused")
 
@@ -53,6 +53,7 @@ class _Pass:
         self.graph.add(f"{self.name}_loss", BinaryCrossEntropy(over="logits"), inputs=x)
 
 
+@checked(discriminator_steps=numbered(), samples=one_of(SAMPLES))
 def generative_adversarial_network(
     *,
     features: Any = 784,
@@ -111,11 +112,6 @@ def generative_adversarial_network(
     .. [1] Goodfellow et al., Generative adversarial networks, arXiv:1406.2661.
     .. [2] https://github.com/goodfeli/adversarial/blob/master/mnist.yaml
     """
-    check_widths("generator_hidden", generator_hidden)
-    check_widths("discriminator_hidden", discriminator_hidden)
-    check_count("pieces", pieces)
-    check_count("discriminator_steps", discriminator_steps)
-    check_choice("samples", samples, SAMPLES)
     makes: dict[str, Any] = {"hidden": generator_hidden, "features": features}
     judges: dict[str, Any] = {"hidden": discriminator_hidden, "pieces": pieces}
     shapes = _input_shapes(features, noise, steps=discriminator_steps, samples=samples)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import (
     Convolution2d,
@@ -15,8 +17,9 @@ from perfmodel.layers import (
     MaxPool2d,
     ReLU,
 )
-from perfmodel.layers.checks import check_choice, check_flag, refuse
-from perfmodel.layers.window import Padding
+from perfmodel.layers.checks import refuse
+from perfmodel.layers.window import Padding, Window
+from perfmodel.zoo.options import checked, one_of
 
 CLASSES = 1000
 PADDINGS = ("valid", "same")
@@ -70,7 +73,6 @@ def _grouped(*, padding: str, first_padding: Padding | None, dropout: bool) -> L
 
 
 def _shi2016(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    check_choice("padding", padding, PADDINGS)
     graph = LayerGraph("alexnet_shi2016", input_shape=(3, 224, 224))
     first: Padding = padding if first_padding is None else first_padding
     # only Caffe's pools count the overhanging window, so that its 54 x 54 maps end at 6 x 6 as the others do
@@ -86,9 +88,18 @@ def _shi2016(*, padding: str, first_padding: Padding | None, dropout: bool) -> L
 
 
 def _refuse_padding(variant: str, padding: str, first_padding: Padding | None) -> None:
-    if padding != "valid" or first_padding is not None:
-        allowed = f"is fixed for variant={variant!r}; padding and first_padding are options of 'shi2016'"
+    allowed = f"is fixed for variant={variant!r}; padding and first_padding are options of 'shi2016'"
+    if padding != "valid":
         refuse("padding", padding, allowed)
+    if first_padding is not None:
+        refuse("first_padding", first_padding, allowed)
+
+
+def _check_first_padding(argument: str, given: Any) -> None:
+    try:
+        Window.of(axis_count=2, kernel_size=1, stride=1, padding=given)
+    except ArgumentError as error:
+        raise ArgumentError(argument, given, error.allowed) from None
 
 
 VARIANTS: dict[str, Callable[..., LayerGraph]] = {
@@ -99,6 +110,7 @@ VARIANTS: dict[str, Callable[..., LayerGraph]] = {
 """Name to builder."""
 
 
+@checked(variant=one_of(VARIANTS), padding=one_of(PADDINGS), first_padding=_check_first_padding)
 def alexnet(
     *,
     variant: str = "one_tower",
@@ -138,6 +150,4 @@ def alexnet(
        NIPS 2012.
     .. [3] Shi, Wang, Xu, Chu, arXiv:1608.07249, and https://github.com/hclhkbu/dlbench.
     """
-    check_choice("variant", variant, VARIANTS)
-    check_flag("dropout", dropout)
     return VARIANTS[variant](padding=padding, first_padding=first_padding, dropout=dropout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
@@ -15,8 +16,9 @@ from perfmodel.layers import (
     MeanSquaredError,
     Sigmoid,
 )
-from perfmodel.layers.checks import check_choice, check_widths
-from perfmodel.zoo.activations import activation_layer
+from perfmodel.layers.checks import check_widths
+from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.options import checked, one_of
 
 LOSSES: dict[str, Layer] = {
     "binary_cross_entropy": BinaryCrossEntropy(over="probabilities"),
@@ -28,10 +30,11 @@ LOSSES: dict[str, Layer] = {
 def _dense_stack(graph: LayerGraph, x: str, *, name: str, widths: Sequence[Any], activation: str) -> str:
     for index, units in enumerate(widths, start=1):
         x = graph.add(f"{name}{index}", Dense(units=units), inputs=x)
-        x = graph.add(f"{name}{index}_activation", activation_layer(activation), inputs=x)
+        x = graph.add(f"{name}{index}_activation", ACTIVATIONS[activation], inputs=x)
     return x
 
 
+@checked(widths=partial(check_widths, fewest=2), activation=one_of(ACTIVATIONS), loss=one_of(LOSSES))
 def autoencoder(
     *,
     widths: Sequence[Any] = (784, 1000, 500, 250, 30),
@@ -65,8 +68,6 @@ def autoencoder(
     ----------
     .. [1] Hinton, Salakhutdinov, Reducing the dimensionality of data with neural networks, Science 313, 2006.
     """
-    check_widths("widths", widths, fewest=2)
-    check_choice("loss", loss, LOSSES)
     features, *hidden, code = widths
     graph = LayerGraph("autoencoder", input_shape=(features,))
     x = _dense_stack(graph, graph.input, name="encoder", widths=hidden, activation=activation)
@@ -78,6 +79,7 @@ def autoencoder(
     return graph
 
 
+@checked(activation=one_of(ACTIVATIONS))
 def variational_autoencoder(
     *, features: Any = 784, hidden: Sequence[Any] = (400,), latent: Any = 20, activation: str = "relu"
 ) -> LayerGraph:
@@ -113,7 +115,6 @@ def variational_autoencoder(
     .. [1] Kingma, Welling, Auto-encoding variational Bayes, arXiv:1312.6114.
     .. [2] https://github.com/pytorch/examples/blob/main/vae/main.py
     """
-    check_widths("hidden", hidden)
     graph = LayerGraph("variational_autoencoder", input_shape=(features,))
     x = _dense_stack(graph, graph.input, name="encoder", widths=hidden, activation=activation)
     mean = graph.add("mean", Dense(units=latent), inputs=x)

@@ -18,9 +18,9 @@ from perfmodel.layers import (
     Slice,
     Tanh,
 )
-from perfmodel.layers.checks import check_choice, check_count
-from perfmodel.zoo.activations import activation_layer
-from perfmodel.zoo.transformer import TransformerBlock
+from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, int]] = {
     "base": {"layers": 12, "width": 768, "heads": 12},
@@ -53,7 +53,7 @@ def _add_masked_language_model(
     graph: LayerGraph, x: str, *, width: Any, vocabulary: Any, activation: str, **_: Any
 ) -> None:
     x = graph.add("transform", Dense(units=width), inputs=x)
-    x = graph.add("transform_activation", activation_layer(activation), inputs=x)
+    x = graph.add("transform_activation", ACTIVATIONS[activation], inputs=x)
     x = graph.add("transform_norm", LayerNorm(), inputs=x)
     tied = {"weight": ("tokens_embedding", "weight")}
     x = graph.add("scores", Dense(units=vocabulary), inputs=x, shared_parameters=tied)
@@ -68,6 +68,13 @@ HEADS: dict[str, Callable[..., None]] = {
 """Name to what adds the end of the network."""
 
 
+@checked(
+    size=one_of(SIZES),
+    head=one_of(HEADS),
+    layers=numbered(),
+    activation=one_of(ACTIVATIONS),
+    attention=one_of(ATTENTIONS),
+)
 def bert(
     *,
     size: str = "base",
@@ -141,12 +148,9 @@ def bert(
     ----------
     .. [1] Devlin, Chang, Lee, Toutanova, BERT, arXiv:1810.04805.
     """
-    check_choice("size", size, SIZES)
-    check_choice("head", head, HEADS)
     given = {"layers": layers, "width": width, "heads": heads}
     sizes: dict[str, Any] = SIZES[size] | {name: value for name, value in given.items() if value is not None}
     width = sizes["width"]
-    check_count("layers", sizes["layers"])
     graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
     tokens = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
     kinds = graph.add("segments_embedding", Embedding(vocabulary=segments, features=width), inputs="segments")
@@ -160,7 +164,7 @@ def bert(
         heads=sizes["heads"],
         intermediate=4 * width if intermediate is None else intermediate,
         order="post",
-        activation=activation_layer(activation),
+        activation=ACTIVATIONS[activation],
         dropout=dropout,
         attention_dropout=attention_dropout,
         attention=attention,

@@ -16,10 +16,9 @@ from perfmodel.layers import (
     Layer,
     ReLU,
 )
-from perfmodel.layers.checks import check_count
 
 
-def image_graph(name: str, *, image_size: Any, in_channels: Any, **counts: Any) -> LayerGraph:
+def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     """Return an empty graph whose only input is a square image.
 
     Parameters
@@ -30,8 +29,6 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any, **counts: Any) 
         Height and width. [1]
     in_channels : int or sympy.Symbol
         Channels. [1]
-    **counts : int or sympy.Symbol
-        Other sizes that a person gave, refused under their own names unless they are whole and positive. [1]
 
     Returns
     -------
@@ -40,11 +37,9 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any, **counts: Any) 
 
     Examples
     --------
-    >>> image_graph("resnet50", image_size=224, in_channels=3, classes=1000).input_shapes
+    >>> image_graph("resnet50", image_size=224, in_channels=3).input_shapes
     {'input': (3, 224, 224)}
     """
-    for argument, given in {"image_size": image_size, "in_channels": in_channels, **counts}.items():
-        check_count(argument, given)
     return LayerGraph(name, input_shape=(in_channels, image_size, image_size))
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import ContrastiveDivergence, CrossEntropy, Dense, Sigmoid
-from perfmodel.layers.checks import check_at_most, check_choice, check_count, check_widths
+from perfmodel.layers.checks import check_at_most, check_widths
+from perfmodel.zoo.options import checked, numbered, one_of
 
 STAGES = ("pre_training", "fine_tuning")
 
 
+@checked(steps=numbered())
 def restricted_boltzmann_machine(*, visible: Any = 784, hidden: Any = 500, steps: int = 1) -> LayerGraph:
     """Return a restricted Boltzmann machine [1]_ with a step of its training by contrastive divergence [2]_.
 
@@ -46,6 +49,7 @@ def restricted_boltzmann_machine(*, visible: Any = 784, hidden: Any = 500, steps
     return graph
 
 
+@checked(widths=partial(check_widths, fewest=2), stage=one_of(STAGES), level=numbered(), steps=numbered())
 def deep_belief_network(
     *,
     widths: Sequence[Any] = (784, 500, 500, 2000),
@@ -94,9 +98,6 @@ def deep_belief_network(
     .. [2] Hinton, Salakhutdinov, Reducing the dimensionality of data with neural networks, Science 313, 2006,
        supporting text.
     """
-    check_widths("widths", widths, fewest=2)
-    check_choice("stage", stage, STAGES)
-    check_count("level", level)
     check_at_most("level", level, maximum=len(widths) - 1)
     graph = LayerGraph("deep_belief_network", input_shape=(widths[0],))
     is_trained = stage == "fine_tuning"

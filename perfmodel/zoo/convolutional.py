@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
@@ -17,9 +18,10 @@ from perfmodel.layers import (
     Layer,
     MaxPool2d,
 )
-from perfmodel.layers.checks import check_choice, check_count, check_flag, check_fraction, check_widths, refuse
-from perfmodel.zoo.activations import activation_layer
+from perfmodel.layers.checks import check_widths, is_open_size, refuse
+from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import image_graph
+from perfmodel.zoo.options import checked, one_of
 
 POOLS: dict[str, Layer | None] = {
     "max": MaxPool2d(kernel_size=2),
@@ -32,14 +34,23 @@ PADDINGS = ("valid", "same")
 
 def _stage_channels(channels: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the channels of each convolution, stage by stage."""
-    if not isinstance(channels, Sequence) or isinstance(channels, str) or not channels:
-        refuse("channels", channels, "must hold, for each stage, its channels or a sequence of them: ((32, 64), 128)")
-    stages = [each if isinstance(each, Sequence) else (each,) for each in channels]
-    for stage in stages:
-        check_widths("channels", stage)
-    return [tuple(stage) for stage in stages]
+    return [tuple(each) if isinstance(each, Sequence) else (each,) for each in channels]
 
 
+def _check_channels(argument: str, given: object) -> None:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        refuse(argument, given, "must hold, for each stage, its channels or a sequence of them: ((32, 64), 128)")
+    for stage in given:
+        check_widths(argument, stage if isinstance(stage, Sequence) else (stage,))
+
+
+@checked(
+    channels=_check_channels,
+    padding=one_of(PADDINGS),
+    pool=one_of(POOLS),
+    activation=one_of(ACTIVATIONS),
+    hidden=partial(check_widths, fewest=0),
+)
 def convolutional(
     *,
     channels: Sequence[Any] = ((32, 64),),
@@ -100,12 +111,10 @@ def convolutional(
     .. [1] https://github.com/pytorch/examples/blob/main/mnist/main.py
     """
     stages = _stage_channels(channels)
-    _check(kernel_size=kernel_size, padding=padding, pool=pool, batch_norm=batch_norm, global_pool=global_pool)
-    for argument, rate in (("stage_dropout", stage_dropout), ("dropout", dropout)):
-        check_fraction(argument, rate)
-    check_widths("hidden", hidden, fewest=0)
-    nonlinear = activation_layer(activation)
-    graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels, classes=classes, stride=stride)
+    if padding == "same" and not is_open_size(kernel_size) and kernel_size % 2 == 0:
+        refuse("kernel_size", kernel_size, "must be odd where padding is 'same'")
+    nonlinear = ACTIVATIONS[activation]
+    graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels)
     zeros = kernel_size // 2 if padding == "same" else 0
     x, halving = graph.input, POOLS[pool]
     for stage, outputs in enumerate(stages, start=1):
@@ -131,13 +140,3 @@ def convolutional(
     x = graph.add("scores", Dense(units=classes), inputs=x)
     graph.add("loss", CrossEntropy(), inputs=x)
     return graph
-
-
-def _check(*, kernel_size: int, padding: str, pool: str, batch_norm: bool, global_pool: bool) -> None:
-    check_count("kernel_size", kernel_size)
-    check_choice("padding", padding, PADDINGS)
-    check_choice("pool", pool, POOLS)
-    check_flag("batch_norm", batch_norm)
-    check_flag("global_pool", global_pool)
-    if padding == "same" and kernel_size % 2 == 0:
-        refuse("kernel_size", kernel_size, "must be odd where padding is 'same'")

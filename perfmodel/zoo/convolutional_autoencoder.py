@@ -7,11 +7,13 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, MeanSquaredError, Sigmoid, TransposedConvolution2d
-from perfmodel.layers.checks import check_widths, is_open_size, refuse
-from perfmodel.zoo.activations import activation_layer
+from perfmodel.layers.checks import is_open_size, refuse
+from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked, one_of
 
 
+@checked(activation=one_of(ACTIVATIONS))
 def convolutional_autoencoder(
     *,
     channels: Sequence[Any] = (16, 32),
@@ -46,8 +48,7 @@ def convolutional_autoencoder(
     .. [1] Masci, Meier, Ciresan, Schmidhuber, Stacked convolutional auto-encoders for hierarchical feature extraction,
        ICANN 2011.
     """
-    check_widths("channels", channels)
-    nonlinear = activation_layer(activation)
+    nonlinear = ACTIVATIONS[activation]
     graph = image_graph("convolutional_autoencoder", image_size=image_size, in_channels=in_channels)
     if not is_open_size(image_size) and image_size % 2 ** len(channels):
         refuse("image_size", image_size, f"must be divisible by 2 ** {len(channels)}, once for each entry of channels")

@@ -16,8 +16,9 @@ from perfmodel.layers import (
     Tanh,
     TransposedConvolution2d,
 )
-from perfmodel.layers.checks import check_count, refuse
+from perfmodel.layers.checks import refuse
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked, numbered
 
 SMALLEST_MAP = 4
 """Height and width of the map between the dense product and the first doubling [1]."""
@@ -35,6 +36,7 @@ def _halvings(image_size: int) -> int:
     return count
 
 
+@checked(image_size=numbered())
 def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, out_channels: Any = 3) -> LayerGraph:
     """Return the generator of DCGAN [1]_ with the sizes of PyTorch's example [2]_: 3,576,704 parameters.
 
@@ -63,9 +65,6 @@ def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, 
        networks, ICLR 2016, arXiv:1511.06434, figure 1.
     .. [2] https://github.com/pytorch/examples/blob/main/dcgan/main.py
     """
-    for argument, given in {"noise": noise, "width": width, "image_size": image_size}.items():
-        check_count(argument, given)
-    check_count("out_channels", out_channels)
     halvings = _halvings(image_size)
     graph = LayerGraph("dcgan_generator", input_shape=(noise, 1, 1))
     x = graph.input
@@ -84,6 +83,7 @@ def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, 
     return graph
 
 
+@checked(image_size=numbered())
 def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: Any = 3) -> LayerGraph:
     """Return the discriminator of DCGAN [1]_ with the sizes of PyTorch's example: 2,765,568 parameters.
 
@@ -108,7 +108,7 @@ def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: A
     .. [1] Radford, Metz, Chintala, Unsupervised representation learning with deep convolutional generative adversarial
        networks, ICLR 2016, arXiv:1511.06434.
     """
-    graph = image_graph("dcgan_discriminator", image_size=image_size, in_channels=in_channels, width=width)
+    graph = image_graph("dcgan_discriminator", image_size=image_size, in_channels=in_channels)
     x = graph.input
     for index in range(_halvings(image_size)):
         layer = Convolution2d(out_channels=width * 2**index, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import MeanSquaredError, ReLU, TransposedConvolution2d, Upsample
-from perfmodel.layers.checks import check_count
 from perfmodel.zoo.blocks import chain
+from perfmodel.zoo.options import checked, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ def _pooled_size(size: int) -> int:
     return (size - 1) // 2 + 1
 
 
+@checked(image_size=numbered(minimum=16))
 def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGraph:
     """Return the deconvolutional network of Zeiler and Fergus [1]_: 3,726,211 parameters, 1.11 G multiply-adds.
 
@@ -77,8 +78,6 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
     .. [1] Zeiler, Fergus, Visualizing and understanding convolutional networks, ECCV 2014, arXiv:1311.2901, figures 1
        and 3.
     """
-    check_count("image_size", image_size, minimum=16)
-    check_count("out_channels", out_channels)
     seen = [image_size]
     for each in FILTERS:
         made = each.output_size(seen[-1])

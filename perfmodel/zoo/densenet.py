@@ -7,6 +7,7 @@ from typing import Any
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, BatchNorm, Concat, Convolution2d, MaxPool2d, ReLU
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.options import checked
 
 BLOCKS_121 = (6, 12, 24, 16)
 """Layers in each of the four blocks [1]."""
@@ -33,6 +34,7 @@ def _dense_block(graph: LayerGraph, name: str, x: str, *, layer_count: int, grow
     return x
 
 
+@checked()
 def densenet121(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3, growth: int = 32) -> LayerGraph:
     """Return DenseNet-121 [1]_: 7,978,856 parameters, 2.83 G multiply-adds forward.
 
@@ -57,7 +59,7 @@ def densenet121(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any 
     .. [1] Huang, Liu, van der Maaten, Weinberger, Densely connected convolutional networks, CVPR 2017,
        arXiv:1608.06993, table 1.
     """
-    graph = image_graph("densenet121", image_size=image_size, in_channels=in_channels, classes=classes, growth=growth)
+    graph = image_graph("densenet121", image_size=image_size, in_channels=in_channels)
     first = Convolution2d(out_channels=2 * growth, kernel_size=7, stride=2, padding=3, bias=False)
     x = normalised(graph, "first", graph.input, first)
     x = graph.add("first_pool", MaxPool2d(kernel_size=3, stride=2, padding=1), inputs=x)

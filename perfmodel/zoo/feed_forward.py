@@ -7,10 +7,11 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Dropout
-from perfmodel.layers.checks import check_widths
-from perfmodel.zoo.activations import activation_layer
+from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.options import checked, one_of
 
 
+@checked(activation=one_of(ACTIVATIONS))
 def feed_forward(
     *,
     features: Any = 784,
@@ -47,12 +48,11 @@ def feed_forward(
     >>> feed_forward(features=2, hidden=(2,), classes=2).parameter_count
     12
     """
-    check_widths("hidden", hidden)
     graph = LayerGraph(name, input_shape=(features,))
     x = graph.input
     for index, units in enumerate(hidden, start=1):
         x = graph.add(f"fc{index}", Dense(units=units), inputs=x)
-        x = graph.add(f"activation{index}", activation_layer(activation), inputs=x)
+        x = graph.add(f"activation{index}", ACTIVATIONS[activation], inputs=x)
         if dropout:
             x = graph.add(f"dropout{index}", Dropout(rate=dropout), inputs=x)
     x = graph.add(f"fc{len(hidden) + 1}", Dense(units=classes), inputs=x)
@@ -60,6 +60,7 @@ def feed_forward(
     return graph
 
 
+@checked()
 def mnist_classifier(*, dropout: float = 0.5) -> LayerGraph:
     """Return the classifier of handwritten digits 784-64-64-10: tanh, dropout, softmax; 55,050 parameters.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Accuracy, CrossEntropy, Dense, Sigmoid
-from perfmodel.layers.checks import check_count
+from perfmodel.zoo.options import checked, numbered
 
 
 def _fully_connected(name: str, *, hidden_layers: int, width: int, features: int, accuracy: bool) -> LayerGraph:
-    check_count("hidden_layers", hidden_layers)
     graph = LayerGraph(name, input_shape=(features,))
     x = graph.input
     for index in range(1, hidden_layers + 1):
@@ -21,6 +20,7 @@ def _fully_connected(name: str, *, hidden_layers: int, width: int, features: int
     return graph
 
 
+@checked(hidden_layers=numbered())
 def fcn5(*, hidden_layers: int = 3, width: int = 2048, features: int = 26752, accuracy: bool = False) -> LayerGraph:
     """Return FCN-5 [1]_, a classifier of 26,752 features into as many classes.
 
@@ -53,6 +53,7 @@ def fcn5(*, hidden_layers: int = 3, width: int = 2048, features: int = 26752, ac
     return _fully_connected("fcn5", hidden_layers=hidden_layers, width=width, features=features, accuracy=accuracy)
 
 
+@checked(hidden_layers=numbered())
 def fcn8(*, hidden_layers: int = 6, width: int = 2048, features: int = 26752, accuracy: bool = False) -> LayerGraph:
     """Return FCN-8 [1]_: as FCN-5 with six hidden layers (Torch's script has five).
 

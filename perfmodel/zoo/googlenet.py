@@ -18,8 +18,8 @@ from perfmodel.layers import (
     MaxPool2d,
     ReLU,
 )
-from perfmodel.layers.checks import check_choice, check_flag
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.options import checked, one_of
 
 VARIANTS = ("batch_norm", "lrn")
 MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
@@ -91,6 +91,7 @@ class _Builder:
         )
 
 
+@checked(variant=one_of(VARIANTS))
 def googlenet(
     *,
     variant: str = "batch_norm",
@@ -125,9 +126,7 @@ def googlenet(
     ----------
     .. [1] Szegedy et al., Going deeper with convolutions, CVPR 2015, arXiv:1409.4842, table 1.
     """
-    check_choice("variant", variant, VARIANTS)
-    check_flag("auxiliary", auxiliary)
-    graph = image_graph(f"googlenet_{variant}", image_size=image_size, in_channels=in_channels, classes=classes)
+    graph = image_graph(f"googlenet_{variant}", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph, is_normalised=variant == "batch_norm")
     halving = MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
     x = builder.convolution("first", graph.input, 64, 7, stride=2)

@@ -6,9 +6,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Dropout, Embedding, LayerNorm, PositionalEmbedding
-from perfmodel.layers.checks import check_choice, check_count, check_flag
-from perfmodel.zoo.activations import activation_layer
-from perfmodel.zoo.transformer import TransformerBlock
+from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"layers": 12, "width": 768, "heads": 12},
@@ -19,6 +19,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """Name to what differs between GPT-2's published sizes."""
 
 
+@checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
 def gpt(
     *,
     layers: int = 12,
@@ -85,9 +86,6 @@ def gpt(
     ----------
     .. [1] Radford, Wu, Child, Luan, Amodei, Sutskever, Language models are unsupervised multitask learners, 2019.
     """
-    check_count("layers", layers)
-    check_flag("tied", tied)
-    check_flag("bias", bias)
     graph = LayerGraph(name, inputs={"tokens": (sequence_length,)})
     rows = sequence_length if positions is None else positions
     x = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
@@ -100,7 +98,7 @@ def gpt(
         intermediate=4 * width if intermediate is None else intermediate,
         causal=True,
         norm=LayerNorm(bias=bias),
-        activation=activation_layer(activation),
+        activation=ACTIVATIONS[activation],
         attention_bias=bias,
         mlp_bias=bias,
         dropout=dropout,
@@ -116,6 +114,7 @@ def gpt(
     return graph
 
 
+@checked(size=one_of(SIZES), attention=one_of(ATTENTIONS))
 def gpt2(
     *, size: str = "small", sequence_length: Any = 1024, dropout: float = 0.1, attention: str = "fused"
 ) -> LayerGraph:
@@ -148,6 +147,5 @@ def gpt2(
     .. [1] Radford, Wu, Child, Luan, Amodei, Sutskever, Language models are unsupervised multitask learners, 2019,
        and https://github.com/openai/gpt-2.
     """
-    check_choice("size", size, SIZES)
     options = {"sequence_length": sequence_length, "positions": 1024, "dropout": dropout, "attention": attention}
     return gpt(name=f"gpt2_{size}", **SIZES[size], **options)

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Concat, Convolution2d, MaxPool2d
-from perfmodel.layers.checks import check_flag
 from perfmodel.layers.window import Size
 from perfmodel.zoo.blocks import classified, image_graph, normalised
+from perfmodel.zoo.options import checked
 
 Step = tuple[int, Size, int, bool]
 """Channels, kernel, stride, and whether padding keeps the map: one convolution of a branch."""
@@ -97,6 +97,7 @@ class _Builder:
         return self.graph.add("stem_b_pool", pool, inputs=x)
 
 
+@checked()
 def inception_v3(
     *, auxiliary: bool = False, classes: Any = 1000, image_size: Any = 299, in_channels: Any = 3
 ) -> LayerGraph:
@@ -126,8 +127,7 @@ def inception_v3(
     .. [1] Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, Rethinking the inception architecture for computer vision, CVPR
        2016, arXiv:1512.00567.
     """
-    check_flag("auxiliary", auxiliary)
-    graph = image_graph("inception_v3", image_size=image_size, in_channels=in_channels, classes=classes)
+    graph = image_graph("inception_v3", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph)
     x = builder.stem(graph.input)
     for index, pooled in enumerate((32, 64, 64), start=1):

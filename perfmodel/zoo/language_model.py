@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, ClassSoftmax, CrossEntropy, Dense, Embedding
-from perfmodel.layers.checks import check_choice
+from perfmodel.zoo.options import checked, numbered, one_of
 
 VOCABULARY = 10_000
 HIDDEN_SIZE = 256
@@ -29,7 +29,6 @@ SOFTMAXES: dict[str, Callable[..., None]] = {"full": _full_softmax, "classes": _
 def _language_model(
     name: str, *, steps: int, layer_count: int, bias_vectors: int, softmax: str, classes: int
 ) -> LayerGraph:
-    check_choice("softmax", softmax, SOFTMAXES)
     graph = LayerGraph(name, inputs={"tokens": (steps,)})
     x = graph.add("embedding", Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE), inputs=graph.input)
     recurrent = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
@@ -38,6 +37,7 @@ def _language_model(
     return graph
 
 
+@checked(layer_count=numbered(), bias_vectors=numbered(minimum=0), softmax=one_of(SOFTMAXES))
 def lstm32(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
     """Return LSTM-32 [1]_: 32 words, embedding of 256, two LSTM layers of 256, softmax over 10,000 words.
 
@@ -75,6 +75,7 @@ def lstm32(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full"
     )
 
 
+@checked(layer_count=numbered(), bias_vectors=numbered(minimum=0), softmax=one_of(SOFTMAXES))
 def lstm64(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
     """Return LSTM-64: as LSTM-32 over 64 words, 231.0 M multiply-adds forward.
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Convolution2d, CrossEntropy, Dense, Flatten, Layer, ReLU, Sigmoid, Tanh
-from perfmodel.layers.checks import check_choice
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked, one_of
 
 ACTIVATIONS: dict[str, Layer] = {"tanh": Tanh(), "sigmoid": Sigmoid(), "relu": ReLU()}
 """Name to non-linearity."""
 
 
+@checked(activation=one_of(ACTIVATIONS))
 def lenet5(*, activation: str = "tanh", classes: Any = 10, image_size: Any = 32, in_channels: Any = 1) -> LayerGraph:
     """Return LeNet-5 [1]_ for digits of 32 x 32: 61,706 parameters, 416,520 multiply-adds forward.
 
@@ -42,8 +43,7 @@ def lenet5(*, activation: str = "tanh", classes: Any = 10, image_size: Any = 32,
     .. [1] LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, Proceedings of the
        IEEE 86 (1998), figure 2, doi:10.1109/5.726791.
     """
-    check_choice("activation", activation, ACTIVATIONS)
-    graph = image_graph("lenet5", image_size=image_size, in_channels=in_channels, classes=classes)
+    graph = image_graph("lenet5", image_size=image_size, in_channels=in_channels)
     squash = ACTIVATIONS[activation]
     x = chain(
         graph,

@@ -6,9 +6,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Embedding, RMSNorm
-from perfmodel.layers.checks import check_choice, check_count, check_flag
-from perfmodel.zoo.activations import activation_layer
-from perfmodel.zoo.transformer import TransformerBlock
+from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, int]] = {
     "llama2_7b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 32, "intermediate": 11008},
@@ -22,6 +22,7 @@ VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
 CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}
 
 
+@checked(size=one_of(SIZES), layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
 def llama(
     *,
     size: str = "llama2_7b",
@@ -95,14 +96,11 @@ def llama(
     .. [1] Touvron et al., Llama 2, arXiv:2307.09288.
     .. [2] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783.
     """
-    check_choice("size", size, SIZES)
-    check_flag("tied", tied)
     family = size.partition("_")[0]
     published = {**SIZES[size], "vocabulary": VOCABULARIES[family], "sequence_length": CONTEXTS[family]}
     given = {"layers": layers, "width": width, "heads": heads, "key_heads": key_heads, "intermediate": intermediate}
     given |= {"vocabulary": vocabulary, "sequence_length": sequence_length}
     sizes: dict[str, Any] = published | {name: value for name, value in given.items() if value is not None}
-    check_count("layers", sizes["layers"])
     graph = LayerGraph(size, inputs={"tokens": (sizes["sequence_length"],)})
     table = Embedding(vocabulary=sizes["vocabulary"], features=sizes["width"])
     x = graph.add("tokens_embedding", table, inputs="tokens")
@@ -114,7 +112,7 @@ def llama(
         head_size=head_size,
         causal=True,
         norm=RMSNorm(),
-        activation=activation_layer(activation),
+        activation=ACTIVATIONS[activation],
         gated=gated,
         attention_bias=attention_bias,
         output_bias=output_bias,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, ReLU6
-from perfmodel.layers.checks import refuse
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.options import check_factor, checked
 
 STAGES = (
     (1, 16, 1, 1),
@@ -47,6 +46,7 @@ def _block(graph: LayerGraph, name: str, x: str, *, channels: int, expansion: in
     return graph.add(f"{name}_add", Add(), inputs=(shortcut, x)) if stride == 1 and inputs == channels else x
 
 
+@checked(width=check_factor)
 def mobilenet_v2(*, width: float = 1.0, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3) -> LayerGraph:
     """Return MobileNet v2 [1]_: 3,504,872 parameters, 0.301 G multiply-adds forward.
 
@@ -71,9 +71,7 @@ def mobilenet_v2(*, width: float = 1.0, classes: Any = 1000, image_size: Any = 2
     .. [1] Sandler, Howard, Zhu, Zhmoginov, Chen, MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018,
        arXiv:1801.04381, table 2.
     """
-    if isinstance(width, bool) or not isinstance(width, Real) or not 0 < width < float("inf"):
-        refuse("width", width, "must be a number > 0, e.g. 1.0")
-    graph = image_graph("mobilenet_v2", image_size=image_size, in_channels=in_channels, classes=classes)
+    graph = image_graph("mobilenet_v2", image_size=image_size, in_channels=in_channels)
     first = Convolution2d(out_channels=_scaled(FIRST_CHANNELS, width), kernel_size=3, stride=2, padding=1, bias=False)
     x = normalised(graph, "first", graph.input, first, activation=ReLU6())
     for stage, (expansion, channels, count, stride) in enumerate(STAGES, start=1):

@@ -7,8 +7,8 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Convolution2d, CrossEntropy, Dropout, Flatten, Layer, MaxPool2d, ReLU
-from perfmodel.layers.checks import check_choice, check_flag
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked, one_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ SIZES = {"imagenet": (1000, 224), "cifar10": (10, 32)}
 """Name to the classes and the height and width of the images it was published for [1]."""
 
 
+@checked(variant=one_of(STAGES))
 def nin(
     *,
     variant: str = "imagenet",
@@ -80,12 +81,10 @@ def nin(
     .. [2] The authors' nin_imagenet, https://gist.github.com/mavenlin/d802a5849de39225bcc6
     .. [3] The authors' nin_cifar10, https://gist.github.com/mavenlin/e56253735ef32c3c296d
     """
-    check_choice("variant", variant, STAGES)
-    check_flag("dropout", dropout)
     published_classes, published_size = SIZES[variant]
     classes = published_classes if classes is None else classes
     image_size = published_size if image_size is None else image_size
-    graph = image_graph(f"nin_{variant}", image_size=image_size, in_channels=in_channels, classes=classes)
+    graph = image_graph(f"nin_{variant}", image_size=image_size, in_channels=in_channels)
     x = graph.input
     for index, stage in enumerate(STAGES[variant], start=1):
         mixers = [Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]

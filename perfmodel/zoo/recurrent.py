@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, RNN, BinaryCrossEntropy, CrossEntropy, Dense, Embedding
-from perfmodel.layers.checks import check_choice, check_count
+from perfmodel.layers.checks import check_count
+from perfmodel.layers.recurrent.rnn import FUNCTIONS
+from perfmodel.zoo.options import checked, numbered, one_of
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""
 
 
+@checked(
+    layer_count=numbered(), bias_vectors=numbered(minimum=0), function=one_of(FUNCTIONS), read_steps=one_of(READ_STEPS)
+)
 def recurrent_network(
     *,
     features: Any = 31,
@@ -58,7 +64,6 @@ def recurrent_network(
     ----------
     .. [1] Elman, Finding structure in time, Cognitive Science 14, 1990.
     """
-    check_choice("read_steps", read_steps, READ_STEPS)
     graph = LayerGraph("recurrent_network", input_shape=(steps, features))
     layer = RNN(
         hidden_size=hidden_size,
@@ -73,6 +78,7 @@ def recurrent_network(
     return graph
 
 
+@checked(layer_count=numbered(), bias_vectors=numbered(minimum=0), classes=partial(check_count, minimum=2))
 def lstm_classifier(
     *,
     vocabulary: Any = 20_000,
@@ -121,7 +127,6 @@ def lstm_classifier(
     ----------
     .. [1] https://keras.io/examples/nlp/bidirectional_lstm_imdb/
     """
-    check_count("classes", classes, minimum=2)
     graph = LayerGraph("lstm_classifier", inputs={"tokens": (steps,)})
     x = graph.add("embedding", Embedding(vocabulary=vocabulary, features=features), inputs="tokens")
     layer = LSTM(

@@ -6,7 +6,7 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Concat, CrossEntropy, Dense, Embedding, Reshape, Slice, Tanh
-from perfmodel.layers.checks import check_choice, check_count
+from perfmodel.zoo.options import checked, numbered, one_of
 
 TREES = ("balanced", "chain")
 CLASSIFIED = ("every_node", "root")
@@ -28,6 +28,7 @@ def _merges(leaves: int, *, tree: str) -> list[tuple[int, int]]:
     return merges
 
 
+@checked(leaves=numbered(minimum=2), tree=one_of(TREES), classified=one_of(CLASSIFIED))
 def recursive_network(
     *,
     leaves: int = 16,
@@ -76,9 +77,6 @@ def recursive_network(
        ICML 2011.
     .. [2] Socher et al., Recursive deep models for semantic compositionality over a sentiment treebank, EMNLP 2013.
     """
-    check_count("leaves", leaves, minimum=2)
-    check_choice("tree", tree, TREES)
-    check_choice("classified", classified, CLASSIFIED)
     graph = LayerGraph("recursive_network", inputs={"words": (leaves,)})
     words = graph.add("embedding", Embedding(vocabulary=vocabulary, features=features), inputs="words")
     nodes = []

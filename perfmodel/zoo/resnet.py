@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
-from perfmodel.layers.checks import check_choice, check_count, check_flag
+from perfmodel.layers.checks import check_count
+from perfmodel.layers.normalisation.batch_norm import STATISTICS_KINDS
 from perfmodel.zoo.blocks import classified, image_graph
+from perfmodel.zoo.options import checked, one_of
 
 EXPANSION = 4
 """Output channels of a bottleneck block over its width [1]."""
@@ -89,18 +92,18 @@ class _Builder:
 def _basic(
     name: str, blocks: Sequence[int], *, classes: Any, image_size: Any, in_channels: Any, width: Any
 ) -> LayerGraph:
-    graph = image_graph(name, image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph(name, image_size=image_size, in_channels=in_channels)
     return _Builder(graph=graph, is_bottleneck=False).network(blocks, classes=classes, width=width)
 
 
 def _bottleneck(
     name: str, blocks: Sequence[int], *, stride_on: str, classes: Any, image_size: Any, in_channels: Any, width: Any
 ) -> LayerGraph:
-    check_choice("stride_on", stride_on, STRIDES_BY_PLACE)
-    graph = image_graph(name, image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph(name, image_size=image_size, in_channels=in_channels)
     return _Builder(graph=graph, stride_on=stride_on).network(blocks, classes=classes, width=width)
 
 
+@checked()
 def resnet18(
     *,
     classes: Any = 1000,
@@ -135,6 +138,7 @@ def resnet18(
     return _basic("resnet18", BLOCKS_18, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
 
 
+@checked()
 def resnet34(
     *,
     classes: Any = 1000,
@@ -169,6 +173,11 @@ def resnet34(
     return _basic("resnet34", BLOCKS_34, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
 
 
+@checked(
+    stride_on=one_of(STRIDES_BY_PLACE),
+    statistics=one_of(STATISTICS_KINDS),
+    first_padding=partial(check_count, minimum=0),
+)
 def resnet50(
     *,
     stride_on: str = "1x1",
@@ -214,14 +223,12 @@ def resnet50(
     ----------
     .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
     """
-    check_choice("stride_on", stride_on, STRIDES_BY_PLACE)
-    check_flag("separate_scale", separate_scale)
-    check_count("first_padding", first_padding, minimum=0)
-    graph = image_graph("resnet50", image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph("resnet50", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph=graph, stride_on=stride_on, separate_scale=separate_scale, statistics=statistics)
     return builder.network(BLOCKS_50, classes=classes, width=width, first_padding=first_padding)
 
 
+@checked(stride_on=one_of(STRIDES_BY_PLACE))
 def resnet101(
     *,
     stride_on: str = "1x1",
@@ -265,6 +272,7 @@ def resnet101(
     )
 
 
+@checked(stride_on=one_of(STRIDES_BY_PLACE))
 def resnet152(
     *,
     stride_on: str = "1x1",

@@ -7,6 +7,7 @@ from typing import Any
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
+from perfmodel.zoo.options import checked
 
 EXPANSION = 4
 """Output channels of a block over its width [1]."""
@@ -32,6 +33,7 @@ def _block(graph: LayerGraph, name: str, x: str, *, width: Any, halves: bool, pr
     return graph.add(f"{name}_add", Add(), inputs=(x, shortcut))
 
 
+@checked()
 def resnet200(
     *,
     classes: Any = 1000,
@@ -65,7 +67,7 @@ def resnet200(
     .. [1] He, Zhang, Ren, Sun, Identity mappings in deep residual networks, ECCV 2016, arXiv:1603.05027, section 4.2.
     .. [2] https://github.com/facebookarchive/fb.resnet.torch, models/preresnet.lua
     """
-    graph = image_graph("resnet200", image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph("resnet200", image_size=image_size, in_channels=in_channels)
     first = Convolution2d(out_channels=width, kernel_size=7, stride=2, padding=3, bias=False)
     x = normalised(graph, "first", graph.input, first)
     x = graph.add("first_pool", MaxPool2d(kernel_size=3, stride=2, padding=1), inputs=x)

@@ -6,8 +6,10 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, CrossEntropy, Dense, Embedding, RecurrentState
+from perfmodel.zoo.options import checked, numbered
 
 
+@checked(layer_count=numbered(), bias_vectors=numbered(minimum=0))
 def seq2seq(
     *,
     source_vocabulary: Any = 160_000,

@@ -16,8 +16,8 @@ from perfmodel.layers import (
     Transpose,
     TransposedConvolution2d,
 )
-from perfmodel.layers.checks import check_choice, check_count
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked, numbered, one_of
 
 PADDINGS = {"valid": 0, "same": 1}
 """Rule to the zeros around each 3x3 convolution [1]."""
@@ -47,6 +47,7 @@ def _expanded(graph: LayerGraph, name: str, x: str, *, skip: str, channels: Any,
     return _double(graph, name, x, channels=channels, zeros=zeros)
 
 
+@checked(padding=one_of(PADDINGS), depth=numbered())
 def unet(
     *,
     padding: str = "valid",
@@ -85,10 +86,8 @@ def unet(
     .. [1] Ronneberger, Fischer, Brox, U-Net: convolutional networks for biomedical image segmentation, MICCAI 2015,
        arXiv:1505.04597, figure 1.
     """
-    check_choice("padding", padding, PADDINGS)
-    check_count("depth", depth)
     zeros = PADDINGS[padding]
-    graph = image_graph("unet", image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph("unet", image_size=image_size, in_channels=in_channels)
     x, skips = graph.input, []
     for level in range(1, depth + 1):
         x = _double(graph, f"down{level}", x, channels=width * 2 ** (level - 1), zeros=zeros)

@@ -6,8 +6,8 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import BatchNorm, Convolution2d, CrossEntropy, Dense, Dropout, Flatten, MaxPool2d, ReLU
-from perfmodel.layers.checks import check_flag
 from perfmodel.zoo.blocks import chain, image_graph
+from perfmodel.zoo.options import checked
 
 MULTIPLES = (1, 2, 4, 8, 8)
 """Channels of each stage over those of the first [1]."""
@@ -24,10 +24,8 @@ def _vgg(
     in_channels: Any,
     width: Any,
 ) -> LayerGraph:
-    check_flag("batch_norm", batch_norm)
-    check_flag("dropout", dropout)
     name = f"vgg{sum(convolutions) + 3}{'_batch_norm' if batch_norm else ''}"
-    graph = image_graph(name, image_size=image_size, in_channels=in_channels, classes=classes, width=width)
+    graph = image_graph(name, image_size=image_size, in_channels=in_channels)
     x = graph.input
     for stage, (count, multiple) in enumerate(zip(convolutions, MULTIPLES, strict=True), start=1):
         for index in range(1, count + 1):
@@ -46,6 +44,7 @@ def _vgg(
     return graph
 
 
+@checked()
 def vgg11(
     *,
     batch_norm: bool = False,
@@ -93,6 +92,7 @@ def vgg11(
     )
 
 
+@checked()
 def vgg13(
     *,
     batch_norm: bool = False,
@@ -140,6 +140,7 @@ def vgg13(
     )
 
 
+@checked()
 def vgg16(
     *,
     batch_norm: bool = False,
@@ -187,6 +188,7 @@ def vgg16(
     )
 
 
+@checked()
 def vgg19(
     *,
     batch_norm: bool = False,

@@ -20,10 +20,11 @@ from perfmodel.layers import (
     Tanh,
     Transpose,
 )
-from perfmodel.layers.checks import check_choice, check_fraction, is_open_size, refuse
-from perfmodel.zoo.activations import activation_layer
+from perfmodel.layers.checks import is_open_size, refuse
+from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.transformer import TransformerBlock
+from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 HEADS = ("classification", "pooler")
 """Ends of the network."""
@@ -51,6 +52,7 @@ def _patches(graph: LayerGraph, *, patch_size: int, width: Any, dropout: float) 
     return graph.add("embedding_dropout", Dropout(rate=dropout), inputs=x) if dropout else x
 
 
+@checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS), head=one_of(HEADS))
 def vit(
     *,
     patch_size: int = 16,
@@ -113,27 +115,15 @@ def vit(
     .. [1] Dosovitskiy et al., An image is worth 16x16 words: transformers for image recognition at scale, ICLR 2021,
        arXiv:2010.11929, table 1.
     """
-    check_fraction("dropout", dropout)
-    check_choice("head", head, HEADS)
-    graph = image_graph(
-        "vit",
-        image_size=image_size,
-        in_channels=in_channels,
-        classes=classes,
-        patch_size=patch_size,
-        layers=layers,
-        heads=heads,
-        width=width,
-        mlp=mlp,
-    )
-    if not is_open_size(image_size) and image_size % patch_size:
+    graph = image_graph("vit", image_size=image_size, in_channels=in_channels)
+    if not (is_open_size(image_size) or is_open_size(patch_size)) and image_size % patch_size:
         refuse("image_size", image_size, f"must be a multiple of patch_size={patch_size}")
     x = _patches(graph, patch_size=patch_size, width=width, dropout=dropout)
     block = TransformerBlock(
         width=width,
         heads=heads,
         intermediate=mlp,
-        activation=activation_layer(activation),
+        activation=ACTIVATIONS[activation],
         dropout=dropout,
         attention_dropout=attention_dropout,
         attention=attention,

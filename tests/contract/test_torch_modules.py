@@ -53,11 +53,10 @@ def _called(module, given):
 
 
 def _targets(returned):
-    """What training minimises: a loss where one is returned, else every output."""
+    """All that back-propagation can start at: no rule of what a loss may be, so that ours cannot hide in it."""
     outputs = list(returned.values()) if isinstance(returned, dict) else returned
     outputs = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
-    losses = [each for each in outputs if each.dim() == 0]
-    return losses[:1] or [each for each in outputs if each.requires_grad]
+    return [each for each in outputs if each.requires_grad]
 
 
 @pytest.fixture(scope="module", params=sorted(MODULES))

@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from torch.utils.flop_counter import FlopCounterMode
 
 import perfmodel as pm
 from perfmodel import layers
@@ -363,7 +364,7 @@ class TestNodes:
         )
         assert [each.name for each in graph.layers] == ["words", "scores"]
         assert graph.parameter_count == 300
-        assert graph.node("scores").shared_parameter_count == 300
+        assert graph.node("scores").trained_shared_count == 300
         assert product_flop_counts(graph, 2)[0] == 2 * 9 * 2 * 6 * 50
 
     def test_shapes_computed_from_shapes(self, tmp_path):
@@ -566,3 +567,26 @@ def test_a_stored_mask_is_no_parameter(tmp_path):
         pm.from_onnx(save(tmp_path / "mask.onnx", [node], inputs={"x": ["N", 3, 3]}, stored=[mask])).parameter_count
         == 0
     )
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bi,ij,bj->b", [("N", 5), (5, 7), ("N", 7)]),  # a bilinear form
+        ("bshd,hde,bthe->bhst", [("N", 6, 2, 3), (2, 3, 4), ("N", 7, 2, 4)]),
+        ("bi,ij,jk,kl->bl", [("N", 5), (5, 7), (7, 3), (3, 4)]),
+        ("ij,jk,bk->bi", [(5, 7), (7, 3), ("N", 3)]),  # the first product is of weights alone
+    ],
+)
+def test_sums_over_products_of_several_tensors_from_left_to_right(tmp_path, equation, shapes):
+    names = [f"x{index}" for index in range(len(shapes))]
+    given = {name: list(shape) for name, shape in zip(names, shapes, strict=True)}
+    stored = [weights(name, *shape) for name, shape in given.items() if "N" not in shape]
+    inputs = {name: shape for name, shape in given.items() if "N" in shape}
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    graph = pm.from_onnx(save(tmp_path / "sum.onnx", [node], inputs=inputs, stored=stored))
+    assert not of_kind(graph, "opaque")
+    tensors = [torch.empty([4 if extent == "N" else extent for extent in shape], device="meta") for shape in shapes]
+    with torch.backends.opt_einsum.flags(enabled=False), FlopCounterMode(display=False) as counter:
+        torch.einsum(equation, *tensors)
+    assert product_flop_counts(graph, 4)[0] == counter.get_total_flops()

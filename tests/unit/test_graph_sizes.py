@@ -117,3 +117,14 @@ def test_nothing_flows_back_from_a_metric():
     layers = {layer for layer, _ in graph.operations(batch_size=2, phase="backward")}
     assert layers == {"dense", "loss"}
     assert math.prod(graph.shape("head")) == 5
+
+
+@pytest.mark.parametrize("size", [48, 50])  # 50 / 16 leaves a rest: skips are cropped
+def test_crops_of_an_open_size_cost_what_they_cost_at_that_size(size):
+    extent = sympy.Symbol("S", integer=True, positive=True)
+    symbolic = pm.zoo.unet(padding="same", width=4, image_size=extent)
+    numeric = pm.zoo.unet(padding="same", width=4, image_size=size).work(batch_size=3, phase="backward")
+    assert symbolic.with_sizes(S=size).work(batch_size=3, phase="backward") == numeric
+    work = symbolic.work(batch_size=3, phase="backward")
+    for count in ("flop_count", "read_bytes", "written_bytes"):
+        assert sympy.sympify(getattr(work, count)).subs(extent, size) == getattr(numeric, count)

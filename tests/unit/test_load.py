@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import perfmodel as pm
 from perfmodel.cli.app import app, run
+from perfmodel.cli.networks import load_graph
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.importers.load import load_network
 
@@ -63,8 +64,10 @@ def test_configurations_are_told_by_their_content(tmp_path):
 
 def test_onnx_files_and_their_free_sizes(onnx_file):
     assert load_network(onnx_file, options={"rows": 9, "name": "mine"}).shape("fc") == (9, 5)
-    with pytest.raises(SpecError, match="free size 'rows'"):
+    with pytest.raises(SpecError, match=r"free size 'rows': give it by sizes=\{'rows': \.\.\.\}"):
         load_network(str(onnx_file))
+    with pytest.raises(SpecError, match=r"free size 'rows': give it by --option rows=\.\.\."):
+        load_graph(str(onnx_file), options=[])
     with pytest.raises(UnknownNameError, match="Did you mean 'rows'"):
         load_network(onnx_file, options={"row": 9})
 

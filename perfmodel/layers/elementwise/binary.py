@@ -10,7 +10,15 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_choice, check_shape
 from perfmodel.layers.elementwise.add import is_sum_of_equals
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    SharedShape,
+    broadcast_shape,
+    element_count,
+    is_spread,
+    stated_shape,
+)
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
 
@@ -276,10 +284,7 @@ class Binary(Layer):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that both operands have together."""
-        if self.shape is None:
-            return broadcast_shape(input_shapes)
-        all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
-        return SharedShape(self.shape) if all_shared else self.shape
+        return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads both operands and writes y."""

@@ -10,7 +10,7 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_shape
 from perfmodel.layers.elementwise.binary import shape_where_needed
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient
-from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread
+from perfmodel.layers.shapes import Shape, SharedShape, broadcast_shape, element_count, is_spread, stated_shape
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.records import MemoryPass, Operation, Role
 
@@ -76,10 +76,7 @@ class Where(Layer):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that all inputs have together."""
-        if self.shape is None:
-            return broadcast_shape(input_shapes)
-        all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
-        return SharedShape(self.shape) if all_shared else self.shape
+        return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Return the mask, where any gradient is wanted."""

@@ -12,6 +12,7 @@ from perfmodel.layers.checks import check_shape, is_open_size
 from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.numeric import is_symbolic, where
 from perfmodel.records import MemoryPass, Operation, Role
 
 TORCH_NAMES = (
@@ -61,7 +62,8 @@ class Slice(Layer):
 
     Notes
     -----
-    Forward costs nothing. Backward writes the whole of dx in one pass: dy where it belongs, zero elsewhere.
+    Forward costs nothing. Backward writes the whole of dx in one pass: dy where it belongs, zero elsewhere; nothing
+    where all elements are taken.
     """
 
     kind: ClassVar[str] = "slice"
@@ -91,14 +93,27 @@ class Slice(Layer):
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes dx."""
-        whole = element_count(input_shapes[0], batch_size=batch_size)
+        is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
+        if not is_symbolic(is_part) and not is_part:
+            return ()
+        whole = is_part * element_count(input_shapes[0], batch_size=batch_size)
         part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
         return (
             MemoryPass(
                 name="slice",
-                read_elements=element_count(part, batch_size=batch_size),
+                read_elements=is_part * element_count(part, batch_size=batch_size),
                 written_elements=whole,
                 tensor_elements=whole,
                 role=Role.INPUT_GRADIENT,
             ),
         )
+
+
+def _is_part(part: Any, whole: Any) -> Any:
+    """Return 1 where elements are left out, else 0; a case of sizes where rounding leaves open which it is."""
+    if not is_symbolic(part, whole):
+        return int(part != whole)
+    import sympy
+
+    left_out = sympy.expand(whole - part)
+    return where(sympy.Ne(left_out, 0), 1, 0) if left_out.has(sympy.ceiling, sympy.floor) else int(left_out != 0)

@@ -1,0 +1,138 @@
+"""What the options of builders may be: a decorator that refuses wrong values under the builder's own names.
+
+A builder passes its options on to layers and inputs that call them otherwise (a width is the features of an embedding),
+so a wrong value must not travel that far: it is refused at the door, by the type that the signature gives the option or
+by a rule of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from perfmodel.errors import ArgumentError, ShapeError
+from perfmodel.layers.checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_text,
+    check_widths,
+    refuse,
+)
+
+Options = ParamSpec("Options")
+Built = TypeVar("Built")
+Rule = Callable[[str, object], None]
+"""Raises ArgumentError unless the option of that name may have that value."""
+
+RULES: dict[object, Rule] = {
+    Any: check_count,
+    int: check_count,
+    bool: check_flag,
+    float: check_fraction,
+    str: check_text,
+    Sequence[Any]: check_widths,
+}
+"""Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
+
+
+def one_of(choices: Iterable[str]) -> Rule:
+    """Return the rule that an option is one of a few words.
+
+    Examples
+    --------
+    >>> one_of(("valid", "same"))("padding", "same")
+    """
+    return partial(check_choice, choices=tuple(choices))
+
+
+def numbered(*, minimum: int = 1) -> Rule:
+    """Return the rule that an option is a whole number that cannot stay open, because a builder loops over it.
+
+    Examples
+    --------
+    >>> numbered()("layers", 12)
+    """
+
+    def check(argument: str, given: object) -> None:
+        if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
+            refuse(argument, given, f"must be a whole number >= {minimum}, and no symbol")
+
+    return check
+
+
+def check_factor(argument: str, given: object) -> None:
+    """Raise ArgumentError unless a value is a finite number above zero.
+
+    Examples
+    --------
+    >>> check_factor("width", 1.4)
+    """
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < float("inf"):
+        refuse(argument, given, "must be a number > 0, e.g. 1.0")
+
+
+def checked(**rules: Rule) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
+    """Return a decorator of a builder that refuses wrong options before anything is built.
+
+    An option may be None only if that is its default. What single options allow but not together (an image that is too
+    small for the depth) shows while the network is built; then the option is named without which it can be.
+
+    Parameters
+    ----------
+    **rules : callable
+        By option, where the rule of its type is not the one. [-]
+
+    Returns
+    -------
+    callable
+        The decorator. [-]
+    """
+
+    def decorate(builder: Callable[Options, Built]) -> Callable[Options, Built]:
+        parameters = inspect.signature(builder).parameters
+        own = _rules(builder, rules)
+
+        @wraps(builder)
+        def build(*args: Options.args, **given: Options.kwargs) -> Built:
+            for option, value in given.items():
+                if option in own and not (value is None and parameters[option].default is None):
+                    own[option](option, value)
+            try:
+                return builder(*args, **given)
+            except (ArgumentError, ShapeError) as error:
+                if not given or getattr(error, "argument", None) in given:
+                    raise
+                option = _at_fault(builder, given)
+                raise ArgumentError(option, given[option], str(error)) from error
+
+        return build
+
+    return decorate
+
+
+def _rules(builder: Callable[..., Any], rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    hints = get_type_hints(builder)
+    found: dict[str, Rule] = {}
+    for option in inspect.signature(builder).parameters:
+        types = [each for each in get_args(hints[option]) if each is not NoneType]
+        kind = hints[option] if hints[option] in RULES else types[0]
+        found[option] = rules[option] if option in rules else RULES[kind]
+    return found
+
+
+def _at_fault(builder: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Return the option whose default would let the network be built; the last given where none alone does."""
+    for option in given:
+        rest = {name: value for name, value in given.items() if name != option}
+        try:
+            builder(**rest)
+        except (ArgumentError, ShapeError):
+            continue
+        return option
+    return list(given)[-1]
