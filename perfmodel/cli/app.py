@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -14,7 +15,7 @@ from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.specs import specs_app
 from perfmodel.cli.validate import validate_command
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
 """Exit code of every error a user can mend."""
@@ -100,6 +101,20 @@ def _refused(message: str) -> int:
     return BAD_INPUT
 
 
+def _shown(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning of ours as one line, without the source line that Python shows to programmers."""
+    del filename, lineno, file, line
+    kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
+    sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``perfmodel`` command and end the process with its exit code.
 
@@ -108,4 +123,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     arguments : sequence of str or None
         Words after ``perfmodel``; None for those of the process. [-]
     """
+    warnings.showwarning = _shown
     sys.exit(run(arguments))

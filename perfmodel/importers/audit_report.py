@@ -258,7 +258,7 @@ class Audit:
             if row.torch_has_no_formula
         ]
         lines += [
-            f"Hole: {hole.layer} ({hole.operator}) is opaque: {hole.flop_count:,} FLOP, {100 * hole.share:.2g} %"
+            f"Hole: {hole.layer} ({hole.operator}) is opaque: {hole.flop_count:,} FLOP, {100 * hole.share:.3g} %"
             for hole in self.holes
         ]
         return [*lines, *self.notes] if self.holes else [*lines, "No holes.", *self.notes]

@@ -13,7 +13,8 @@ from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
 from perfmodel.importers.plan import Plan, PlannedNode, Source
 from perfmodel.importers.program import Program
-from perfmodel.layers import Output, Shape
+from perfmodel.layers import Output, Shape, SharedShape
+from perfmodel.layers.shapes import element_count
 from perfmodel.layers.translation import Operand, Translator
 
 NAMES_SHOWN: Final = 5
@@ -251,3 +252,31 @@ class _Emission:
             return []
         listed = ", ".join(unused[:NAMES_SHOWN]) + (" ..." if len(unused) > NAMES_SHOWN else "")
         return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed}"]
+
+
+def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:
+    """Return the least and most arithmetic of an opaque layer forward.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    layer : str
+        Name of the layer. [-]
+    batch_size : int
+        Samples. [samples]
+
+    Returns
+    -------
+    tuple of int
+        What is counted, one for each element that it reads or writes; and a multiply-add of every element of the output
+        with every element that its sample reads, which no product, convolution or sum of products exceeds. [FLOP]
+    """
+    node = graph.node(layer)
+    runs = node.runs(batch_size)
+    work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")
+    # samples do not meet one another in a layer, but where all share its output
+    samples_met = runs if isinstance(node.output_shape, SharedShape) else 1
+    read = sum(element_count(shape, batch_size=samples_met) for shape in node.input_shapes)
+    most = 2 * element_count(node.output_shape, batch_size=runs) * read
+    return work.flop_count, max(work.flop_count, most)

@@ -9,7 +9,7 @@ from warnings import warn
 
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.build import Built, build
+from perfmodel.importers.build import Built, build, hole_bounds
 from perfmodel.importers.onnx_batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx_calls import NodeCalls
 from perfmodel.importers.onnx_model import read_model
@@ -132,14 +132,18 @@ def _program(traced: Traced, *, name: str) -> Program:
 
 def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
     """Warn of each operator that no layer takes, with the names of its nodes."""
+    samples = built.graph.fixed_batch_size or 1
     nodes: dict[str, list[str]] = {}
     for hole in built.holes:
         operator = program.steps[hole.step].call.operator
         nodes.setdefault(operator, []).append(hole.layer)
     for operator, names in nodes.items():
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+        bounds = [hole_bounds(built.graph, name, batch_size=samples) for name in names]
+        least, most = (sum(each) for each in zip(*bounds, strict=True))
         message = (
-            f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); each counts the bytes "
-            "of its inputs and output and 1 FLOP for each of their elements, which may be far too few"
+            f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); counted by its bytes "
+            f"and {least:,} FLOP forward at batch size {samples}, one per element; it takes up to {most:,} if every "
+            "element of the output takes a multiply-add with every element of the inputs"
         )
         warn(OpaqueLayerWarning(message), stacklevel=3)

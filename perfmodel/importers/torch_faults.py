@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from perfmodel.errors import TraceError
+from perfmodel.importers.torch_tensors import UnfollowedTensorError
 
 _NOT_THE_USERS = (
     str(Path(torch.__file__).parent),
@@ -56,6 +57,11 @@ def trace_error(
             f"{where} asks for the content of a tensor ({_operator(error)}: .item(), bool(tensor), a mask as index or "
             "the like), which has none while it is traced; take the decision from shapes or from an argument that is "
             "no tensor, or import the parts on either side of it"
+        )
+    elif isinstance(error, UnfollowedTensorError):
+        problem = (
+            f"{where} computes with a {error.kind}, whose memory cannot be followed: sparse and nested tensors and "
+            "function transforms (vmap, jvp, flex_attention) are not supported; import the parts around them"
         )
     elif isinstance(error, UnsupportedOperatorException):
         problem = f"{where} calls {_operator(error)}, of which torch knows no shapes: register a fake kernel for it"

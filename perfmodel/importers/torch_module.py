@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import (
@@ -19,12 +18,11 @@ from perfmodel.errors import (
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same_structure, whole
-from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build
+from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build, hole_bounds
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
 from perfmodel.importers.torch_program import ProgramReader, guessed_loss, read_keys
 from perfmodel.layers.checks import check_flag, check_text, refuse
-from perfmodel.layers.shapes import element_count
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 
 MORE_BATCHES: Final = (2, 3)
 """Multiples of the given batch size at which a module is run too, to see which axes grow with it [1]."""
+INSTEAD_OF_ONE: Final = (2, 3, 5)
+"""Batch sizes for an example of one sample whose network seems to hold for one only: extents of one are special."""
 MOST_ROUNDS: Final = 4
 """How often a network is traced again with more of its operators taken apart [1]."""
 
@@ -163,7 +163,19 @@ def import_torch(
             advance=advance,
             counts=counts,
         )
-        return importing.imported()
+        imported = importing.imported()
+        if imported.why_fixed and sizes[0] == 1 and len(sizes) > 1 and not counts:
+            return _of_several(replace(importing, sizes=list(INSTEAD_OF_ONE)), otherwise=imported)
+        return imported
+
+
+def _of_several(importing: _Importing, *, otherwise: Imported) -> Imported:
+    """Return an import at other sizes than one, at which torch takes other paths; ``otherwise`` if none holds."""
+    try:
+        imported = importing.imported()
+    except TraceError:
+        return otherwise
+    return otherwise if imported.why_fixed else imported
 
 
 @dataclass(slots=True, kw_only=True)
@@ -303,15 +315,15 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     for hole in imported.built.holes:
         by_operator.setdefault(hole.operator, []).append(hole)
     for operator, holes in by_operator.items():
-        all_bounds = [bounds(graph, hole.layer, batch_size=imported.batch_size) for hole in holes]
+        all_bounds = [hole_bounds(graph, hole.layer, batch_size=imported.batch_size) for hole in holes]
         least, most = (sum(each) for each in zip(*all_bounds, strict=True))
         places = ", ".join(repr(hole.layer) for hole in holes[:NAMES_SHOWN]) + (
             " ..." if len(holes) > NAMES_SHOWN else ""
         )
         text = (
             f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); counted by its bytes and {least:,} "
-            f"FLOP forward at batch size {imported.batch_size}, one per element; were it a product of matrices, it "
-            f"could take {most:,} FLOP"
+            f"FLOP forward at batch size {imported.batch_size}, one per element; it takes up to {most:,} if every "
+            "element of the output takes a multiply-add with every element of the inputs"
         )
         found.append((OpaqueLayerWarning, text))
     doubts = (guessed_loss(imported.run.recording), *_uncounted(imported.run.recording))
@@ -336,29 +348,3 @@ def _uncounted(recording: Recording) -> list[str]:
             "compute the rest again"
         )
     return found
-
-
-def bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:
-    """Return the least and most arithmetic of an opaque layer forward [FLOP].
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    layer : str
-        Name of the layer. [-]
-    batch_size : int
-        Samples. [samples]
-
-    Returns
-    -------
-    tuple of int
-        What is counted, one FLOP per element; and 2 sqrt(a b c) of its three largest tensors, which is what a product
-        of matrices of a and b elements into c takes. [FLOP]
-    """
-    node = graph.node(layer)
-    work = node.layer.work(node.input_shapes, batch_size=node.runs(batch_size), phase="forward")
-    sizes = [element_count(shape, batch_size=batch_size) for shape in (*node.input_shapes, node.output_shape)]
-    largest = sorted(sizes)[-3:]
-    product = 2 * math.isqrt(math.prod(largest)) if len(largest) == 3 else 2 * math.prod(largest)
-    return work.flop_count, max(work.flop_count, product)

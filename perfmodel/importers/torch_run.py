@@ -19,6 +19,7 @@ from perfmodel.importers.recording import Recording
 from perfmodel.importers.torch_checkpoints import checkpoints_seen
 from perfmodel.importers.torch_faults import trace_error
 from perfmodel.importers.torch_modes import FunctionMode, OperatorMode, Recorder, Site
+from perfmodel.importers.torch_tensors import UnfollowedTensorError, storage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +144,10 @@ def trace(
     with ExitStack() as stack:
         stack.enter_context(_surroundings(module, training=training))
         with fake:
-            own = _fake_module_tensors(module, recorder, substitutes)
+            try:
+                own = _fake_module_tensors(module, recorder, substitutes)
+            except UnfollowedTensorError as error:
+                raise trace_error(error, path="", module=module, arguments=()) from error
             arguments = [(name, _fake(value, example, batch_size)) for name, value in named_arguments(module, example)]
         for name, value in arguments:
             tensors = _labelled(value, name)
@@ -207,7 +211,7 @@ def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitute
         *((name, tensor, False) for name, tensor in module.named_buffers(remove_duplicate=False)),
     ]
     for name, tensor, is_parameter in tensors:
-        identity = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        identity = (storage_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         if identity not in made:
             fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
             if is_parameter:

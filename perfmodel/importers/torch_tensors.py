@@ -90,7 +90,7 @@ class TensorBook:
         key = self._new(tensor, origin, name)
         if origin == "parameter":
             self.recording.tensors[key].part = (0, tensor.numel())
-        self._memory[_storage(tensor)] = _Memory(key, owner=name if origin == "parameter" else "")
+        self._memory[storage_of(tensor)] = _Memory(key, owner=name if origin == "parameter" else "")
         self._seen[id(tensor)] = _Seen(key, 0)
         return key
 
@@ -122,7 +122,7 @@ class TensorBook:
         if seen is None:
             self.hold_unknown(tensor)
             seen = self._seen[id(tensor)]
-        memory = self._memory[_storage(tensor)]
+        memory = self._memory[storage_of(tensor)]
         if seen.version != memory.version and not memory.owner:
             self._refresh(tensor, seen, memory, path)
         facts = self.recording.tensors[seen.key]
@@ -131,7 +131,7 @@ class TensorBook:
 
     def hold_unknown(self, tensor: Any) -> None:
         """Enter a tensor that came from outside the run, or past it."""
-        memory = self._memory.get(_storage(tensor))
+        memory = self._memory.get(storage_of(tensor))
         if memory is None:
             self.hold(tensor, origin="constant", name="constant")
             return
@@ -167,7 +167,7 @@ class TensorBook:
             Its key. [-]
         """
         key = self._new(tensor, "result")
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         memory = self._memory.get(storage)
         if memory is None:
             memory = self._memory[storage] = _Memory(key)
@@ -199,7 +199,7 @@ class TensorBook:
             The key of what it holds now. [-]
         """
         key = self._new(tensor, "result")
-        memory = self._memory[_storage(tensor)]
+        memory = self._memory[storage_of(tensor)]
         memory.version += 1
         self._seen[id(tensor)] = _Seen(key, memory.version)
         if memory.owner:
@@ -221,7 +221,7 @@ class TensorBook:
         path : str
             Module that wrote it. [-]
         """
-        memory = self._memory[_storage(tensor)]
+        memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner:
             return
@@ -233,8 +233,27 @@ class TensorBook:
         memory.key = new
 
 
-def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata)
+class UnfollowedTensorError(Exception):
+    """A tensor has no memory to tell it by: sparse, nested, or of a function transform (vmap, jvp).
+
+    Parameters
+    ----------
+    kind : str
+        What it is. [-]
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(kind)
+
+
+def storage_of(tensor: Any) -> int:
+    """Return what identifies a tensor's memory; UnfollowedTensorError where it has none [-]."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError) as error:
+        _, _, rest = str(error).partition("storage of ")
+        raise UnfollowedTensorError(rest.split()[0] if rest else type(tensor).__name__) from error
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -20,6 +20,7 @@ from perfmodel.errors import (
     PerfmodelError,
     TraceError,
 )
+from perfmodel.importers.build import hole_bounds
 from perfmodel.layers import BatchNorm, Convolution2d, Dense, MaxPool2d, Overwrite, Parameter, ReLU
 
 F = nn.functional
@@ -459,3 +460,65 @@ def test_nothing_is_warned_of_a_network_that_is_known_whole():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pm.from_torch(conv_net(), IMAGES)
+
+
+def test_the_bound_of_a_hole_is_one():
+    """Bilinear, N = 2: 2 samples x 64 outputs x 64 x 64 multiply-adds with the weights, and as many with one input."""
+    with pytest.warns(OpaqueLayerWarning, match="trilinear") as caught:
+        graph = pm.from_torch(Bilinear(), (torch.empty(2, 64), torch.empty(2, 64)))
+    (hole,) = [node.name for node in graph.layers if node.layer.kind == "opaque"]
+    least, most = hole_bounds(graph, hole, batch_size=2)
+    assert least <= 2 * 2 * 64 * 64 * 64 <= most
+    assert f"up to {most:,}" in str(caught[0].message)
+
+
+class Bilinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Bilinear(64, 64, 64)
+
+    def forward(self, x, y):
+        return self.mix(x, y)
+
+
+class LinearAttention(nn.Module):
+    """Its products of one sample take a path of their own: an einsum whose extent of one torch leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return torch.einsum("nse,nef->nsf", q.softmax(-1), torch.einsum("nse,nsf->nef", k.softmax(1), v))
+
+
+def test_an_example_of_one_sample_leaves_the_batch_free():
+    one, two = (pm.from_torch(LinearAttention(), torch.empty(n, 10, 16)) for n in (1, 2))
+    assert one.fixed_batch_size is None
+    for phase in ("forward", "backward"):
+        assert one.work(batch_size=7, phase=phase).flop_count == two.work(batch_size=7, phase=phase).flop_count
+
+
+class Mapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.vmap(self.scale)(x)
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("adjacency", torch.eye(4).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.adjacency, x)
+
+
+@pytest.mark.parametrize("make", [Mapped, Sparse])
+def test_tensors_that_cannot_be_followed_are_named(make):
+    with pytest.raises(TraceError, match="memory cannot be followed: sparse and nested tensors"):
+        pm.from_torch(make(), torch.empty(4, 4))
