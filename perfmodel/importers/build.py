@@ -206,7 +206,7 @@ class _Emission:
             inputs=tuple(map(self.name, node.inputs)),
             shared_parameters=shared,
             **self._training(node),
-            in_place=True if node.in_place and node.inputs else None,
+            in_place=node.in_place if node.inputs else None,
             recomputed_in=node.region or None,
             reruns_all=node.reruns_all,
         )

@@ -74,8 +74,8 @@ class PlannedNode:
         What it is named after. [-]
     visit : int
         Which visit of that place it belongs to. [-]
-    in_place : bool
-        Whether it overwrites its input. [-]
+    in_place : bool or None
+        Whether it overwrites its input; None where the other program does not say. [-]
     wants_gradient : bool
         Whether a gradient of its output is of use. [-]
     problem : str
@@ -94,7 +94,7 @@ class PlannedNode:
     path: str = ""
     operator: str = ""
     visit: int = 0
-    in_place: bool = False
+    in_place: bool | None = None
     wants_gradient: bool = False
     problem: str = ""
     region: str = ""

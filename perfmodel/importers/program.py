@@ -45,8 +45,8 @@ class Step:
         Where it stands in the other program: path of the module, or name of the node. [-]
     visit : int
         Which visit of that place it belongs to; calls of one visit are named together. [-]
-    in_place : bool
-        Whether the result overwrites an input. [-]
+    in_place : bool or None
+        Whether the result overwrites an input; None where the other program does not say. [-]
     detached : frozenset of str
         Keys of operands through which no gradient flows back. [-]
     region : str
@@ -58,7 +58,7 @@ class Step:
     call: OperatorCall
     path: str = ""
     visit: int = 0
-    in_place: bool = False
+    in_place: bool | None = None
     detached: frozenset[str] = frozenset()
     region: str = ""
     reruns_all: bool = False
