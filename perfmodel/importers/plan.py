@@ -27,7 +27,7 @@ from perfmodel.layers import (
     SharedShape,
     Slice,
 )
-from perfmodel.layers.translation import Operand, Translation, Translator
+from perfmodel.layers.translation import Operand, Translation, Translator, is_uncounted_complex
 
 REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
 """What a translator or layer raises on a call that it did not expect; the call is then not its own."""
@@ -288,13 +288,16 @@ class Plan:
             if not isinstance(value, Operand):
                 return value
             shape = self.program.wholes[value.key]
-            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(shape))))
+            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(value.axes))))
 
         call = step.call
         arguments = {name: whole(value) for name, value in call.arguments.items()}
         return replace(step, call=replace(call, arguments=arguments, outputs=whole(call.outputs)))
 
     def _translations(self, step: Step, problems: list[str] | None = None) -> Iterator[Translation]:
+        if is_uncounted_complex(step.call):
+            (problems if problems is not None else []).append("it computes with complex numbers, which no layer counts")
+            return
         for translator in self.translators.get(step.call.operator, ()):
             try:
                 translation = translator(step.call)

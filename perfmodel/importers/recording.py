@@ -37,6 +37,8 @@ class TensorFacts:
         Whether it holds whole numbers or truth values. [-]
     origin : str
         ``input``, ``parameter``, ``constant``, or ``result`` of a call. [-]
+    is_complex : bool
+        Whether it holds complex numbers. [-]
     name : str
         What the network calls it, or the parameter it is a view of. [-]
     part : tuple of int or None
@@ -49,6 +51,7 @@ class TensorFacts:
     shape: tuple[int, ...]
     is_index: bool
     origin: Origin
+    is_complex: bool = False
     name: str = ""
     part: tuple[int, int] | None = None
     is_transposed: bool = False

@@ -16,6 +16,9 @@ from perfmodel.layers.translation import Operand, OperatorCall
 LOSS_NAME: Final = "loss"
 """What networks that return several things call what training minimises."""
 
+COMPLEX_PARTS: Final = (2,)
+"""A complex number is two of the others: tensors of them get an axis more, the last [1]."""
+
 Part = tuple[int, int]
 """First element of a part of a parameter, and how many it has [1]."""
 
@@ -78,13 +81,16 @@ class ProgramReader:
     def operand(self, ref: Ref) -> Operand:
         """Return a tensor as layers read it."""
         facts, layout = self.recording.tensors[ref.key], self.layouts[ref.key]
+        parts = COMPLEX_PARTS if facts.is_complex else ()
+        shape = type(layout.shape)((*layout.shape, *parts))
         return Operand(
             key=self.key(ref),
-            shape=layout.shape,
+            shape=shape,
             axes=layout.axes,
             is_parameter=self._is_parameter(ref),
             is_transposed=facts.is_transposed,
             is_index=facts.is_index,
+            is_complex=facts.is_complex,
         )
 
     def _argument(self, value: Any) -> Any:
@@ -155,7 +161,10 @@ class ProgramReader:
         ), kept
 
     def _wholes(self) -> dict[str, Shape]:
-        return {self.key(Ref(index)): tuple(facts.shape) for index, facts in enumerate(self.recording.tensors)}
+        return {
+            self.key(Ref(index)): (*facts.shape, *(COMPLEX_PARTS if facts.is_complex else ()))
+            for index, facts in enumerate(self.recording.tensors)
+        }
 
     def _is_empty(self, call: Call) -> bool:
         return not any(math.prod(self.recording.tensors[ref.key].shape) for ref in call.outputs)

@@ -97,7 +97,13 @@ class TensorBook:
     def _new(self, tensor: Any, origin: Origin, name: str = "") -> int:
         self._alive.append(tensor)
         is_index = not (tensor.is_floating_point() or tensor.is_complex())
-        facts = TensorFacts(shape=tuple(tensor.shape), is_index=is_index, origin=origin, name=name)
+        facts = TensorFacts(
+            shape=tuple(tensor.shape),
+            is_index=is_index,
+            origin=origin,
+            is_complex=bool(tensor.is_complex()),
+            name=name,
+        )
         self.recording.tensors.append(facts)
         return len(self.recording.tensors) - 1
 
@@ -225,7 +231,7 @@ class TensorBook:
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner:
             return
-        facts = TensorFacts(shape=whole.shape, is_index=whole.is_index, origin="result")
+        facts = replace(whole, origin="result", name="", part=None, is_transposed=False)
         self.recording.tensors.append(facts)
         new = len(self.recording.tensors) - 1
         arguments = {"self": Ref(memory.key), "part": Ref(key)}

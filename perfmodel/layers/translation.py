@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.layers.shapes import Shape, SharedShape
 
@@ -35,6 +35,8 @@ class Operand:
         Whether a parameter is seen with its two axes exchanged. [-]
     is_index : bool
         Whether it holds whole numbers or truth values, which have no gradient. [-]
+    is_complex : bool
+        Whether it holds complex numbers: ``shape`` then ends with an axis of 2 that ``axes`` does not have. [-]
     value : object
         The content of a small constant where it is known (ONNX initialisers, torch never); else None. [-]
     """
@@ -45,6 +47,7 @@ class Operand:
     is_parameter: bool = False
     is_transposed: bool = False
     is_index: bool = False
+    is_complex: bool = False
     value: Any = None
 
     @property
@@ -105,6 +108,39 @@ class OperatorCall:
     def output(self) -> Operand:
         """The first result."""
         return self.outputs[0]
+
+
+COMPLEX_OPERATORS: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("view", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "alias", "view_as_complex", "view_as_real"),
+        *("_conj", "slice", "select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "expand", "detach"),
+        *("t", "transpose", "permute", "cat", "stack", "clone", "copy", "_to_copy", "zeros", "ones", "empty"),
+        *("zeros_like", "empty_like", "new_zeros", "add", "sub", "neg", "mul", "div", "sum", "mean"),
+    )
+)
+"""Operators of torch that do with a complex number what their layers count for each of its two parts."""
+
+
+def is_uncounted_complex(call: OperatorCall) -> bool:
+    """Tell whether a call computes with complex numbers in a way that no layer counts.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        The call. [-]
+
+    Returns
+    -------
+    bool
+        False where it only moves or adds them, scales them by real numbers, or multiplies them by one another. [-]
+    """
+    if not any(each.is_complex for each in (*call.operands, *call.outputs)):
+        return False
+    by = call.get("other")
+    divides_by_complex = call.operator == "aten.div" and isinstance(by, Operand) and by.is_complex
+    scalars = any(isinstance(each, complex) for each in call.arguments.values())
+    return call.operator not in COMPLEX_OPERATORS or divides_by_complex or scalars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -522,3 +522,61 @@ class Sparse(nn.Module):
 def test_tensors_that_cannot_be_followed_are_named(make):
     with pytest.raises(TraceError, match="memory cannot be followed: sparse and nested tensors"):
         pm.from_torch(make(), torch.empty(4, 4))
+
+
+class Rotary(nn.Module):
+    """Positions by complex factors, as Llama's first code has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = nn.Linear(16, 16)
+        self.register_buffer("factors", torch.polar(torch.ones(10, 8), torch.ones(10, 8)))
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(self.queries(x).reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * self.factors).flatten(-2)
+
+
+def test_a_complex_product_counts_six_and_its_views_nothing():
+    graph = pm.from_torch(Rotary(), torch.empty(2, 10, 16))
+    work = graph.work(batch_size=4)
+    products = 2 * 4 * 10 * 16 * 16
+    assert work.flop_count == products + 6 * 4 * 10 * 8  # four multiplies and two adds of each pair
+    (factors,) = [node for node in graph.layers if node.layer.kind == "constant"]
+    assert factors.output_elements == 2 * 10 * 8  # real and imaginary parts
+
+
+class ComplexLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(8, 8, dtype=torch.complex64)
+
+    def forward(self, x):
+        return self.mix(torch.complex(x, x)).abs()
+
+
+def test_products_of_complex_matrices_are_named_holes():
+    with pytest.warns(OpaqueLayerWarning) as caught:
+        graph = pm.from_torch(ComplexLinear(), torch.empty(2, 8))
+    assert any("computes with complex numbers" in str(each.message) for each in caught)
+    assert graph.parameter_count == 2 * (64 + 8)
+
+
+class Decorrelation(nn.Module):
+    """A loss on the covariance of the features over the mini-batch (Barlow Twins)."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(8, 16)
+
+    def forward(self, x):
+        z = self.features(x)
+        return ((z.T @ z - torch.eye(16)) ** 2).sum()
+
+
+def test_a_product_that_sums_over_the_samples_leaves_the_batch_free():
+    graph = pm.from_torch(Decorrelation(), torch.empty(4, 8))
+    assert graph.fixed_batch_size is None
+    products = [op for name, op in graph.operations(batch_size=32, phase="forward") if name == "matmul"]
+    assert sum(each.product_flop_count for each in products) == 2 * 16 * 16 * 32
+    assert pm.audit(Decorrelation(), torch.empty(4, 8)).matches

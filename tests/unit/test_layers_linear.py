@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from perfmodel.errors import ArgumentError
 from perfmodel.layers import LAYERS, Dense, MatMul, ShapeMismatchError, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Phase, Role, Work
@@ -156,16 +157,39 @@ def test_a_linear_layer_has_the_units_of_its_weight():
     assert translation.layer == Dense(units=4, bias=False)
 
 
-def test_sums_over_samples_are_no_product_of_samples():
-    # x^T y of all samples: both factors have the samples along the axis that is summed
+def test_sums_over_samples_are_one_product_that_all_samples_share():
+    # x^T y of all samples, as covariances are: both factors have the samples along the axis that is summed
     x = Operand(key="x", shape=(6,), axes=(0, None))
     y = Operand(key="y", shape=(4,), axes=(None, 0))
-    call = OperatorCall(
+    z = Operand(key="z", shape=SharedShape((6, 4)), axes=(0, 1))
+    call = OperatorCall(operator="aten.mm", arguments={"self": x, "mat2": y}, outputs=(z,))
+    layer = translated(LAYERS.values(), call).layer
+    assert layer == MatMul(samples_are_inner=True)
+    assert isinstance(layer.output_shape(((6,), (4,))), SharedShape)
+    assert layer.output_shape(((6,), (4,))) == (6, 4)
+    (product,) = layer.forward_operations(((6,), (4,)), batch_size=5)
+    # each of the 6 x 4 results sums 5 samples; written once for all of them
+    assert product.product_flop_count == 2 * 5 * 6 * 4
+    assert product.work(element_bytes=4).written_bytes == 4 * 6 * 4
+    backward = layer.backward_operations(((6,), (4,)), batch_size=5)
+    assert [each.product_flop_count for each in backward] == [2 * 5 * 6 * 4] * 2
+    # three rows of each sample are summed, too
+    rows = OperatorCall(
         operator="aten.mm",
-        arguments={"self": x, "mat2": y},
-        outputs=(Operand(key="z", shape=SharedShape((6, 4)), axes=(0, 1)),),
+        arguments={
+            "self": Operand(key="x", shape=(6, 3), axes=(0, 1)),
+            "mat2": Operand(key="y", shape=(3, 4), axes=(0, 1)),
+        },
+        outputs=(z,),
     )
-    assert translated(LAYERS.values(), call) is None
+    layer = translated(LAYERS.values(), rows).layer
+    assert layer == MatMul(over_batch=True)
+    (product,) = layer.forward_operations(((6, 3), (3, 4)), batch_size=5)
+    assert product.product_flop_count == 2 * 5 * 3 * 6 * 4
+    with pytest.raises(ShapeMismatchError):
+        layer.output_shape(((6, 3), (2, 4)))
+    with pytest.raises(ArgumentError, match="only one"):
+        MatMul(over_batch=True, samples_are_rows=True)
 
 
 def test_samples_may_be_columns_or_rows():

@@ -75,6 +75,8 @@ FUNCTIONS: dict[str, BinaryFunction] = {
     "add_scaled": BinaryFunction(2, PASSED_ON, Gradient(1)),  # a + number b
     "subtract": BinaryFunction(1, PASSED_ON, Gradient(1)),  # -dy
     "multiply": BinaryFunction(1, Gradient(1, ("second",)), Gradient(1, ("first",))),
+    # for each part of a complex number two multiplies and an add; the same of dy and the other's conjugate
+    "complex_multiply": BinaryFunction(3, Gradient(3, ("second",)), Gradient(3, ("first",))),
     # dy / b; -dy (a / b) / b: two divides, multiply, negate
     "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"), scratch=3)),
     # dy b a^(b - 1): subtract, power, two multiplies; dy y log a: log, two multiplies
@@ -177,6 +179,8 @@ def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Tra
 def _from_torch(call: OperatorCall) -> Translation | None:
     function, first, second = TORCH_NAMES[call.operator]
     operands = (call[first], call[second])
+    if function == "multiply" and all(isinstance(each, Operand) and each.is_complex for each in operands):
+        return _of_two(call, "complex_multiply", operands)
     if call.get("alpha", 1) != 1:
         return _of_two(call, "add_scaled", operands)
     if isinstance(call.get("weight"), Operand) and function == "interpolate":

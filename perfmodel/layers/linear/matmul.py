@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_flag
+from perfmodel.layers.checks import check_flag, refuse
 from perfmodel.layers.linear.dense import is_dense
 from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import (
@@ -37,8 +37,10 @@ _FACTORS = {
 
 
 def _product(call: OperatorCall, first: Operand, second: Operand, **options: bool) -> Translation | None:
-    """Return the layer of a product, None where samples are summed over or another layer has the weights."""
-    if is_dense(call) or call.output.is_shared != (first.is_shared and second.is_shared):
+    """Return the layer of a product, None where another layer has the weights or samples meet in another way."""
+    both_shared = first.is_shared and second.is_shared
+    sums_samples = call.output.is_shared and not (first.is_shared or second.is_shared)
+    if is_dense(call) or (call.output.is_shared != both_shared and not sums_samples):
         return None
     added = tuple(
         given
@@ -48,6 +50,11 @@ def _product(call: OperatorCall, first: Operand, second: Operand, **options: boo
     turned = [options.get(name, False) for name in ("transpose_first", "transpose_second")]
     rows, first_inner = _row_and_column(first, is_transposed=turned[0], is_column=False)
     second_inner, columns = _row_and_column(second, is_transposed=turned[1], is_column=True)
+    if sums_samples:
+        if (first_inner is None) != (second_inner is None):
+            return None
+        layer = MatMul(samples_are_inner=True) if first_inner is None else MatMul(over_batch=True, **options)
+        return Translation(layer=layer, inputs=(first, second, *added))
     if None in (first_inner, second_inner):
         return None
     if rows is None and len(first.shape) > 1:  # of one matrix for each place of the leading axes
@@ -125,12 +132,18 @@ class MatMul(Layer):
     samples_are_rows : bool
         Whether the samples are the rows of the first input, which then has no axis of rows: (..., inner) of every
         sample times (..., inner, columns), which all samples share. [-]
+    samples_are_inner : bool
+        Whether the samples are what is summed over, and no input has an axis for it: (..., rows) and (..., columns) of
+        every sample give (..., rows, columns), which all samples share. [-]
+    over_batch : bool
+        Whether the products of all samples are added up, so that all share the result. [-]
 
     Notes
     -----
     One product of the two matrices of each sample and place of the leading axes, 2 x rows x inner x columns FLOP; where
     all samples share the second input and it is one matrix, a single product with the rows of all samples; where they
-    share the first, one product per sample. Backward the two products dA = dC B^T and dB = A^T dC, and for an input
+    share the first, one product per sample. Where samples are summed, one product whose sum runs over the samples and,
+    within each, over inner. Backward the two products dA = dC B^T and dB = A^T dC, and for an input
     that was repeated over samples or leading axes the sum over the repeats.
     """
 
@@ -141,6 +154,8 @@ class MatMul(Layer):
         ({}, (SharedShape((3, 5)), (5, 6))),
         ({}, ((4, 9, 8), (1, 8, 7), SharedShape((7,)))),
         ({"samples_are_rows": True}, ((4, 6), SharedShape((4, 6, 3)))),
+        ({"samples_are_inner": True}, ((4, 6), (4, 3), SharedShape((3,)))),
+        ({"over_batch": True, "transpose_first": True}, ((9, 6), (9, 3))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
     torch_operators: ClassVar[Mapping[str, Translator]] = {
@@ -158,11 +173,16 @@ class MatMul(Layer):
     transpose_first: bool = False
     transpose_second: bool = False
     samples_are_rows: bool = False
+    samples_are_inner: bool = False
+    over_batch: bool = False
 
     def __post_init__(self) -> None:
         check_flag("transpose_first", self.transpose_first)
         check_flag("transpose_second", self.transpose_second)
-        check_flag("samples_are_rows", self.samples_are_rows)
+        for name in ("samples_are_rows", "samples_are_inner", "over_batch"):
+            check_flag(name, getattr(self, name))
+        if self.samples_are_rows + self.samples_are_inner + self.over_batch > 1:
+            refuse("over_batch", self.over_batch, "must be the only one of the three that says what samples are")
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
@@ -175,6 +195,8 @@ class MatMul(Layer):
 
     def _products(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> _Products:
         """Return what is multiplied; refuse shapes that do not fit."""
+        if self.samples_are_inner or self.over_batch:
+            return self._summed_products(input_shapes, batch_size)
         first, second, *_ = input_shapes
         first_shared, second_shared = (isinstance(shape, SharedShape) for shape in (first, second))
         if not first or not second or (self.samples_are_rows and (first_shared or not second_shared)):
@@ -204,6 +226,39 @@ class MatMul(Layer):
             count, rows, repeated = 1, count * rows, (False, False)
         kind = SharedShape if first_shared and second_shared else tuple
         return _Products(count, rows, inner, columns, kind(output), repeated)
+
+    def _summed_products(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> _Products:
+        """Return products whose sums run over the samples, too."""
+        first, second, *added = input_shapes
+        if isinstance(first, SharedShape) or isinstance(second, SharedShape):
+            self._refuse(input_shapes)
+        if not all(isinstance(shape, SharedShape) for shape in added):
+            self._refuse(input_shapes)
+        if self.samples_are_inner:
+            inner = 1
+            leads = (first[:-1], second[:-1])
+            own = (first[-1:], second[-1:])
+        else:
+            if not first or not second:
+                self._refuse(input_shapes)
+            first_lead, rows, inner = _matrix(first, is_transposed=self.transpose_first, is_column=False)
+            second_lead, second_inner, columns = _matrix(second, is_transposed=self.transpose_second, is_column=True)
+            if inner != second_inner:
+                self._refuse(input_shapes)
+            leads = (first_lead, second_lead)
+            own = ((rows,) if len(first) > 1 else (), (columns,) if len(second) > 1 else ())
+        try:
+            lead = tuple(broadcast_shape(leads))
+        except ShapeMismatchError:
+            self._refuse(input_shapes)
+        return _Products(
+            count=math.prod(lead),
+            rows=math.prod(own[0]),
+            inner=batch_size * inner,
+            columns=math.prod(own[1]),
+            output=SharedShape((*lead, *own[0], *own[1])),
+            repeated=(is_spread(leads[0], lead), is_spread(leads[1], lead)),
+        )
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return leading axes, rows of the first and columns of the second input."""

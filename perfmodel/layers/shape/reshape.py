@@ -20,6 +20,9 @@ TORCH_NAMES = (
     "aten.squeeze",
     "aten.unsqueeze",
     "aten.alias",
+    "aten.view_as_complex",
+    "aten.view_as_real",
+    "aten._conj",
     "aten.lift_fresh",
 )
 """Operators of torch that only look at their input in another shape."""

@@ -18,6 +18,7 @@ def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
     """Return the order of a sample's axes that an order of the whole tensor's leaves."""
     places = [x.sample_axis(axis) for axis in order]
     axes = tuple(place for place in places if place is not None)
+    axes = (*axes, len(x.shape) - 1) if x.is_complex else axes
     moves = copies and axes != tuple(range(len(axes)))
     return Translation(layer=Transpose(axes=axes, copies=moves), inputs=(x,))
 
