@@ -58,9 +58,9 @@ def trace_error(
             "the like), which has none while it is traced; take the decision from shapes or from an argument that is "
             "no tensor, or import the parts on either side of it"
         )
-    elif isinstance(error, UnfollowedTensorError):
+    elif _unsupported(error):
         problem = (
-            f"{where} computes with a {error.kind}, whose memory cannot be followed: sparse and nested tensors and "
+            f"{where} computes with {_unsupported(error)}, which cannot be followed: sparse and nested tensors and "
             "function transforms (vmap, jvp, flex_attention) are not supported; import the parts around them"
         )
     elif isinstance(error, UnsupportedOperatorException):
@@ -68,6 +68,17 @@ def trace_error(
     else:
         problem = f"{where} fails: {_first_line(error)} (called with {_called_with(arguments)})"
     return TraceError(path, problem)
+
+
+def _unsupported(error: Exception) -> str:
+    """Return what of torch no import can follow, whatever the module does with it; empty where it is something else."""
+    if isinstance(error, UnfollowedTensorError):
+        return f"a {error.kind}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, NotImplementedError) and Path(frames[-1].filename).stem == "flex_attention":
+        return "flex_attention"
+    operator = _operator(error) if isinstance(error, UnsupportedOperatorException) else ""
+    return next((f"a {kind} tensor ({operator})" for kind in ("nested", "sparse") if kind in operator), "")
 
 
 def _operator(error: Any) -> str:

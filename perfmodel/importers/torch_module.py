@@ -272,6 +272,9 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
         refuse("module", module, "must be a torch.nn.Module")
     if isinstance(module, torch.jit.ScriptModule):
         refuse("module", type(module).__name__, "must be a module as written, before torch.jit made a script of it")
+    if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        allowed = "must be the module that it spreads over devices: pass .module of it"
+        refuse("module", type(module).__name__, allowed)
     lazy = [name for name, each in module.named_parameters() if torch.nn.parameter.is_lazy(each)]
     if lazy:
         refuse("module", type(module).__name__, f"must have its shapes: run it once, so that {lazy[0]!r} is made")
@@ -290,7 +293,27 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
         refuse("example_inputs", type(example_inputs).__name__, "must be a tensor, a tuple, or a mapping of arguments")
     if not example.tensors:
         raise ArgumentError("example_inputs", example_inputs, "must hold at least one tensor")
+    _check_tensors(example)
     return example
+
+
+def _check_tensors(example: Example) -> None:
+    """Refuse tensors without extents along the batch axis, and those that are no arrays of numbers."""
+    import torch
+
+    for tensor in example.tensors:
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else "sparse"
+            refuse("example_inputs", f"a {kind} tensor", "sparse and nested tensors are not supported, only dense ones")
+    axis = example.batch_axis
+    if axis is None:
+        return
+    most = max(tensor.dim() for tensor in example.tensors)
+    if axis >= most:
+        refuse("batch_axis", axis, f"must be an axis of example_inputs, which have at most {most}, counted from 0")
+    if example.batch_size == 0:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in example.tensors)
+        refuse("example_inputs", shapes, f"must have at least one sample along batch_axis={axis}")
 
 
 def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
