@@ -275,8 +275,9 @@ def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int,
     node = graph.node(layer)
     runs = node.runs(batch_size)
     work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")
-    # samples do not meet one another in a layer, but where all share its output
-    samples_met = runs if isinstance(node.output_shape, SharedShape) else 1
+    # samples do not meet one another in a layer, but where all share its output, or something fixed the batch size
+    do_meet = isinstance(node.output_shape, SharedShape) or graph.fixed_batch_size is not None
+    samples_met = runs if do_meet else 1
     read = sum(element_count(shape, batch_size=samples_met) for shape in node.input_shapes)
     most = 2 * element_count(node.output_shape, batch_size=runs) * read
     return work.flop_count, max(work.flop_count, most)

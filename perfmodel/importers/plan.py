@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -183,9 +184,12 @@ class Plan:
     def _scalar(self, operand: Operand, found: Source) -> Source:
         """Return the mean of a loss per sample, where the network goes on with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
-        if isinstance(found, str) or not (found.layer.is_loss and is_number) or isinstance(found.shape, SharedShape):
+        if isinstance(found, str) or not (found.layer.is_loss and is_number):
             return found
-        mean = self._add(Reduction(function="mean", over_batch=True), (found,), path="loss")
+        is_whole = isinstance(found.shape, SharedShape)  # of a mini-batch that is read as one tensor
+        if is_whole and found.shape == ():
+            return found
+        mean = self._add(Reduction(function="mean", over_batch=not is_whole), (found,), path="loss")
         self._sources[operand.key] = mean
         return mean
 
@@ -362,7 +366,7 @@ class Plan:
     def _view(self, index: int, step: Step) -> Source:
         source = self._inputs(step.call.operands, step)[0]
         shape = step.call.output.shape
-        layer = Reshape(shape=tuple(shape)) if _elements(self.shape(source)) == _elements(shape) else None
+        layer = Reshape(shape=tuple(shape)) if math.prod(self.shape(source)) == math.prod(shape) else None
         node = self._placed(layer or Slice(shape=tuple(shape)), (source,), {})
         return self._kept(self._of_step(node, index, step))
 
@@ -391,10 +395,3 @@ def _unmade(operand: Operand) -> Layer:
 
 def _path(source: Source) -> str:
     return source if isinstance(source, str) else source.path
-
-
-def _elements(shape: Shape) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count

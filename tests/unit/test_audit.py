@@ -164,6 +164,7 @@ def test_holes_of_a_graph_are_named():
     (hole,) = pm.audit(g).holes
     # forward 3 + 5, and no backward: nothing before it is trained
     assert (hole.layer, hole.operator, hole.flop_count, hole.share) == ("odd", "custom::odd", 8, 1.0)
+    assert "8 FLOP, 100 %" in str(pm.audit(g))
 
 
 @pytest.mark.parametrize(

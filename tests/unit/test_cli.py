@@ -530,3 +530,19 @@ class TestFitting:
         assert "row 2, column step_s" in refused(capsys, "fit", own)
         assert "subset 'gpus'" in refused(capsys, "fit", "shi2016", "--only", "gpus")
         assert "no such file" in refused(capsys, *RESNET_ON_1080, "--calibration", str(tmp_path / "none.toml"))
+
+
+def test_warnings_are_one_line(tmp_path):
+    # in a process of its own: how warnings are shown is a setting of the process
+    (tmp_path / "nets.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.linalg.qr(x)[0]\n"
+        "def net():\n"
+        "    return Net(), torch.empty(2, 6, 6)\n"
+    )
+    words = [sys.executable, "-m", "perfmodel", "audit", f"{tmp_path / 'nets.py'}:net"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("perfmodel: warning: Net: no layer is aten.linalg_qr")

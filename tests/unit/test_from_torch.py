@@ -1,6 +1,7 @@
 """What from_torch does to a module's names, parameters, batch and memory, and how it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import perfmodel as pm
 from perfmodel.errors import (
@@ -18,6 +20,7 @@ from perfmodel.errors import (
     OpaqueLayerWarning,
     ParameterWarning,
     PerfmodelError,
+    PerfmodelWarning,
     TraceError,
 )
 from perfmodel.importers.build import hole_bounds
@@ -423,6 +426,10 @@ def test_every_error_is_one_of_ours():
         ({"module": conv_net(), "example_inputs": IMAGES, "batch_axis": -1}, "batch_axis=-1"),
         ({"module": conv_net(), "example_inputs": IMAGES, "training": 1}, "training=1"),
         ({"module": conv_net(), "example_inputs": IMAGES, "name": 7}, "name"),
+        ({"module": nn.Linear(6, 5), "example_inputs": torch.empty(0, 6)}, r"\(0, 6\).*at least one sample"),
+        ({"module": nn.Linear(6, 5), "example_inputs": torch.empty(2, 6), "batch_axis": 5}, "batch_axis=5.*at most 2"),
+        ({"module": nn.Linear(6, 5), "example_inputs": torch.eye(6).to_sparse()}, "a sparse tensor"),
+        ({"module": nn.DataParallel(nn.Linear(6, 5)), "example_inputs": torch.empty(2, 6)}, "pass .module of it"),
         ({"module": nn.LazyLinear(4), "example_inputs": IMAGES}, "run it once"),
     ],
 )
@@ -520,7 +527,7 @@ class Sparse(nn.Module):
 
 @pytest.mark.parametrize("make", [Mapped, Sparse])
 def test_tensors_that_cannot_be_followed_are_named(make):
-    with pytest.raises(TraceError, match="memory cannot be followed: sparse and nested tensors"):
+    with pytest.raises(TraceError, match="cannot be followed: sparse and nested tensors"):
         pm.from_torch(make(), torch.empty(4, 4))
 
 
@@ -580,3 +587,91 @@ def test_a_product_that_sums_over_the_samples_leaves_the_batch_free():
     products = [op for name, op in graph.operations(batch_size=32, phase="forward") if name == "matmul"]
     assert sum(each.product_flop_count for each in products) == 2 * 16 * 16 * 32
     assert pm.audit(Decorrelation(), torch.empty(4, 8)).matches
+
+
+class Of(nn.Module):
+    """A linear layer of 8 to 8 features, and what a function makes of the module and its inputs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+def flexible(net, x):
+    heads = x[:, None]
+    return flex_attention(net.fc(heads), heads, heads)
+
+
+def padded(net, x):
+    y = net.fc(x)
+    return torch.nested.nested_tensor([y[0], y[1]]).to_padded_tensor(0.0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The PyTorch API of nested:UserWarning")
+@pytest.mark.parametrize(("function", "what"), [(flexible, "flex_attention"), (padded, "a nested tensor")])
+def test_what_torch_does_beside_its_dispatcher_is_no_fault_of_the_module(function, what):
+    with pytest.raises(TraceError, match=f"computes with {what}.*cannot be followed"):
+        pm.from_torch(Of(function), torch.empty(4, 16, 8))
+
+
+def summed_in_rows(net, x):
+    z = net.fc(x).view(-1, 8)
+    return (z.T @ z).square().sum()
+
+
+def summed_in_heads(net, x):
+    return torch.einsum("nhd,nhe->hde", net.fc(x), x).sum()
+
+
+@pytest.mark.parametrize("function", [summed_in_rows, summed_in_heads])
+def test_rows_and_heads_are_summed_over_the_samples_too(function):
+    audit = pm.audit(Of(function), torch.empty(4, 3, 8))
+    assert audit.matches, str(audit)
+    # three rows of each sample: 8 x 8 of the linear layer, and each row's share in 8 x 8 sums
+    assert audit.forward_flop_count == 2 * 4 * 3 * (64 + 64)
+    graph = pm.from_torch(Of(function), torch.empty(4, 3, 8))
+    assert graph.fixed_batch_size is None
+    assert 2 * graph.multiply_add_count(batch_size=12) == 3 * audit.forward_flop_count
+
+
+def contrasted(net, image, text):
+    scores = net.fc(image) @ text.T
+    target = torch.arange(len(image))
+    return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2
+
+
+def test_two_losses_over_pairs_of_samples_add_up_without_a_hole():
+    with pytest.warns(FixedBatchWarning) as caught:
+        graph = pm.from_torch(Of(contrasted), (torch.empty(4, 8), torch.empty(4, 8)))
+    assert not any(issubclass(each.category, OpaqueLayerWarning) for each in caught)
+    (total,) = [node for node in graph.layers if node.layer.kind == "add"]
+    assert total.input_shapes == ((), ())
+
+
+def test_a_bound_that_is_a_tensor_is_no_hole():
+    graph = pm.from_torch(Of(lambda net, x: F.cosine_similarity(net.fc(x), x)), torch.empty(4, 8))
+    functions = [node.layer.options().get("function") for node in graph.layers]
+    assert functions.count("maximum") == 2  # of either norm with the smallest that is divided by
+
+
+def paired(net, x):
+    return torch.cdist(net.fc(x), net.fc(x))
+
+
+def test_the_bound_holds_where_samples_meet():
+    with pytest.warns(PerfmodelWarning) as caught:
+        graph = pm.from_torch(Of(paired), torch.empty(4, 8))
+    assert graph.fixed_batch_size == 4
+    (message,) = [str(each.message) for each in caught if "cdist" in str(each.message)]
+    most = int(re.search(r"up to ([\d,]+)", message)[1].replace(",", ""))
+    # each of the 4 x 4 distances may read both whole matrices of 4 x 8
+    assert most == 2 * 16 * (32 + 32)
+
+
+def test_a_joint_of_one_tensor_is_a_copy():
+    graph = pm.from_torch(Of(lambda net, x: torch.cat([net.fc(x)])), torch.empty(4, 8))
+    assert [node.layer.kind for node in graph.layers] == ["dense", "copy"]

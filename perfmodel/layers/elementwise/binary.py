@@ -114,6 +114,8 @@ TORCH_NAMES: dict[str, tuple[str, str, str]] = {
     "aten.pow": ("power", "self", "exponent"),
     "aten.maximum": ("maximum", "self", "other"),
     "aten.minimum": ("minimum", "self", "other"),
+    "aten.clamp_min": ("maximum", "self", "min"),
+    "aten.clamp_max": ("minimum", "self", "max"),
     "aten.lerp": ("interpolate", "self", "end"),
     "aten.atan2": ("arctangent_of_ratio", "self", "other"),
     "aten.remainder": ("remainder", "self", "other"),

@@ -17,10 +17,12 @@ from perfmodel.records import Operation, Role
 
 
 def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:
+    if len(tensors) == 1 and not new_axis:
+        return Translation(layer=Copy(), inputs=tensors)
     if place is None or len({each.is_shared for each in tensors}) > 1:
         return None  # of samples, or of some for each sample and others for all
     if len(tensors) == 1:
-        return None if new_axis else Translation(layer=Copy(), inputs=tensors)
+        return None
     return Translation(layer=Concat(axis=place, new_axis=new_axis), inputs=tensors)
 
 
