@@ -6,30 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis
+from perfmodel.layers.activation.along_axis import AlongAxis, along
+from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import Shape, axis_in, element_count, without_axis
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.shapes import Shape, element_count, without_axis
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
 
 
-def _along(operand: Operand, axis: int) -> Translation | None:
-    place = operand.sample_axis(axis)
-    return None if place is None else Translation(layer=LogSoftmax(axis=place), inputs=(operand,))
-
-
 def _from_torch(call: OperatorCall) -> Translation | None:
-    return _along(call["self"], call["dim"])
+    return along(LogSoftmax, call["self"], call["dim"])
 
 
 def _from_onnx(call: OperatorCall) -> Translation | None:
-    return _along(call["0"], call.get("axis", -1))
+    return along(LogSoftmax, call["0"], call.get("axis", -1))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LogSoftmax(Layer):
+class LogSoftmax(AlongAxis):
     """Logarithm of softmax along one axis: x - max x - log sum exp(x - max x).
 
     Parameters
@@ -54,17 +49,6 @@ class LogSoftmax(Layer):
         "aten._log_softmax": _from_torch,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"LogSoftmax": _from_onnx}
-    keeps_inputs: ClassVar[bool] = False
-    keeps_output: ClassVar[bool] = True
-    axis: int = -1
-
-    def __post_init__(self) -> None:
-        check_axis("axis", self.axis)
-
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
-        """Return the input's shape."""
-        axis_in(input_shapes[0], self.axis)
-        return input_shapes[0]
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis
+from perfmodel.layers.activation.along_axis import AlongAxis, along
+from perfmodel.layers.base import Examples, SymbolicExample
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import Shape, axis_in, element_count
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.shapes import Shape, element_count
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
 from perfmodel.records import Operation, Role
 
 FORWARD_FLOP = 5
@@ -23,22 +23,17 @@ BACKWARD_READS = 4
 """y and dy for the sum, and again for dx [1]."""
 
 
-def _along(operand: Operand, axis: int) -> Translation | None:
-    place = operand.sample_axis(axis)
-    return None if place is None else Translation(layer=Softmax(axis=place), inputs=(operand,))
-
-
 def _from_torch(call: OperatorCall) -> Translation | None:
-    return _along(call["self"], call["dim"])
+    return along(Softmax, call["self"], call["dim"])
 
 
 def _from_onnx(call: OperatorCall) -> Translation | None:
-    return _along(call["0"], call.get("axis", -1))
+    return along(Softmax, call["0"], call.get("axis", -1))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Softmax(Layer):
+class Softmax(AlongAxis):
     """Softmax along one axis: exp(x - max x) / sum of the same.
 
     Parameters
@@ -64,17 +59,6 @@ class Softmax(Layer):
         "aten._safe_softmax": _from_torch,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Softmax": _from_onnx}
-    keeps_inputs: ClassVar[bool] = False
-    keeps_output: ClassVar[bool] = True
-    axis: int = -1
-
-    def __post_init__(self) -> None:
-        check_axis("axis", self.axis)
-
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
-        """Return the input's shape."""
-        axis_in(input_shapes[0], self.axis)
-        return input_shapes[0]
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads x twice and writes y."""
