@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.library import ConvolutionSupport
 from perfmodel.hardware.source import (
     Count,
     Identifier,
@@ -132,6 +133,9 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
+    image_layout : str
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
+        convolution) or ``channels_last``. [-]
     gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
         Policies on gradients and layouts, and kernels of the framework's own. [-]
     weight_layout : str
@@ -150,6 +154,7 @@ class LoweringTable(SpecTable):
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
     convolution_transposes: bool
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
@@ -162,13 +167,13 @@ class LoweringTable(SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
-    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+    def rules(self, convolutions: ConvolutionSupport) -> LoweringRules:
         """Return the rules as the lowering wants them.
 
         Parameters
         ----------
-        library_algorithms : tuple of str
-            Convolution algorithms the DNN library offers on the architecture at hand. [-]
+        convolutions : ConvolutionSupport
+            How the DNN library runs convolutions of the data type on the architecture at hand. [-]
 
         Returns
         -------
@@ -176,7 +181,9 @@ class LoweringTable(SpecTable):
             Plain records. [-]
         """
         return LoweringRules(
-            convolution_algorithms=self.convolution_algorithms or library_algorithms,
+            convolution_algorithms=self.convolution_algorithms or convolutions.algorithms,
+            groups_together=convolutions.groups_together,
+            layout_passes=convolutions.tensor_cores and self.image_layout == "channels_first",
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
             convolution_transposes=self.convolution_transposes,

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time, transposed_efficiency
+from perfmodel.cost.gpu import (
+    matmul_memory_time,
+    stream_time,
+    tiled_matmul_time,
+    transposed_efficiency,
+    write_out_steps,
+)
 from perfmodel.framework.passes import pass_class
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
@@ -201,9 +207,10 @@ def _matmul_library(
     *,
     clock_hz: float,
     calls: Quantity = 1.0,
+    ramp_steps: Quantity,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
-    share = constants["translation_efficiency"] * calls
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulLibrary(
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
@@ -211,7 +218,7 @@ def _matmul_library(
         tile_efficiency=np.array(constants["tile_efficiency"]),
         split_k=np.array(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
-        ramp_steps=constants["ramp_steps"],
+        ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         transposed_slowdown=constants.get("transposed_slowdown", 1.0),
         wide_transposed_slowdown=constants.get("wide_transposed_slowdown", 1.0),
@@ -248,9 +255,9 @@ NOT_SHAPE_CLASSES = frozenset(
         "tile_efficiency",
         "split_k",
         "latency_cycles",
-        "ramp_steps",
         "matmul_bandwidth_fraction",
         "translation_efficiency",
+        "architecture_factor",
     )
 )
 """Constants of a DNN library that are no fraction of peak of a shape class."""
@@ -287,15 +294,18 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
+    blas, dnn = (
+        library_constants(libraries[role], device, factors=factors, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")
+    )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
     calls = own["blas_efficiency"]
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
+    peak, bandwidth = device.sustained_peak_flop_per_s(dtype), device.sustained_memory_bandwidth_bytes_per_s
     return GpuNumbers(
-        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
+        peak_flop_per_s=peak,
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        bandwidth_bytes_per_s=bandwidth,
         unit_count=device.unit_count,
         matmul_libraries=(
             _matmul_library(
@@ -303,10 +313,19 @@ def gpu_numbers(
                 BLAS_SHAPE_CLASSES,
                 clock_hz=device.clock_hz,
                 calls=calls,
+                ramp_steps=blas["ramp_steps"],
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
+            _matmul_library(
+                dnn,
+                convolution_classes,
+                clock_hz=device.clock_hz,
+                ramp_steps=write_out_steps(
+                    peak_flop_per_s=peak, bandwidth_bytes_per_s=bandwidth, element_bytes=element_bytes
+                ),
+                skinny_bandwidth_fraction=None,
+            ),
         ),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},

@@ -236,7 +236,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+        convolutions=target.convolutions(libraries, dtype=dtype),
         recompute=recompute,
     )
     return Prepared(

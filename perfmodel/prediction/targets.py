@@ -13,7 +13,7 @@ from perfmodel.hardware.catalogue import load_device, load_library, load_link, l
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.library import ConvolutionSupport, LibraryProfile
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
@@ -72,10 +72,10 @@ class Target(ABC):
             raise ArgumentError("library", library.name, allowed)
         return chosen | {role: library}
 
-    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
-        """Return the convolution algorithms that the DNN library offers on this architecture; none without one."""
-        del libraries
-        return ()
+    def convolutions(self, libraries: Libraries, *, dtype: str) -> ConvolutionSupport:
+        """Return how the DNN library runs convolutions of a data type here; no algorithms without such a library."""
+        del libraries, dtype
+        return ConvolutionSupport()
 
     @abstractmethod
     def numbers(
@@ -110,8 +110,9 @@ class Target(ABC):
                 )
             if not library.is_native(self.architecture):
                 notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
-        if dtype != "fp32" and self.processor == "gpu":
-            notes.append(f"the libraries' constants were fitted in fp32: {dtype} extrapolates")
+            if dtype != "fp32" and self.processor == "gpu":
+                if not library.on_tensor_cores(self.architecture, dtype=dtype):
+                    notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         return tuple(notes)
 
 
@@ -141,9 +142,9 @@ class GpuTarget(Target):
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
 
-    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
-        """Return the convolution algorithms that the DNN library offers on this architecture."""
-        return libraries["gpu_dnn"].algorithms_for(self.architecture)
+    def convolutions(self, libraries: Libraries, *, dtype: str) -> ConvolutionSupport:
+        """Return how the DNN library runs convolutions of a data type on this architecture."""
+        return libraries["gpu_dnn"].convolutions_for(self.architecture, dtype=dtype)
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
