@@ -49,7 +49,9 @@ def measured_convolutions(folder: Path, precision: str = SINGLE) -> pd.DataFrame
         peak=table.tensor_peak if precision == HALF_ON_TENSOR_CORES else table.peak,
         element_bytes=size,
         stated=table.algo.fillna("").str.lower(),
-        shape=table[["C", "K", "N", "H", "W", "R_filter_h", "S_filter_w", "stride_h"]].astype(str).agg("x".join, axis=1),
+        shape=table[["C", "K", "N", "H", "W", "R_filter_h", "S_filter_w", "stride_h"]]
+        .astype(str)
+        .agg("x".join, axis=1),
         shape_class=[shape_class(operation) for operation in operations],
         flop_count=[work.flop_count for work in works],
         moved_bytes=[work.moved_bytes for work in works],

@@ -128,9 +128,7 @@ def report_classes(table: pd.DataFrame) -> Constants:
     gradients = (table.phase != "forward").to_numpy()
     print(f"  all boards, forward    {summary(folded[~gradients], table.seconds.to_numpy()[~gradients])}")
     print(f"  all boards, gradients  {summary(folded[gradients], table.seconds.to_numpy()[gradients])}")
-    naive = cross_validated(
-        table, table["shape"], lambda train, test: fitted_roofline(table[train], table[test])
-    )
+    naive = cross_validated(table, table["shape"], lambda train, test: fitted_roofline(table[train], table[test]))
     print(f" roofline with one efficiency for each board, {FOLDS}-fold")
     by_phase(table, naive)
     report_boards_out(table)
@@ -159,7 +157,9 @@ def report_choice(table: pd.DataFrame, constants: Constants) -> None:
     same = [seconds[stated[index]] <= best[index] * (1 + 1e-9) for index in known]
     near = [seconds[stated[index]] <= best[index] * 1.1 for index in known]
     print(f" stated algorithm fastest: {np.mean(same):.0%}, within 10 % of it: {np.mean(near):.0%} ({len(known)} rows)")
-    chosen = [rows.algorithm[np.flatnonzero((rows.operation == index) & (seconds <= best[index]))[0]] for index in known]
+    chosen = [
+        rows.algorithm[np.flatnonzero((rows.operation == index) & (seconds <= best[index]))[0]] for index in known
+    ]
     print(pd.crosstab(rows.algorithm[stated[known]], np.array(chosen)).to_string())
 
 
@@ -167,7 +167,7 @@ def report_choice(table: pd.DataFrame, constants: Constants) -> None:
 
 
 def fit_tensor_cores(table: pd.DataFrame, constants: Constants) -> Constants:
-    """Fit factor, latency, first layers, strided and weight gradients on tensor cores; the rest stays as on the lanes."""
+    """Fit factor, latency, first layers, strided and weight gradients on tensor cores; the rest stays as it is."""
     rows = lowered(table, TENSOR)
     family = table.family.iloc[0]
     unknowns = {
@@ -185,7 +185,8 @@ def fit_tensor_cores(table: pd.DataFrame, constants: Constants) -> Constants:
 def report_tensor_cores(table: pd.DataFrame, constants: Constants) -> None:
     """Fit and print what 16 bit operands reach on tensor cores."""
     used = fit_tensor_cores(table, constants)
-    print(f"\nfp16 on tensor cores, {len(table)} rows: { {name: used[name] for name in used if used[name] != constants[name]} }")
+    changed = {name: used[name] for name in used if used[name] != constants[name]}
+    print(f"\nfp16 on tensor cores, {len(table)} rows: {changed}")
 
     def fold(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         rows = lowered(table[test], TENSOR)

@@ -135,13 +135,13 @@ def tiled_matmul_time(
 def write_out_steps(
     *, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity, element_bytes: Quantity = 4
 ) -> Quantity:
-    r"""Steps of the sum that a unit could do in the time in which a finished tile leaves it.
+    r"""Return the steps of the sum that a unit could do while a finished tile leaves it.
 
     .. math:: k_0 = \frac{a b z U / B}{2 a b U / F} = \frac{z F}{2 B}
 
     A tile's sum stays in registers until it is complete; then each of the U units writes its a x b elements at its
     share of the memory bandwidth, and only then begins the next tile. The tile's extents and the units cancel: what is
-    left is the machine's balance, so the same kernels waste more of a short sum on a chip with more arithmetic per byte.
+    left is the machine's balance, so the same kernels waste more of a short sum where there is more arithmetic per byte.
 
     Parameters
     ----------

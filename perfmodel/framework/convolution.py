@@ -6,10 +6,9 @@ size.
 
 Names of efficiencies that the matrix products look up: ``conv_1x1``, ``conv_3x3`` (at most nine taps) and
 ``conv_large``, for outputs and input gradients alike (the same sum with the filters turned round), each with
-``_weight_gradient`` appended for that; ``conv_strided_input_gradient``; for a first layer ``conv_thin`` (two to four channels) and
-``conv_one_channel``, each with ``_weight_gradient`` too; ``conv_gemm`` after an explicit im2col;
-``winograd``, ``winograd_gemm``, ``fft_gemm``. Of the streams: ``im2col``,
-``winograd_transform``, ``fft_transform``.
+``_weight_gradient`` appended for that; ``conv_strided_input_gradient``; for a first layer ``conv_thin`` (two to four
+channels) and ``conv_one_channel``, each with ``_weight_gradient`` too; ``conv_gemm`` after an explicit im2col;
+``winograd``, ``winograd_gemm``, ``fft_gemm``. Of the streams: ``im2col``, ``winograd_transform``, ``fft_transform``.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ FFT_LARGEST_EXTENT = 256
 FFT_TILE = 32
 """Extent of a tile of ``fft_tiling``; also its largest filter. [1]"""
 WINOGRAD_LEAST_CHANNELS = 128
-"""Fewest channels for which a weight gradient is offered as non-fused Winograd; inferred from DeepBench: with cuDNN 5 to
-7, all weight gradients of 64 channels run at the rate of implicit products, those of 128 at twice that. [1]"""
+"""Fewest channels for which a weight gradient is offered as non-fused Winograd; inferred from DeepBench: with cuDNN 5
+to 7, all weight gradients of 64 channels run at the rate of implicit products, those of 128 at twice that. [1]"""
 WINOGRAD_PATCH = (8, 16)
 """Extents of the results that one block of fused Winograd covers; inferred from DeepBench, where 7 x 7 images
 run at half the rate of 14 x 14 ones and 8 x 8 blocks would not explain it. [1]"""

@@ -110,9 +110,9 @@ class Target(ABC):
                 )
             if not library.is_native(self.architecture):
                 notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
-            if dtype != "fp32" and self.processor == "gpu":
-                if not library.on_tensor_cores(self.architecture, dtype=dtype):
-                    notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
+            of_tensor_cores = library.on_tensor_cores(self.architecture, dtype=dtype)
+            if dtype != "fp32" and self.processor == "gpu" and not of_tensor_cores:
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         return tuple(notes)
 
 
