@@ -2,14 +2,16 @@
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
 and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
-not list; a table may also build on another with ``inherits``. Each constant name has a ``[constant.<name>]``
-table with its unit, meaning and validity range.
+not list; a table may also build on another with ``inherits``. Where a board was measured by itself, a
+``[device.<stem>]`` table holds what differs from its architecture; every other device takes the architecture's
+values. ``[tensor_core.<architecture>]`` holds what differs in the data types that run on tensor cores. Each constant
+name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
@@ -47,6 +49,46 @@ class ArchitectureProfile(SpecTable):
         return dict(self.__pydantic_extra__)
 
 
+class TensorCoreProfile(SpecTable):
+    """Constants of an architecture's tensor cores; every key that is not listed is a constant.
+
+    Attributes
+    ----------
+    dtypes : tuple of str
+        Data types of the tensors whose products run there. [-]
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+
+    dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
+
+    @property
+    def constants(self) -> dict[str, ConstantValue]:
+        """Constants that this table itself states. [unit of each constant]."""
+        return dict(self.__pydantic_extra__)
+
+
+class DeviceProfile(SpecTable):
+    """Constants of the library that were measured on one board; every key but ``tensor_core`` is a constant.
+
+    Attributes
+    ----------
+    tensor_core : dict of str to float or tuple of float
+        Constants that differ in the data types that run on tensor cores. [unit of each constant]
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+
+    tensor_core: dict[str, StrictConstant] = Field(default_factory=dict)
+
+    @property
+    def constants(self) -> dict[str, ConstantValue]:
+        """Constants that this table itself states, those of tensor cores aside. [unit of each constant]."""
+        return dict(self.__pydantic_extra__)
+
+
 class LibraryProfile(SpecFile):
     """One version of one library.
 
@@ -64,6 +106,10 @@ class LibraryProfile(SpecFile):
         Unit, meaning and range of each constant name in use. [-]
     architecture : dict of str to ArchitectureProfile
         Constants by architecture. [-]
+    tensor_core : dict of str to TensorCoreProfile
+        Constants of tensor cores, by architecture. [-]
+    device : dict of str to DeviceProfile
+        Constants of boards that were measured by themselves, by the stem of their file. [-]
     """
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
@@ -74,6 +120,8 @@ class LibraryProfile(SpecFile):
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
     constant: dict[Identifier, Constant]
     architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
+    tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
+    device: dict[Identifier, DeviceProfile] = Field(default_factory=dict)
 
     @field_validator("isa")
     @classmethod
@@ -101,6 +149,24 @@ class LibraryProfile(SpecFile):
             raise ValueError(", and ".join(faults))
         return profiles
 
+    @field_validator("tensor_core", "device")
+    @classmethod
+    def _exceptions_are_to_something(cls, profiles: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        constants, architectures = info.data.get("constant"), info.data.get("architecture")
+        if constants is None or architectures is None:
+            return profiles
+        general = {constant for profile in architectures.values() for constant in profile.constants}
+        faults = []
+        for name, profile in profiles.items():
+            tables = {name: profile.constants, f"{name}.tensor_core": getattr(profile, "tensor_core", {})}
+            for place, values in tables.items():
+                faults += [f"{place}.{fault}" for fault in constant_faults(values, constants)]
+                unknown = sorted(set(values) & set(constants) - general)
+                faults += [f"{place}.{constant}: no architecture has a value that it replaces" for constant in unknown]
+        if faults:
+            raise ValueError(", and ".join(faults))
+        return profiles
+
     def _chain(self, architecture: str) -> Iterator[ArchitectureProfile]:
         """Yield the tables that hold for an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
@@ -113,18 +179,23 @@ class LibraryProfile(SpecFile):
             falls_back = name != DEFAULT_ARCHITECTURE and DEFAULT_ARCHITECTURE in self.architecture
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
-    def constants_for(self, architecture: str) -> dict[str, ConstantValue]:
-        """Return the constants that hold on an architecture.
+    def constants_for(self, architecture: str, *, device: str = "", dtype: str = "fp32") -> dict[str, ConstantValue]:
+        """Return the constants that hold on an architecture, or on one device of it.
 
         Parameters
         ----------
         architecture : str
             A device's ``architecture``. [-]
+        device : str
+            Stem of the device's file; a board without values of its own has its architecture's. [-]
+        dtype : str
+            Data type of the tensors. [-]
 
         Returns
         -------
         dict of str to float or tuple of float
-            Those of its own table, of what it inherits, and of the default. [unit of each constant]
+            Those of the device's own table, of its architecture, of what that inherits, and of the default; of tensor
+            cores where the data type runs there. [unit of each constant]
 
         Raises
         ------
@@ -134,7 +205,36 @@ class LibraryProfile(SpecFile):
         merged: dict[str, ConstantValue] = {}
         for profile in self._chain(architecture):
             merged = {**profile.constants, **merged}
+        board = self.device.get(device)
+        merged |= {} if board is None else board.constants
+        tensor_core = self._tensor_core(architecture)
+        if tensor_core is not None and dtype in tensor_core.dtypes:
+            merged |= tensor_core.constants
+            merged |= {} if board is None else board.tensor_core
         return merged
+
+    def _tensor_core(self, architecture: str) -> TensorCoreProfile | None:
+        """Return the table of an architecture's tensor cores; the default's only for one the file does not list."""
+        name = architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
+        return self.tensor_core.get(name)
+
+    def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
+        """Tell whether the file has values of their own for products of a data type on tensor cores.
+
+        Parameters
+        ----------
+        architecture : str
+            A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
+
+        Returns
+        -------
+        bool
+            False also where the architecture has no tensor cores. [-]
+        """
+        profile = self._tensor_core(architecture)
+        return profile is not None and dtype in profile.dtypes
 
     def algorithms_for(self, architecture: str) -> tuple[str, ...]:
         """Return the algorithms that the library offers on an architecture.
