@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 SKINNY_EXTENT = 32
 """Largest extent of a matrix product's result that counts as skinny. [1]"""
 
-WIDE_EXTENT = 4500
-"""Columns of a matrix product's result from which on a transposed operand costs most. [1]"""
+PAGE_BYTES = 4096
+"""Distance between rows of a transposed operand at whose multiples its loads fall on the same rows of memory. [B]"""
+
+LOAD_BYTES = 16
+"""Widest load of one thread. [B]"""
 
 
 def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
@@ -45,20 +48,23 @@ def tiled_matmul_time(
     element_bytes: int = 4,
     latency_s: Quantity = 0.0,
     ramp_steps: Quantity = 0.0,
+    shortest_part: float = 0.0,
 ) -> Quantity:
     r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
 
     .. math::
 
-        t = \min_{(a, b, e, s)} \left[ \frac{1}{\eta} \left(\frac{k}{s} + k_0\right)
+        t = \min_{(a, b, e, s)} \left[ \frac{1}{\eta} \left(k_s + k_0\right)
             \left( \frac{2 U}{F} \left\lceil \frac{c\, s \lceil m/a \rceil \lceil n/b \rceil}{U} \right\rceil
-            \frac{a b}{e} + \tau \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right]
+            \frac{a b}{e} + \tau \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right], \quad
+        k_s = \max\left(\frac{k}{s}, \min(k, q \max(m, n))\right)
 
     The first ceiling pads the result to whole tiles, the second deals the tiles to U units: the busiest unit
     sets the pace (wave quantisation per unit). Tiles that share a unit share its lanes, so they take turns
     whether or not they are resident together; what residency hides is the latency of each step of the sum,
     which L states once per unit. Splitting the sum s ways makes s times the tiles, for partial results that
-    are written and read once more.
+    are written and read once more. A library that splits only sums far longer than the result's extents leaves no
+    part shorter than q times the longer of them; sums below that are not split.
 
     Parameters
     ----------
@@ -85,9 +91,10 @@ def tiled_matmul_time(
         Size of one element, z. [B]
     latency_s : float, ndarray or sympy.Expr
         Latency that a unit cannot hide at each step of the sum, tau. [s]
-        [1]
     ramp_steps : float, ndarray or sympy.Expr
         Steps of the sum that filling and draining a tile costs, k_0. [1]
+    shortest_part : float
+        Length of the shortest part of a split sum, over the longer extent of the result, q. [1]
 
     Returns
     -------
@@ -98,8 +105,8 @@ def tiled_matmul_time(
     Notes
     -----
     Valid for: dense products from a tiled library (cuBLAS, cuDNN), n and m above about 32. Ignores:
-    operand layout (cuBLAS 7.5 and 8.0 lose up to 2x on a transposed first operand with more than 7000
-    columns), L2 capacity, power throttling, a library heuristic that picks a slower entry.
+    operand layout (see :func:`transposed_efficiency`), L2 capacity, power throttling, a library heuristic that
+    picks a slower entry.
 
     Examples
     --------
@@ -128,7 +135,10 @@ def tiled_matmul_time(
     results = count * m * n / bandwidth_bytes_per_s
     pace = 2 * unit_count / peak_flop_per_s
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
-    steps = (k / s + ramp_steps) / efficiency
+    part = k / s
+    if shortest_part > 0:  # an entry that does not split has the whole sum as its part, whatever the shortest is
+        part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
+    steps = (part + ramp_steps) / efficiency
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
 
 
@@ -141,7 +151,7 @@ def write_out_steps(
 
     A tile's sum stays in registers until it is complete; then each of the U units writes its a x b elements at its
     share of the memory bandwidth, and only then begins the next tile. The tile's extents and the units cancel: what is
-    left is the machine's balance, so the same kernels waste more of a short sum where there is more arithmetic per byte.
+    left is the machine's balance: the same kernels waste more of a short sum where there is more arithmetic per byte.
 
     Parameters
     ----------
@@ -179,20 +189,36 @@ def write_out_steps(
     return element_bytes * peak_flop_per_s / (2 * bandwidth_bytes_per_s)
 
 
-def transposed_efficiency(*, m: Quantity, n: Quantity, slowdown: Quantity, wide_slowdown: Quantity) -> Quantity:
+def transposed_efficiency(
+    *,
+    n: Quantity,
+    k: Quantity,
+    slowdown: Quantity,
+    reach_bytes: Quantity,
+    aligned_share: Quantity = 1.0,
+    element_bytes: int = 4,
+) -> Quantity:
     r"""Share of a library's usual rate that is left where the weights of a product lie transposed in memory.
 
-    .. math:: e = \begin{cases} 1 & \min(m, n) \le 32 \\ 1 / s & n < 4500 \\ 1 / s_w & n \ge 4500 \end{cases}
+    .. math:: e = \frac{1}{1 + (s - 1)\, q(k) \max\left(0, 1 - \frac{R}{z n k}\right)}, \quad
+              q(k) = \begin{cases} q & 4096 \mid z k \\ 1 & \text{else} \end{cases}
 
-    Threads that load a transposed operand walk through memory with long strides; products with few rows take another
-    kernel, which does not mind.
+    Threads that load a transposed operand read short pieces of many distant rows at each step of the sum. What caches
+    and translation buffers hold of the operand is spared; of the rest every piece costs a row of the memory, fewer
+    where the rows of the operand start at the same place of a page.
 
     Parameters
     ----------
-    m, n : float, ndarray or sympy.Expr
-        Rows (samples) and columns (features) of the result. [1]
-    slowdown, wide_slowdown : float or ndarray
-        Factor on the time, s, and for results with many columns, s_w. [1]
+    n, k : float, ndarray or sympy.Expr
+        Columns (features) of the result, and length of the sum: the extents of the transposed operand. [1]
+    slowdown : float, ndarray or sympy.Expr
+        Factor on the time of a product whose transposed operand is far larger than the reach, s >= 1. [1]
+    reach_bytes : float or sympy.Expr
+        Size of operand up to which nothing is lost, R. [B]
+    aligned_share : float or sympy.Expr
+        Share of the loss that is left where the operand's rows are multiples of a page long, q. [1]
+    element_bytes : int
+        Size of one element, z. [B]
 
     Returns
     -------
@@ -201,20 +227,69 @@ def transposed_efficiency(*, m: Quantity, n: Quantity, slowdown: Quantity, wide_
 
     Notes
     -----
-    Valid for: cuBLAS 7.5 and 8.0, single precision. Ignores: the length of the sum, whose powers of two lose less.
+    Valid for: cuBLAS 7.5 and 8.0, single precision; later versions lose little. Ignores: the kernels for 64 columns,
+    which are 0.4 to 1.3 of this, and what tiles that run together share of the operand.
 
     Examples
     --------
-    >>> float(transposed_efficiency(m=64, n=26_752, slowdown=1.25, wide_slowdown=1.6))
-    0.625
+    A 7680 x 2560 operand of 78.6 MB on a board that loses a factor of 3.3 in the end:
+
+    >>> float(round(transposed_efficiency(n=7680, k=2560, slowdown=3.3, reach_bytes=11e6, aligned_share=0.3), 3))
+    0.336
+    >>> float(round(transposed_efficiency(n=6144, k=2048, slowdown=3.3, reach_bytes=11e6, aligned_share=0.3), 3))
+    0.65
 
     References
     ----------
     .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (the same shapes with and without
        a transposed first operand).
     """
-    lost = where(exceeds(WIDE_EXTENT, n), slowdown, wide_slowdown)
-    return where(exceeds(minimum(m, n), SKINNY_EXTENT), 1 / lost, 1.0)
+    row_pages = element_bytes * k / PAGE_BYTES
+    share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
+    missed = maximum(1 - reach_bytes / (element_bytes * n * k), 0.0)
+    return 1 / (1 + (slowdown - 1) * share * missed)
+
+
+def unaligned_efficiency(*, n: Quantity, k: Quantity, share: Quantity, element_bytes: int) -> Quantity:
+    r"""Share of a library's usual rate that is left where rows of the operands do not start at multiples of 16 B.
+
+    .. math:: e = \begin{cases} 1 & 16 \mid z n \text{ and } 16 \mid z k \\ q & \text{else} \end{cases}
+
+    Tensor cores are fed by loads of 16 B.
+
+    Parameters
+    ----------
+    n, k : float, ndarray or sympy.Expr
+        Columns (features) of the result, and length of the sum. [1]
+    share : float, ndarray or sympy.Expr
+        Share of the rate that is left, q. [1]
+    element_bytes : int
+        Size of one element, z. [B]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Factor on the efficiency. [1]
+
+    Notes
+    -----
+    Valid for: products on tensor cores. Ignores: the number of rows, which is a batch in most products and then no
+    row's length; that longer multiples (128 B on A100) are faster still.
+
+    Examples
+    --------
+    The vocabulary of GPT-2, 50,257 words, in 16 bit:
+
+    >>> float(unaligned_efficiency(n=50257, k=768, share=0.5, element_bytes=2))
+    0.5
+
+    References
+    ----------
+    .. [1] NVIDIA, Matrix Multiplication Background User's Guide, section 2.2 (tensor core requirements).
+    """
+    pieces_n, pieces_k = (element_bytes * extent / LOAD_BYTES for extent in (n, k))
+    apart = (ceil(pieces_n) - pieces_n) + (ceil(pieces_k) - pieces_k)
+    return where(exceeds(apart, 0.0), share, 1.0)
 
 
 def stream_time(
@@ -302,8 +377,8 @@ def matmul_memory_time(
 
     Notes
     -----
-    Valid for: cuBLAS 7.5 and 8.0. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves errors
-    of 15-50 %.
+    Valid for: cuBLAS 7.5 and later. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves
+    errors of 10 to 35 %.
 
     Examples
     --------

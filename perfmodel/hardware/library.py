@@ -298,9 +298,9 @@ class LibraryProfile(SpecFile):
         tuple of str
             Names; empty where the file lists none. [-]
         """
-        own = self.tensor_core[architecture].algorithms if self.on_tensor_cores(architecture, dtype=dtype) else None
-        if own is not None:
-            return own
+        tensor_core = self._tensor_core(architecture)
+        if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
+            return tensor_core.algorithms
         stated = (profile.algorithms for profile in self._chain(architecture))
         return next((algorithms for algorithms in stated if algorithms is not None), ())
 

@@ -13,6 +13,7 @@ from perfmodel.cost.gpu import (
     stream_time,
     tiled_matmul_time,
     transposed_efficiency,
+    unaligned_efficiency,
     write_out_steps,
 )
 from perfmodel.framework.passes import pass_class
@@ -47,8 +48,16 @@ class MatmulLibrary:
         Steps that filling and draining a tile costs. [1]
     bandwidth_fraction : float
         Fraction of memory bandwidth. [1]
-    transposed_slowdown, wide_transposed_slowdown : float
-        Factor on the time of products that read their weights transposed, narrow and wide ones. [1]
+    shortest_part : float
+        Shortest part of a split sum over the longer extent of the result. [1]
+    transposed_slowdown : float
+        Factor on the time of products that read weights far larger than the reach transposed. [1]
+    transposed_reach_bytes : float
+        Size of transposed weights up to which nothing is lost. [B]
+    transposed_aligned_share : float
+        Share of that loss that is left where the weights' rows are whole pages. [1]
+    unaligned_share : float
+        Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
     skinny_bandwidth_fraction : float or None
         The same for products with few rows or columns, where the library is slower there. [1]
     """
@@ -61,8 +70,11 @@ class MatmulLibrary:
     latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
+    shortest_part: float
     transposed_slowdown: Quantity
-    wide_transposed_slowdown: Quantity
+    transposed_reach_bytes: float
+    transposed_aligned_share: float
+    unaligned_share: float
     skinny_bandwidth_fraction: Quantity | None
 
 
@@ -134,7 +146,11 @@ class GpuNumbers:
             of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
             across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
             if across.any():
-                of_row = of_row * _kept_across(library, picked, across)
+                of_row = of_row * self._kept_across(library, picked, across)
+            if library.unaligned_share < 1:
+                of_row = of_row * unaligned_efficiency(
+                    n=picked["n"], k=picked["k"], share=library.unaligned_share, element_bytes=self.element_bytes
+                )
             timed.append((rows, *self._times_by_library(library, picked, of_row)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
@@ -165,6 +181,7 @@ class GpuNumbers:
             element_bytes=self.element_bytes,
             latency_s=library.latency_s,
             ramp_steps=library.ramp_steps,
+            shortest_part=library.shortest_part,
         )
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         if library.skinny_bandwidth_fraction is None:
@@ -184,6 +201,20 @@ class GpuNumbers:
             skinny_efficiency=library.skinny_bandwidth_fraction,
             element_bytes=self.element_bytes,
         )
+
+    def _kept_across(
+        self, library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]
+    ) -> Quantity:
+        """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
+        kept = transposed_efficiency(
+            n=columns["n"],
+            k=columns["k"],
+            slowdown=library.transposed_slowdown,
+            reach_bytes=library.transposed_reach_bytes,
+            aligned_share=library.transposed_aligned_share,
+            element_bytes=self.element_bytes,
+        )
+        return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
@@ -220,19 +251,13 @@ def _matmul_library(
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
+        shortest_part=constants.get("shortest_part", 0.0),
         transposed_slowdown=constants.get("transposed_slowdown", 1.0),
-        wide_transposed_slowdown=constants.get("wide_transposed_slowdown", 1.0),
+        transposed_reach_bytes=to_base_units("reach_mib", constants.get("transposed_reach_mib", 0.0)),
+        transposed_aligned_share=constants.get("transposed_aligned_share", 1.0),
+        unaligned_share=constants.get("unaligned_efficiency", 1.0),
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
     )
-
-
-def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
-    """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
-    m, n = columns["m"], columns["n"]
-    kept = transposed_efficiency(
-        m=m, n=n, slowdown=library.transposed_slowdown, wide_slowdown=library.wide_transposed_slowdown
-    )
-    return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
 
 
 TRANSPOSED = "_transposed"
