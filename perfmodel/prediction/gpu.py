@@ -14,8 +14,8 @@ from perfmodel.cost.gpu import (
     tiled_matmul_time,
     transposed_efficiency,
     unaligned_efficiency,
-    write_out_steps,
 )
+from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
