@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    StrictBool,
     ValidationError,
     field_validator,
     model_validator,
@@ -111,6 +112,8 @@ class Source(SpecTable):
         Where it was read. [-]
     read_on : date or None
         When it was read. [-]
+    verified : bool
+        False for what nobody has read or computed: from memory, or an estimate. [-]
     note : str or None
         What the reader should know; for an estimate, how it was made. [-]
     """
@@ -119,6 +122,7 @@ class Source(SpecTable):
     title: Text
     url: Text | None = None
     read_on: date | None = None
+    verified: StrictBool = True
     note: Text | None = Field(default=None, validate_default=True)
 
     @field_validator("note")
