@@ -104,7 +104,7 @@ def test_what_nobody_read_or_computed_is_marked_as_not_verified(path):
     """From memory and estimates: ``verified = false``; what was read on a day or computed from other fields: not."""
     for source in spec_files.load(path, class_of(path)).source:
         unread = source.read_on is None and (source.title == ESTIMATE or "from memory" in (source.note or ""))
-        assert source.verified is not unread, source
+        assert source.is_verified is not unread, source
 
 
 def test_every_gpu_names_a_link_that_exists():
