@@ -38,6 +38,8 @@ class LibraryNames(SpecTable):
         Names. [-]
     by_architecture : dict of str to dict of str to str
         Other names on some architectures, where a framework was built with another version for them. [-]
+    tf32 : tuple of str
+        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
     """
 
     gpu_blas: Identifier
@@ -46,6 +48,7 @@ class LibraryNames(SpecTable):
     by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
         default_factory=dict
     )
+    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
 
     def name_of(self, role: str, architecture: str) -> str:
         """Return the library that fills a role on an architecture.

@@ -31,6 +31,8 @@ class MatmulLibrary:
 
     Parameters
     ----------
+    peak_flop_per_s : float
+        Rate the schedulers can issue in the type that it computes in. [FLOP/s]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
@@ -47,6 +49,7 @@ class MatmulLibrary:
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
+    peak_flop_per_s: Quantity
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
@@ -66,8 +69,6 @@ class GpuNumbers:
 
     Parameters
     ----------
-    peak_flop_per_s : float, ndarray or sympy.Expr
-        Rate the schedulers can issue in products of the data type. [FLOP/s]
     lane_peak_flop_per_s : float, ndarray or sympy.Expr
         Rate of the plain lanes, which element-wise kernels use whatever the data type. [FLOP/s]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
@@ -88,7 +89,6 @@ class GpuNumbers:
         How well dispatch overlaps with the kernels. [1]
     """
 
-    peak_flop_per_s: Quantity
     lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
@@ -148,7 +148,7 @@ class GpuNumbers:
             n=n,
             k=columns["k"],
             count=columns["count"],
-            peak_flop_per_s=self.peak_flop_per_s,
+            peak_flop_per_s=library.peak_flop_per_s,
             unit_count=self.unit_count,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             tile_rows=library.tile_rows,
@@ -199,12 +199,14 @@ def _matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
+    peak_flop_per_s: float,
     clock_hz: float,
     calls: Quantity = 1.0,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
     share = constants["translation_efficiency"] * calls
     return MatmulLibrary(
+        peak_flop_per_s=peak_flop_per_s,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
@@ -256,6 +258,29 @@ NOT_SHAPE_CLASSES = frozenset(
 """Constants of a DNN library that are no fraction of peak of a shape class."""
 
 
+def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: str) -> str:
+    """Return the type in which a library computes products of tensors of a type.
+
+    Parameters
+    ----------
+    device : Gpu
+        The device. [-]
+    profile : FrameworkProfile
+        The framework, which may let single precision round to TF32. [-]
+    role : str
+        ``gpu_blas`` or ``gpu_dnn``. [-]
+    dtype : str
+        Data type of the tensors. [-]
+
+    Returns
+    -------
+    str
+        ``tf32`` for single precision where the framework allows it and the device has it, else ``dtype``. [-]
+    """
+    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    return "tf32" if rounds else dtype
+
+
 def gpu_numbers(
     device: Gpu,
     profile: FrameworkProfile,
@@ -291,9 +316,12 @@ def gpu_numbers(
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
     calls = own["blas_efficiency"]
+    peaks = {
+        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
+        for role in ("gpu_blas", "gpu_dnn")
+    }
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
-        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
         bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
@@ -301,12 +329,19 @@ def gpu_numbers(
             _matmul_library(
                 blas,
                 BLAS_SHAPE_CLASSES,
+                peak_flop_per_s=peaks["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
+            _matmul_library(
+                dnn,
+                convolution_classes,
+                peak_flop_per_s=peaks["gpu_dnn"],
+                clock_hz=device.clock_hz,
+                skinny_bandwidth_fraction=None,
+            ),
         ),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
