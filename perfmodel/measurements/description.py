@@ -70,6 +70,7 @@ class RunEntry(_Entry):
     optimizer_options: dict[str, float] = {}
     clipping: str = "none"
     phase: str = "step"
+    training_mode: bool = False
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
     gpu_dtype: str = "fp32"

@@ -97,6 +97,8 @@ class Run:
         One of CLIPPINGS. [-]
     phase : str
         One of PHASES. [-]
+    training_mode : bool
+        True where a forward pass alone ran as in training: statistics of the mini-batch, dropout. [-]
     feed : tuple of FeedItem
         What each step takes from host memory; empty where the input stays on the device. [-]
     input_gradient : bool
@@ -129,6 +131,7 @@ class Run:
     optimizer_options: Mapping[str, float] = field(default_factory=dict, hash=False)
     clipping: str = "none"
     phase: str = "step"
+    training_mode: bool = False
     feed: tuple[FeedItem, ...] = ()
     input_gradient: bool = False
     cpu_dtype: str = "fp32"

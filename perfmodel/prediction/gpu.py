@@ -31,8 +31,8 @@ class MatmulLibrary:
 
     Parameters
     ----------
-    peak_flop_per_s : float
-        Rate the schedulers can issue in the type that it computes in. [FLOP/s]
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
@@ -49,7 +49,7 @@ class MatmulLibrary:
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
-    peak_flop_per_s: Quantity
+    peak_ratio: float
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
@@ -69,6 +69,8 @@ class GpuNumbers:
 
     Parameters
     ----------
+    peak_flop_per_s : float, ndarray or sympy.Expr
+        Rate the schedulers can issue in products of the data type. [FLOP/s]
     lane_peak_flop_per_s : float, ndarray or sympy.Expr
         Rate of the plain lanes, which element-wise kernels use whatever the data type. [FLOP/s]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
@@ -89,6 +91,7 @@ class GpuNumbers:
         How well dispatch overlaps with the kernels. [1]
     """
 
+    peak_flop_per_s: Quantity
     lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
@@ -148,7 +151,7 @@ class GpuNumbers:
             n=n,
             k=columns["k"],
             count=columns["count"],
-            peak_flop_per_s=library.peak_flop_per_s,
+            peak_flop_per_s=self.peak_flop_per_s * library.peak_ratio,
             unit_count=self.unit_count,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             tile_rows=library.tile_rows,
@@ -199,14 +202,14 @@ def _matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
-    peak_flop_per_s: float,
+    peak_ratio: float,
     clock_hz: float,
     calls: Quantity = 1.0,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
     share = constants["translation_efficiency"] * calls
     return MatmulLibrary(
-        peak_flop_per_s=peak_flop_per_s,
+        peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
@@ -316,12 +319,14 @@ def gpu_numbers(
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
     calls = own["blas_efficiency"]
-    peaks = {
-        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
+    peak = device.sustained_peak_flop_per_s(dtype)
+    ratios = {
+        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype)) / peak
         for role in ("gpu_blas", "gpu_dnn")
     }
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
+        peak_flop_per_s=peak,
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
         bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
@@ -329,7 +334,7 @@ def gpu_numbers(
             _matmul_library(
                 blas,
                 BLAS_SHAPE_CLASSES,
-                peak_flop_per_s=peaks["gpu_blas"],
+                peak_ratio=ratios["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
@@ -338,7 +343,7 @@ def gpu_numbers(
             _matmul_library(
                 dnn,
                 convolution_classes,
-                peak_flop_per_s=peaks["gpu_dnn"],
+                peak_ratio=ratios["gpu_dnn"],
                 clock_hz=device.clock_hz,
                 skinny_bandwidth_fraction=None,
             ),

@@ -157,8 +157,8 @@ class GpuTarget(Target):
             for role in self.roles
             if product_dtype(self.device, profile, role, dtype=dtype) != dtype
         ]
-        told = f"{profile.name} lets {{}} round fp32 operands to TF32 on this device: dtype='fp32' runs them on tensor cores"
-        return [told.format(" and ".join(rounding))] if rounding else []
+        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        return [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
