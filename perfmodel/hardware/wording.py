@@ -107,5 +107,5 @@ def library_of_text(text: str, kind: str) -> LibraryProfile | None:
     if stated is None:
         return None
     libraries = _gpu_libraries(kind, spec_files.names("libraries"))
-    not_above = [stem for version, stem in libraries if version <= stated]
+    not_above = [stem for version, stem in libraries if version[: len(stated)] <= stated]
     return load_library(not_above[-1] if not_above else libraries[0][1])
