@@ -30,8 +30,7 @@ DTYPES = (
     ("single precision", "fp32"),
     ("float", "fp32"),
 )
-"""Words of a table's precision -> data type; the first that occurs. What multiplies in another type than it stores, or in
-integers, is none of them."""
+"""Words of a precision -> data type, the first that occurs; what multiplies in another type than it stores is none."""
 
 INTEGER_WORD = "int8"
 """Word of a precision that names integers for products, beside floating-point recurrences."""
@@ -227,10 +226,7 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
         groups=np.array([occurrence.group for occurrence in table.occurrences], dtype=np.intp),
         starts=np.cumsum([0, *map(len, operations[:-1])]).astype(np.intp),
         work=np.array(
-            [
-                (sum(work.flop_count for work in of_row), sum(work.moved_bytes for work in of_row))
-                for of_row in works
-            ],
+            [(sum(work.flop_count for work in of_row), sum(work.moved_bytes for work in of_row)) for of_row in works],
             dtype=np.float64,
         ),
     )

@@ -1,6 +1,6 @@
 """Measured kernels: CSVs of others in which a row is one call of a library, or one layer of a framework's log.
 
-The formats are those in which Baidu's DeepBench (matrix products, convolutions, recurrent layers) and the per-layer logs
+The formats are those in which Baidu's DeepBench (matrix products, convolutions, recurrent layers) and the logs by layer
 of ``caffe time`` (convnet-benchmarks) are passed on. What a row means as an operation is said higher up
 (``calibration/kernel_operations.py``); here it is only read and checked.
 """
@@ -65,6 +65,10 @@ class KernelFormat:
     ----------
     name : str
         Of the operation: ``gemm``, ``conv``, ``rnn`` or ``layer``. [-]
+    collection : str
+        Whose measurements these are, as sources of constants name them. [-]
+    subjects : tuple of str
+        What such a source calls what was timed. [-]
     framework : str
         File of the framework that called. [-]
     sizes, paddings, words : tuple of str
@@ -74,6 +78,8 @@ class KernelFormat:
     """
 
     name: str
+    collection: str
+    subjects: tuple[str, ...]
     framework: str
     sizes: tuple[str, ...]
     paddings: tuple[str, ...] = ()
@@ -91,28 +97,40 @@ class KernelFormat:
 
 FORMATS: Final = (
     KernelFormat(
-        name="gemm", framework="library_calls", sizes=("M", "N", "K"), words=("transA", "transB")
+        name="gemm",
+        collection="DeepBench",
+        subjects=("gemm",),
+        framework="library_calls",
+        sizes=("M", "N", "K"),
+        words=("transA", "transB"),
     ),
     KernelFormat(
         name="conv",
+        collection="DeepBench",
+        subjects=("convolution",),
         framework="library_calls",
-        sizes=(
-            "N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w",
-        ),
+        sizes=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w"),
         paddings=("pad_h", "pad_w"),
     ),
     KernelFormat(
-        name="rnn", framework="library_calls", sizes=("hidden", "N", "timesteps"), words=("cell",)
+        name="rnn",
+        collection="DeepBench",
+        subjects=("recurrent", "rnn"),
+        framework="library_calls",
+        sizes=("hidden", "N", "timesteps"),
+        words=("cell",),
     ),
     KernelFormat(
         name="layer",
+        collection="convnet-benchmarks",
+        subjects=("layer", "caffe"),
         framework="caffe_1_0_rc3",
         sizes=("batch_size",),
         words=("network", "layer", "layer_type", "params", "top_shape"),
         software="framework_version",
         precision="",
     ),
-)  # fmt: skip
+)
 """Kinds of tables that can be read; the layer log is of Caffe with cuDNN 4, as the profile named here."""
 
 
@@ -258,7 +276,9 @@ def _row(
 ) -> MeasuredKernel | None:
     found: list[str] = []
     sizes = {name: _extent(values.get(name, ""), least=1, place=(number, name), faults=found) for name in kind.sizes}
-    sizes |= {name: _extent(values.get(name, ""), least=0, place=(number, name), faults=found) for name in kind.paddings}
+    sizes |= {
+        name: _extent(values.get(name, ""), least=0, place=(number, name), faults=found) for name in kind.paddings
+    }
     seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=found)
     shapes: tuple[Shape, ...] = ()
     try:

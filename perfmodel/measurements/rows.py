@@ -122,7 +122,11 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     threads = _count(threads_text, column="threads", number=number, faults=found) if threads_text else None
     empty_is_missing = "seconds above 0, or empty where it is missing"
     stated = values["step_s"]
-    step_s = positive_seconds(stated, column="step_s", number=number, faults=found, allowed=empty_is_missing) if stated else None
+    step_s = (
+        positive_seconds(stated, column="step_s", number=number, faults=found, allowed=empty_is_missing)
+        if stated
+        else None
+    )
     faults += found
     if found or batch_size is None:
         return None
