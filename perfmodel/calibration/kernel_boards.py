@@ -198,7 +198,10 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
         raise TableError(message)
     profile = load_framework(kind.framework)
     stated = {role: library_of_text(software, role.removeprefix("gpu_")) for role in target.roles}
-    libraries = target.libraries(profile, None) | {role: found for role, found in stated.items() if found is not None}
+    libraries = {
+        **target.libraries(profile, None),
+        **{role: found for role, found in stated.items() if found is not None},
+    }
     element_bytes = ELEMENT_BYTES[dtype]
     operations = [operations_of(row, kind=kind.name) for row in rows]
     entries = [

@@ -40,7 +40,8 @@ FIRST_INPUT: Final = "data"
 
 
 def _roles(row: MeasuredKernel) -> tuple[Role, ...]:
-    return _known("phase", row.phase, ROLES)
+    found: tuple[Role, ...] = _known("phase", row.phase, ROLES)
+    return found
 
 
 def _known(column: str, name: str, known: Mapping[Any, Any]) -> Any:
@@ -90,7 +91,7 @@ def _recurrence(row: MeasuredKernel) -> Operations:
     return tuple(operation for operation in everything if operation.role in roles)
 
 
-def _window(stated: Mapping[str, str]) -> dict[str, int]:
+def _window(stated: Mapping[str, str]) -> dict[str, Any]:
     options = {"kernel_size": "kernel_size", "stride": "stride", "pad": "padding"}
     return {own: int(stated[name]) for name, own in options.items() if name in stated}
 
@@ -116,7 +117,7 @@ LAYERS: Final[dict[str, Callable[[Mapping[str, str]], Layer]]] = {
 def _layer(row: MeasuredKernel) -> Operations:
     params = row.words["params"]
     stated = dict(part.partition("=")[::2] for part in params.split())
-    layer = _known("layer_type", row.words["layer_type"], LAYERS)(stated)
+    layer: Layer = _known("layer_type", row.words["layer_type"], LAYERS)(stated)
     shapes = tuple(shape[1:] for shape in row.shapes)
     if isinstance(layer, Dense):
         shapes = tuple((_product(shape),) for shape in shapes)

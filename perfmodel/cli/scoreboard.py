@@ -158,5 +158,6 @@ def _draw(picture: Picture, path: Path) -> None:
         groups=picture.groups,
         title=picture.title,
         hollow=picture.hollow,
+        quantity=picture.quantity,
     )
     save(figure, path)

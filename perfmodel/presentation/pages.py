@@ -132,7 +132,7 @@ class Grid(Block):
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        lines = [_line(self.head), "|" + "---|" * len(self.head)]
+        lines = [_line([cell.replace("|", "\\|") for cell in self.head]), "|" + "---|" * len(self.head)]
         for place, row in enumerate(self.rows):
             cells = [cell.replace("|", "\\|") for cell in row]
             lines.append(_line([f"**{cells[0]}**", *cells[1:]] if place in self.strong else cells))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from perfmodel import measurements
+from perfmodel.errors import CalibrationError
 from perfmodel.measurements.kernel_tables import content_hash
-from perfmodel.measurements.table import SET_ASIDE
+from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.validation.collected import Collected
 from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.score_records import ScoredTable, TermScore
-from perfmodel.validation.step_scores import score_steps
+from perfmodel.validation.step_scores import Protocols, score_steps
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
@@ -21,22 +22,32 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Tell = Callable[[str], None]
 
-QUICK: Final = (NOTHING_FITTED, ALL_FITTED, "leave_one_device_out", "leave_one_family_out")
-"""Protocols that take about a minute together: what continuous integration computes again. [-]"""
+QUICK: Final = {
+    "gpu": (NOTHING_FITTED, ALL_FITTED, "leave_one_device_out", "leave_one_family_out"),
+    "cpu": (NOTHING_FITTED, ALL_FITTED),
+    "cpu_oversubscribed": (NOTHING_FITTED, ALL_FITTED),
+}
+"""Subset -> protocols that take about a minute together: what continuous integration computes again."""
+
+FITTED: Final = ("shi2016", "wuensche2018")
+"""Tables that are fitted under protocols; what the others are worth is that nothing is ever fitted on them. [-]"""
+
+UNFITTED: Final = dict.fromkeys(SUBSETS, (NOTHING_FITTED,))
+"""Protocols of the other tables, by subset."""
 
 ABLATED: Final = {"gpu": ("leave_one_device_out",), "cpu": ("leave_one_thread_count_out",)}
 """Subset -> protocols whose terms are left out one by one."""
 
 
 def score_shipped(
-    *, protocols: Sequence[str] | None = None, progress: Progress | None = None, tell: Tell | None = None
+    *, protocols: Protocols | None = None, progress: Progress | None = None, tell: Tell | None = None
 ) -> Collected:
     """Score every table that comes with perfmodel.
 
     Parameters
     ----------
-    protocols : sequence of str or None
-        Protocols; None for all that leave every fold something to fit. [-]
+    protocols : mapping of str to sequence of str, or None
+        Protocols by subset; None for all that leave every fold something to fit. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
     tell : callable or None
@@ -66,7 +77,13 @@ def score_shipped(
             rows=sum(row.status == "measured" for row in table.rows),
             not_scored=_set_aside_text(table),
         )
-        score_steps(table, entry, collected, protocols=protocols, progress=told, tell=tell)
+        asked = protocols if name in FITTED else UNFITTED
+        try:
+            score_steps(table, entry, collected, protocols=asked, progress=told, tell=tell)
+        except CalibrationError as error:
+            refused = ScoredTable(**{**asdict(entry), "rows": 0, "not_scored": f"all of it: {error}"})
+            collected.forget(name)
+            collected.add("tables", refused)
     return collected
 
 

@@ -27,6 +27,8 @@ class Picture:
         Group of each point. [-]
     hollow : tuple of bool
         Points that are shown and not scored. [-]
+    quantity : str
+        What the times are. [-]
     """
 
     name: str
@@ -35,6 +37,7 @@ class Picture:
     measured_s: tuple[float, ...]
     groups: tuple[str, ...]
     hollow: tuple[bool, ...]
+    quantity: str = "step time"
 
 
 @dataclass(eq=False)
@@ -61,6 +64,13 @@ class Collected:
         for name, records in other.records.items():
             self.add(name, *records)
         self.pictures.extend(other.pictures)
+
+    def forget(self, table: str) -> None:
+        """Drop what is known of a table."""
+        for records in self.records.values():
+            records[:] = [
+                record for record in records if getattr(record, "table", getattr(record, "name", "")) != table
+            ]
 
     def board(self) -> Scoreboard:
         """Return everything as a scoreboard of this version."""

@@ -92,6 +92,7 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
                 measured_s=tuple(time[1] for time in times),
                 groups=tuple(time[2] for time in times),
                 hollow=(False,) * len(times),
+                quantity="time of a call",
             )
         )
     if tell is not None:
@@ -116,7 +117,7 @@ def _score_system(path: Path, collected: Collected, *, progress: Progress, tell:
         checked_table(table.measurements),
         entry,
         collected,
-        protocols=(NOTHING_FITTED,),
+        protocols={"gpu": (NOTHING_FITTED,)},
         progress=progress,
         tell=tell,
     )

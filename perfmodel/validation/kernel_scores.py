@@ -292,7 +292,7 @@ def _means(scores: Sequence[KernelScore], boards: set[str]) -> list[KernelScore]
 
 
 def _mean(rows: Sequence[ScoreRow]) -> ScoreRow:
-    means = {name: fmean(getattr(row, name) for row in rows) for name in AVERAGED}
+    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in AVERAGED}
     return replace(
         rows[0],
         subset=f"{MEAN_OF_BOARDS}, {FITTED_DTYPE}",

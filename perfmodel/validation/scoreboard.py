@@ -106,7 +106,9 @@ class Scoreboard:
         own = {table.name for table in self.tables}
         older = [score for score in kept.scores if score.table in own]
         merged = [newer.pop(score.key, score) for score in older]
-        return replace(self, scores=(*merged, *newer.values()))
+        described = {(table.name, table.sha256): table for table in kept.tables}
+        tables = tuple(described.get((table.name, table.sha256), table) for table in self.tables)
+        return replace(self, tables=tables, scores=(*merged, *newer.values()))
 
     def of_table(self, name: str) -> Scoreboard:
         """Return what is there of one table.
@@ -121,7 +123,7 @@ class Scoreboard:
         Scoreboard
             The same records, fewer. [-]
         """
-        kept = {
+        kept: dict[str, Any] = {
             each: tuple(row for row in getattr(self, each) if getattr(row, "table", None) == name)
             for each in LISTS
             if each != "tables"

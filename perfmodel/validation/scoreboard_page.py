@@ -22,7 +22,7 @@ SUBSET_TEXT: Final = {
 INTRODUCTION: Final = (
     "Predicted against measured, under every protocol, beside rules that know nothing of networks or kernels. "
     "`perfmodel validate --all` computes this page for the tables that come with perfmodel; with `--data FOLDER` also "
-    "the scores on tables that do not. Errors are |predicted / measured - 1| in percent; `exp|ln|-1` is "
+    "the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
     "100 (exp(mean |ln(predicted / measured)|) - 1), which low predictions cannot lower; bias is the geometric mean of "
     "predicted / measured. `constants` are numbers fitted in one fold at most. What each protocol holds out of its "
     "fits is said in [validation.md](validation.md)."
@@ -32,7 +32,7 @@ METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
     ("cells", lambda score: str(score.cells)),
     ("constants", lambda score: str(score.fitted)),
     ("MAPE", lambda score: f"{score.mape:.1f}"),
-    ("exp|ln|-1", lambda score: f"{score.typical_factor_percent:.1f}"),
+    ("log error", lambda score: f"{score.typical_factor_percent:.1f}"),
     ("median", lambda score: f"{score.median_ape:.1f}"),
     ("p90", lambda score: f"{score.p90_ape:.1f}"),
     ("bias", lambda score: f"{score.geometric_mean_ratio:.2f}"),
@@ -108,7 +108,7 @@ def _protocols(scores: Sequence[BoardScore]) -> Grid:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
     own = [score for score in scores if score.model == PERFMODEL]
     head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", "in 80 % interval")
-    head = (*head, "MAPE, exp|ln|-1 with cells set aside") if aside else head
+    head = (*head, "with the cells set aside") if aside else head
     rows = []
     for score in own:
         with_aside = aside.get(score.protocol)
@@ -140,7 +140,7 @@ def _naive_rules(scores: Sequence[BoardScore]) -> Grid:
     for protocol in protocols:
         of_rules = [found.get((protocol, rule)) for rule in rules]
         rows.append((protocol, *(_both(each, own[protocol]) for each in (own[protocol], *of_rules))))
-    return Grid(("protocol: MAPE, exp|ln|-1", PERFMODEL, *rules), rows)
+    return Grid(("protocol: MAPE, log error", PERFMODEL, *rules), rows)
 
 
 def _both(score: BoardScore | None, own: BoardScore) -> str:
@@ -157,10 +157,10 @@ def _worst(cell: WorstCell) -> str:
 
 def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
     yield Paragraph(
-        "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the files: "
-        "a note says where they were fitted on the very board. The other protocols fit the constants of `hardware_specs/fits` "
-        "anew without what they hold out, from starts that no row of the table has told. Beside each score stands a "
-        "roofline with one efficiency, told the same rows."
+        "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the "
+        "files; a note says where they were fitted on the very board. The other protocols fit the constants that "
+        "`hardware_specs/fits` names anew without what they hold out, from starts that no row of the table has told. "
+        "Beside each score stands a roofline with one efficiency, told the same rows."
     )
     for protocol in dict.fromkeys(score.protocol for score in board.scores):
         yield Heading(f"{table.name}: {protocol}", 3)

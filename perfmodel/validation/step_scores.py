@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Tell = Callable[[str], None]
+Protocols = Mapping[str, Sequence[str]]
+"""Subset -> names of protocols."""
 
 PICTURED: Final = {
     "gpu": (NOTHING_FITTED, "leave_one_device_out", "leave_one_family_out"),
@@ -29,13 +31,16 @@ PICTURED: Final = {
 }
 """Subset -> protocols that get a parity plot."""
 
+FEWEST_POINTS: Final = 5
+"""Cells from which on a plot tells more than a list. [1]"""
+
 
 def score_steps(
     table: MeasurementTable,
     entry: ScoredTable,
     collected: Collected,
     *,
-    protocols: Sequence[str] | None,
+    protocols: Protocols | None,
     progress: Progress | None,
     tell: Tell | None,
 ) -> None:
@@ -49,26 +54,33 @@ def score_steps(
         What is to be said of it. [-]
     collected : Collected
         Where records and pictures go. [-]
-    protocols : sequence of str or None
-        Protocols; None for all that leave every fold something to fit. [-]
+    protocols : mapping of str to sequence of str, or None
+        Protocols by subset; None for all that leave every fold something to fit. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
     tell : callable or None
         Told each score as it is there. [-]
     """
-    jobs, senseless = protocol_jobs(table)
+    asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
+    jobs, senseless = protocol_jobs(table, protocols=asked)
     if protocols is not None:
-        jobs = [job for job in jobs if job[1] in protocols]
-    left = "; ".join(f"{protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
+        jobs = [(subset, protocol) for subset, protocol in jobs if protocol in protocols.get(subset, ())]
+    left = ", ".join(dict.fromkeys(protocol for _, protocol in senseless))
     collected.add(
-        "tables", replace(entry, not_scored=" ".join(filter(None, (entry.not_scored, f"{left}." if left else ""))))
+        "tables",
+        replace(
+            entry,
+            not_scored=" ".join(
+                filter(None, (entry.not_scored, f"Nothing is left to fit under {left}." if left else ""))
+            ),
+        ),
     )
     for subset, protocol, report in protocol_reports(table, jobs, progress=progress):
         for label, each in reports_apart(report, protocol):
             collected.add("scores", *_scores(each, table=table.key, protocol=label))
         if tell is not None:
             tell(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
-        if protocol in PICTURED[subset]:
+        if protocol in PICTURED[subset] and len(report.cells) >= FEWEST_POINTS:
             collected.pictures.append(_picture(report, subset))
         if protocol == NOTHING_FITTED:
             _describe_unfitted(table, subset, report, collected)
