@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time, transposed_efficiency
+from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.framework.passes import pass_class
+from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
@@ -64,6 +66,81 @@ class MatmulLibrary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLibrary:
+    """What a DNN library reaches on the products of recurrent layers that wait for one another.
+
+    Parameters
+    ----------
+    tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
+        Tile menu. [1]
+    efficiency, thin_efficiency : float
+        Fraction of peak inside the largest tile, and of products with few rows. [1]
+    latency_s, narrow_latency_s : float
+        Latency a unit cannot hide at each step of the sum, and with few rows. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    step_s : float
+        Time that a time step waits besides its kernels. [s]
+    persistent_efficiency : float or None
+        Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
+    """
+
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    efficiency: Quantity
+    thin_efficiency: Quantity
+    latency_s: Quantity
+    narrow_latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    step_s: Quantity
+    persistent_efficiency: Quantity | None
+
+    def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of products of one time step. [s]"""
+        return recurrent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            tile_rows=self.tile_rows,
+            tile_columns=self.tile_columns,
+            tile_efficiency=self.tile_efficiency,
+            efficiency=self.efficiency,
+            thin_efficiency=self.thin_efficiency,
+            latency_s=self.latency_s,
+            narrow_latency_s=self.narrow_latency_s,
+            ramp_steps=self.ramp_steps,
+            bandwidth_fraction=self.bandwidth_fraction,
+            step_s=self.step_s,
+        )
+
+    def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        return persistent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            steps=columns["count"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.persistent_efficiency,
+            bandwidth_fraction=self.bandwidth_fraction,
+        )
+
+
+RECURRENT_TIMES = {RECURRENT_PRODUCT: RecurrentLibrary.step_times, PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times}
+"""Efficiency name of a product of a recurrent layer to what times it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNumbers:
     """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols.
 
@@ -79,6 +156,8 @@ class GpuNumbers:
         Streaming multiprocessors. [1]
     matmul_libraries : tuple of MatmulLibrary
         BLAS and DNN library; each shape class belongs to one of them. [-]
+    recurrent_library : RecurrentLibrary or None
+        The DNN library's recurrent layers, where it has any. [-]
     stream_efficiency : mapping of str to float
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_step_s : float
@@ -96,6 +175,7 @@ class GpuNumbers:
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
+    recurrent_library: RecurrentLibrary | None
     stream_efficiency: Mapping[str, Quantity]
     serial_step_s: Quantity
     element_bytes: int
@@ -107,11 +187,13 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        own = (getattr(self, field.name) for field in fields(self) if field.name != "matmul_libraries")
+        libraries = ("matmul_libraries", "recurrent_library")
+        own = (getattr(self, field.name) for field in fields(self) if field.name not in libraries)
         menu = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+        recurrent = () if self.recurrent_library is None else (self.recurrent_library,)
         of_libraries = (
             getattr(library, field.name)
-            for library in self.matmul_libraries
+            for library in (*self.matmul_libraries, *recurrent)
             for field in fields(library)
             if field.name not in menu
         )
@@ -133,6 +215,11 @@ class GpuNumbers:
             if across.any():
                 of_row = of_row * _kept_across(library, picked, across)
             timed.append((rows, *self._times_by_library(library, picked, of_row)))
+        for name, times in RECURRENT_TIMES.items():
+            if self.recurrent_library is not None and name in names:
+                rows = np.flatnonzero(code_of_row == names.index(name))
+                picked = {column: values[rows] for column, values in columns.items()}
+                timed.append((rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -224,6 +311,26 @@ def _matmul_library(
     )
 
 
+def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
+    """Return a library's recurrent layers; None where it states no constants of such."""
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    share = constants["translation_efficiency"]
+    return RecurrentLibrary(
+        tile_rows=np.array(constants["recurrent_tile_rows"]),
+        tile_columns=np.array(constants["recurrent_tile_columns"]),
+        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        efficiency=share * constants[RECURRENT_PRODUCT],
+        thin_efficiency=share * constants["recurrent_thin"],
+        latency_s=constants["recurrent_latency_cycles"] / clock_hz,
+        narrow_latency_s=constants["recurrent_narrow_latency_cycles"] / clock_hz,
+        ramp_steps=constants["recurrent_ramp_steps"],
+        bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
+        step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
+        persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
+    )
+
+
 def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
     """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
     m, n = columns["m"], columns["n"]
@@ -244,6 +351,9 @@ FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
+
+RECURRENT_PREFIX = "recurrent_"
+"""Beginning of the names of a DNN library's constants of recurrent layers."""
 
 NOT_SHAPE_CLASSES = frozenset(
     (
@@ -324,7 +434,9 @@ def gpu_numbers(
         role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype)) / peak
         for role in ("gpu_blas", "gpu_dnn")
     }
-    convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
+    convolution_classes = tuple(
+        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
+    )
     return GpuNumbers(
         peak_flop_per_s=peak,
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
@@ -348,6 +460,7 @@ def gpu_numbers(
                 skinny_bandwidth_fraction=None,
             ),
         ),
+        recurrent_library=_recurrent_library(dnn, clock_hz=device.clock_hz),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
