@@ -20,7 +20,7 @@ def gpu_lines():
     gpus = {name: pm.load_device(name) for name in spec_files.names("devices")}
     gpus = {name: gpu for name, gpu in gpus.items() if isinstance(gpu, Gpu)}
     lines = [
-        "| name | GPU | architecture | units | fp32 [TFLOP/s] | others [TFLOP/s] | memory [GiB] | [GB/s] | unverified |",
+        "| name | GPU | architecture | units | fp32 [TFLOP/s] | others [TFLOP/s] | memory [GiB] | [GB/s] | unread |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, gpu in sorted(gpus.items(), key=lambda item: (item[1].launch_date, item[0])):
