@@ -10,9 +10,9 @@ from warnings import warn
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, hole_bounds
-from perfmodel.importers.onnx_batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
-from perfmodel.importers.onnx_calls import NodeCalls
-from perfmodel.importers.onnx_model import read_model
+from perfmodel.importers.onnx.batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
+from perfmodel.importers.onnx.calls import NodeCalls
+from perfmodel.importers.onnx.model import read_model
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.program import ParameterTensor, Program, Step
 from perfmodel.importers.progress import import_progress

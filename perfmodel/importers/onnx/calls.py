@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.importers.onnx_batch import RECURRENT, Traced
-from perfmodel.importers.onnx_buffers import ARRANGES, trained_tensors
-from perfmodel.importers.onnx_einsum import einsum_calls
-from perfmodel.importers.onnx_model import is_standard, node_name, schema_of
+from perfmodel.importers.onnx.batch import RECURRENT, Traced
+from perfmodel.importers.onnx.buffers import ARRANGES, trained_tensors
+from perfmodel.importers.onnx.einsum import einsum_calls
+from perfmodel.importers.onnx.model import is_standard, node_name, schema_of
 from perfmodel.layers.translation import Operand, OperatorCall
 
 TAKES_PARTS: Final = ("Concat", "Slice")

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from perfmodel.errors import TraceError
-from perfmodel.importers.torch_tensors import UnfollowedTensorError
+from perfmodel.importers.torch.tensors import UnfollowedTensorError
 
 _NOT_THE_USERS = (
     str(Path(torch.__file__).parent),

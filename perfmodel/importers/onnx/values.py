@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.errors import SpecError
-from perfmodel.importers.onnx_model import is_standard
+from perfmodel.importers.onnx.model import is_standard
 
 KEEPS_ZEROS: Final = (
     "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfmodel.importers.program import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
-from perfmodel.importers.torch_tensors import TensorBook
+from perfmodel.importers.torch.tensors import TensorBook
 
 NO_OPERATION: Final = frozenset(
     {"prim.device", "aten.is_same_size", "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten._assert_async"}

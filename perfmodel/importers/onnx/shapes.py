@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.importers.onnx_fits import misfit
-from perfmodel.importers.onnx_model import Extent, OnnxModel, is_standard, node_name, schema_of
-from perfmodel.importers.onnx_values import Value, computed_content, makes_zeros, stored_value
+from perfmodel.importers.onnx.fits import misfit
+from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_name, schema_of
+from perfmodel.importers.onnx.values import Value, computed_content, makes_zeros, stored_value
 from perfmodel.importers.progress import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint as torchs
 
-from perfmodel.importers.torch_modes import Recorder
+from perfmodel.importers.torch.modes import Recorder
 
 
 @contextmanager

@@ -21,15 +21,15 @@ from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same
 from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build, hole_bounds
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
-from perfmodel.importers.torch_program import ProgramReader, guessed_loss, read_keys
+from perfmodel.importers.torch.program import ProgramReader, guessed_loss, read_keys
 from perfmodel.layers.checks import check_flag, check_text, refuse
 
 if TYPE_CHECKING:
     import torch
 
     from perfmodel.importers.recording import Recording
-    from perfmodel.importers.torch_modes import Site
-    from perfmodel.importers.torch_run import Example, Run
+    from perfmodel.importers.torch.modes import Site
+    from perfmodel.importers.torch.run import Example, Run
 
 MORE_BATCHES: Final = (2, 3)
 """Multiples of the given batch size at which a module is run too, to see which axes grow with it [1]."""
@@ -204,8 +204,8 @@ class _Importing:
         return imported
 
     def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> Run:
-        from perfmodel.importers.torch_products import counted
-        from perfmodel.importers.torch_run import trace
+        from perfmodel.importers.torch.products import counted
+        from perfmodel.importers.torch.run import trace
 
         return trace(
             self.module,
@@ -266,7 +266,7 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
         import torch
     except ImportError as error:
         raise MissingPackageError("torch", "from_torch()", "torch") from error
-    from perfmodel.importers.torch_run import Example
+    from perfmodel.importers.torch.run import Example
 
     if not isinstance(module, torch.nn.Module):
         refuse("module", module, "must be a torch.nn.Module")

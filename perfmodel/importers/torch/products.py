@@ -13,8 +13,8 @@ from torch.utils.flop_counter import flop_registry
 
 from perfmodel.errors import TraceError
 from perfmodel.importers.recording import Call
-from perfmodel.importers.torch_program import trained_outputs
-from perfmodel.importers.torch_run import Run
+from perfmodel.importers.torch.program import trained_outputs
+from perfmodel.importers.torch.run import Run
 
 
 def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from perfmodel.importers.onnx_model import is_standard
-from perfmodel.importers.onnx_values import Value
+from perfmodel.importers.onnx.model import is_standard
+from perfmodel.importers.onnx.values import Value
 
 UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     "BatchNormalization": (3, 4),  # running statistics

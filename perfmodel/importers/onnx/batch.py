@@ -11,8 +11,8 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNameError
 from perfmodel.importers.batch_axes import Layout, guessed_layout, layout, whole
-from perfmodel.importers.onnx_model import Extent, OnnxModel, node_name
-from perfmodel.importers.onnx_shapes import Setting, ShapesDoNotFollowError, ShapeTrace
+from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
+from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
 from perfmodel.importers.progress import Progress
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand

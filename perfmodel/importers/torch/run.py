@@ -16,10 +16,10 @@ from torch.nn.modules import transformer
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from perfmodel.importers.recording import Recording
-from perfmodel.importers.torch_checkpoints import checkpoints_seen
-from perfmodel.importers.torch_faults import trace_error
-from perfmodel.importers.torch_modes import FunctionMode, OperatorMode, Recorder, Site
-from perfmodel.importers.torch_tensors import UnfollowedTensorError, storage_of
+from perfmodel.importers.torch.checkpoints import checkpoints_seen
+from perfmodel.importers.torch.faults import trace_error
+from perfmodel.importers.torch.modes import FunctionMode, OperatorMode, Recorder, Site
+from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
