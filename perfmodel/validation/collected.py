@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Final
 
+from perfmodel import __version__
 from perfmodel.calibration.fit_cache import code_fingerprint
 from perfmodel.validation.scoreboard import Scoreboard
 
@@ -75,4 +75,4 @@ class Collected:
     def board(self) -> Scoreboard:
         """Return everything as a scoreboard of this version."""
         lists = {name: tuple(records) for name, records in self.records.items()}
-        return Scoreboard(version=version("perfmodel"), code=code_fingerprint()[:FINGERPRINT_DIGITS], **lists)
+        return Scoreboard(version=__version__, code=code_fingerprint()[:FINGERPRINT_DIGITS], **lists)
