@@ -48,7 +48,7 @@ class CpuNumbers:
         Last-level cache in use. [B]
     gemm_efficiency, packing_efficiency : float
         Share of the peak, and of the streaming bandwidth while packing. [1]
-    core_cache_bandwidth_bytes_per_s : float
+    core_copy_bytes_per_s : float
         Packing rate of one core from the last-level cache. [B/s]
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
@@ -84,7 +84,7 @@ class CpuNumbers:
     cache_bytes: Quantity
     gemm_efficiency: Quantity
     packing_efficiency: Quantity
-    core_cache_bandwidth_bytes_per_s: Quantity
+    core_copy_bytes_per_s: Quantity
     tile_rows: Quantity
     tile_columns: Quantity
     result_passes: Quantity
@@ -137,7 +137,7 @@ class CpuNumbers:
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
             packing_efficiency=self.packing_efficiency,
             cache_bytes=self.cache_bytes,
-            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s,
+            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
             tile_m=self.tile_rows,
             tile_n=self.tile_columns,
             result_passes=self.result_passes,
@@ -165,10 +165,10 @@ class CpuNumbers:
             clock_hz=self.clock_hz,
             speedup=speedup,
         )
-        memory_s = self.pass_slowdown * cpu_stream_time(
+        memory_s = cpu_stream_time(
             moved_bytes=moved_bytes,
             speedup=speedup,
-            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
@@ -281,7 +281,7 @@ def cpu_numbers(
         cache_bytes=active_sockets * cpu.l3_bytes,
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
-        core_cache_bandwidth_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
