@@ -85,6 +85,7 @@ class CpuNumbers:
     gemm_efficiency: Quantity
     packing_efficiency: Quantity
     core_copy_bytes_per_s: Quantity
+    core_cache_bandwidth_bytes_per_s: Quantity
     tile_rows: Quantity
     tile_columns: Quantity
     result_passes: Quantity
@@ -170,6 +171,8 @@ class CpuNumbers:
             speedup=speedup,
             core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
@@ -282,6 +285,7 @@ def cpu_numbers(
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_cache_bandwidth_bytes_per_s=8.0 * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
