@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.cpu import capped_efficiency, cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
-from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
+from perfmodel.cost.threads import (
+    effective_clock,
+    fork_join_time,
+    serial_below,
+    serial_if_narrow,
+    thread_speedup,
+    usable_threads,
+)
 from perfmodel.framework.profile import in_base_units
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
@@ -93,6 +100,7 @@ class CpuNumbers:
     pass_law: Mapping[str, Quantity]
     physical_cores: Quantity
     smallest_parallel_product: Quantity
+    smallest_side_per_thread: Quantity
     smallest_parallel_bytes: Quantity
     fork_join_s: Quantity
     cycles_per_flop: Mapping[str, Quantity]
@@ -124,6 +132,12 @@ class CpuNumbers:
             threads=usable_threads(threads=self.threads, pieces=tiles),
             work=work,
             smallest_parallel_work=self.smallest_parallel_product,
+        )
+        threads = serial_if_narrow(
+            threads=threads,
+            shorter_side=minimum(m, n),
+            count=count,
+            smallest_side_per_thread=self.smallest_side_per_thread,
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
         compute_s = cpu_matmul_time(
@@ -293,6 +307,7 @@ def cpu_numbers(
         pass_law={name: own[f"pass_{name}"] for name in LAW},
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_side_per_thread=blas["smallest_side_per_thread"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
         fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
         cycles_per_flop=cycles_per_flop,
