@@ -220,15 +220,27 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
     )
 
 
-LAW = ("serial_fraction", "contention", "smt_gain", "oversubscription_penalty")
-"""Constants of the law of threads, in a library as they are and in a framework with the prefix ``pass_``."""
+POLICY = ("smt_gain", "oversubscription_penalty")
+"""Constants of a framework's law of threads beyond the cores: how its threads wait for each other."""
 
 
 def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
-    law = {name: blas[name] for name in LAW}
-    law["serial_fraction"] = minimum(law["serial_fraction"] * own["blas_serial_factor"], 1.0)
-    return law
+    serial_fraction = minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0)
+    return {
+        "serial_fraction": serial_fraction,
+        "contention": blas["contention"],
+        **{name: own[name] for name in POLICY},
+    }
+
+
+def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the law of threads of a framework's own loops."""
+    return {
+        "serial_fraction": own["pass_serial_fraction"],
+        "contention": own["pass_contention"],
+        **{name: own[name] for name in POLICY},
+    }
 
 
 def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
@@ -304,7 +316,7 @@ def cpu_numbers(
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
         matmul_law=_matmul_law(blas, own),
-        pass_law={name: own[f"pass_{name}"] for name in LAW},
+        pass_law=_pass_law(own),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_side_per_thread=blas["smallest_side_per_thread"],
