@@ -43,8 +43,8 @@ class CpuNumbers:
 
     Parameters
     ----------
-    threads : float
-        Threads in use. [1]
+    threads, matmul_threads : float
+        Threads in use, and those that products get. [1]
     peak_flop_per_s_per_core : float
         SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
     clock_hz : float
@@ -84,6 +84,7 @@ class CpuNumbers:
     """
 
     threads: Quantity
+    matmul_threads: Quantity
     peak_flop_per_s_per_core: Quantity
     clock_hz: Quantity
     core_bandwidth_bytes_per_s: Quantity
@@ -129,7 +130,7 @@ class CpuNumbers:
         work = m * n * k * count
         tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
         threads = serial_below(
-            threads=usable_threads(threads=self.threads, pieces=tiles),
+            threads=usable_threads(threads=self.matmul_threads, pieces=tiles),
             work=work,
             smallest_parallel_work=self.smallest_parallel_product,
         )
@@ -301,6 +302,7 @@ def cpu_numbers(
     simd_clock_hz = _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
+        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
         clock_hz=_clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
