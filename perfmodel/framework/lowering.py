@@ -152,7 +152,7 @@ def _lower_memory_pass(
         written_bytes=written / shares,
         flop_count=op.flop_count / shares,
         serial_steps=op.row_elements if key in rules.serial_rows else 0,
-        efficiency=key,
+        efficiency=key if rule is None or rule.bandwidth_of is None else rule.bandwidth_of,
         launches=launches,
     )
     return (Alternative(name=key, kernels=(kernel,)),)

@@ -96,11 +96,14 @@ class PassTable(SpecTable):
         Times the tensor is read and written. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
     reads: NonNegativeNumber
     writes: NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: Identifier | None = None
 
 
 class RecurrentTable(SpecTable):

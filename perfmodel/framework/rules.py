@@ -19,11 +19,14 @@ class PassRule:
         Times the tensor is read and written, in units of the operation's main tensor. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where they are of another kind than the pass's name says. [-]
     """
 
     reads: float
     writes: float
     launches: int = 1
+    bandwidth_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,14 @@ def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
     assert (kernel.read_bytes * 4, kernel.written_bytes * 4, kernel.flop_count * 4) == (1_200, 800, 700)
 
 
+def test_a_pass_that_is_composed_of_others_reaches_their_rate():
+    rule = PassRule(reads=3, writes=2, launches=4)
+    (own,) = kernels_of(PASS, replace(RULES, passes={"thing": rule}))
+    (composed,) = kernels_of(PASS, replace(RULES, passes={"thing": replace(rule, bandwidth_of="elementwise")}))
+    assert (own.efficiency, composed.efficiency) == ("thing", "elementwise")
+    assert replace(composed, efficiency="thing") == own
+
+
 def test_a_rule_of_the_forward_pass_leaves_the_backward_pass_alone():
     backward = replace(PASS, role=Role.INPUT_GRADIENT)
     rules = replace(RULES, passes={"thing": PassRule(reads=9, writes=9), "other": PassRule(reads=8, writes=8)})
