@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
@@ -73,6 +73,7 @@ class RunEntry(_Entry):
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
     subnormal_products_per_sample: NonNegativeFloat = 0.0
+    averaged_steps: NonNegativeInt = 0
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
 

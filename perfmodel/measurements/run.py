@@ -103,6 +103,9 @@ class Run:
     subnormal_products_per_sample : float
         SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
         numbers to zero. [1]
+    averaged_steps : int
+        Steps whose mean was printed, the first of the process among them, which also sets up libraries and memory; 0
+        where the first steps were left out. [1]
     evidence : tuple of Evidence
         A (fact, text) for each fact that somebody has to believe. [-]
 
@@ -128,6 +131,7 @@ class Run:
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
     evidence: tuple[Evidence, ...] = ()
 
     @property

@@ -36,6 +36,8 @@ class Subject:
         What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
     subnormal_products_per_sample : float
         SIMD multiplications with a subnormal operand or result. [1]
+    averaged_steps : int
+        Steps whose mean counts, the first of the process among them; 0 for any later step. [1]
     """
 
     graph: LayerGraph
@@ -45,6 +47,7 @@ class Subject:
     input_gradient: bool | None = None
     feed: tuple[FeedItem, ...] | None = None
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
@@ -103,6 +106,7 @@ def subject_of_run(run: Run) -> Subject:
         input_gradient=run.input_gradient,
         feed=run.feed,
         subnormal_products_per_sample=run.subnormal_products_per_sample,
+        averaged_steps=run.averaged_steps,
     )
 
 

@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -266,3 +267,20 @@ def test_a_folder_that_is_not_there_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path / "nowhere"))
     with pytest.raises(SpecError, match="PERFMODEL_SPECS"):
         pm.predict(GRAPH, **GOOD)
+
+
+def test_steps_that_are_averaged_share_what_the_first_one_sets_up():
+    run = pm.measurements.load("shi2016").run("torch_423cfba", "fcn5")
+    first_s = pm.load_framework("torch_423cfba").gpu.constants["first_step_ms"] / 1000
+    times = {
+        steps: pm.predict(replace(run, averaged_steps=steps), device="gtx_980") for steps in (0, 1, run.averaged_steps)
+    }
+    assert times[1].step_s - times[0].step_s == pytest.approx(first_s)
+    assert times[32].step_s - times[0].step_s == pytest.approx(first_s / 32)
+    assert times[32].overhead_s - times[0].overhead_s == pytest.approx(first_s / 32)
+    # a network of one's own is timed in the long run, and so is a framework that no script starts inside its timer
+    assert (
+        pm.predict(pm.zoo.fcn5(), batch_size=64, device="gtx_980", framework="torch_423cfba").step_s < times[32].step_s
+    )
+    caffe = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "fcn5")
+    assert caffe.averaged_steps == 0
