@@ -27,6 +27,7 @@ class HardwareEntry(_Entry):
     device: str = Text
     kind: Literal["cpu", "gpu"]
     physical_cores: PositiveInt | None = None
+    host: str | None = None
     note: str = ""
 
 

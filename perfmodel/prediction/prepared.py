@@ -135,7 +135,8 @@ class Prepared:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
         steps = self.subject.averaged_steps
         constants = framework_constants(self.profile, self.target.processor, factors=factors)
-        return constants.get("first_step_ms", 0.0) / steps if steps else 0.0
+        first_step_s = self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0)
+        return first_step_s / steps if steps else 0.0
 
     def footprint(self, groups: GroupTimes) -> MemoryFootprint:
         """Return what the step keeps in memory.
@@ -234,6 +235,7 @@ def prepare(
     if recompute is not None and trains and profile.memory.activation_gradients == "kept":
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
+    target = target.behind(subject.hosts)
     libraries = target.libraries(profile, library)
     plan = plan_for(
         subject.graph,

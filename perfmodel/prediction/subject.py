@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
@@ -38,6 +39,8 @@ class Subject:
         SIMD multiplications with a subnormal operand or result. [1]
     averaged_steps : int
         Steps whose mean counts, the first of the process among them; 0 for any later step. [1]
+    hosts : mapping of str to str
+        The machine that a GPU is in, by the GPU's name; others are in an average one. [-]
     """
 
     graph: LayerGraph
@@ -48,6 +51,7 @@ class Subject:
     feed: tuple[FeedItem, ...] | None = None
     subnormal_products_per_sample: float = 0.0
     averaged_steps: int = 0
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
@@ -107,6 +111,7 @@ def subject_of_run(run: Run) -> Subject:
         feed=run.feed,
         subnormal_products_per_sample=run.subnormal_products_per_sample,
         averaged_steps=run.averaged_steps,
+        hosts=run.hosts,
     )
 
 

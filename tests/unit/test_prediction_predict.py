@@ -168,7 +168,8 @@ def test_a_broken_file_is_named(tmp_path):
 
 
 def test_a_run_is_what_one_would_build_by_hand():
-    run = pm.measurements.load("shi2016").run("torch_423cfba", "fcn5")
+    # by hand one asks for a step in the long run
+    run = replace(pm.measurements.load("shi2016").run("torch_423cfba", "fcn5"), averaged_steps=0)
     of_run = pm.predict(run, device="gtx_1080")
     by_hand = pm.predict(
         pm.zoo.build(run.builder, **run.builder_options),
@@ -284,3 +285,17 @@ def test_steps_that_are_averaged_share_what_the_first_one_sets_up():
     )
     caffe = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "fcn5")
     assert caffe.averaged_steps == 0
+
+
+def test_a_slower_host_issues_kernels_more_slowly():
+    run = pm.measurements.load("shi2016").run("torch_423cfba", "lstm32")
+    slowdown = pm.load_device("xeon_e5_2630_v3").call_slowdown
+    placed = pm.predict(run, device="tesla_k80_gk210")
+    anywhere = pm.predict(replace(run, hosts={}), device="tesla_k80_gk210")
+    assert slowdown > 1
+    assert placed.dispatch_s == pytest.approx(slowdown * anywhere.dispatch_s)
+    # what the host does not do takes as long, and what the kernels hide of it is still hidden
+    assert (placed.compute_s, placed.launch_s) == (anywhere.compute_s, anywhere.launch_s)
+    assert 0 < placed.step_s - anywhere.step_s < placed.dispatch_s - anywhere.dispatch_s
+    desktop = pm.predict(run, device="gtx_980")
+    assert desktop.dispatch_s == pytest.approx(anywhere.dispatch_s), "dispatch is stated for such a host"
