@@ -94,7 +94,7 @@ def predict_subject(
     timed = prepared.step(factors)
     plan, libraries = prepared.plan, prepared.libraries
     memory = prepared.footprint(timed.groups)
-    remarks = target.remarks(libraries, dtype=dtype)
+    remarks = target.remarks(profile, libraries, dtype=dtype)
     if recompute is not None and Phase.BACKWARD in subject.phase.parts:
         whole = _bytes_without_checkpoints(prepared, library=library, factors=factors)
         remarks += (_twice(recompute, spared_bytes=whole - memory.total_bytes),)
