@@ -346,7 +346,7 @@ TRANSPOSED = "_transposed"
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
@@ -401,6 +401,7 @@ def gpu_numbers(
     *,
     dtype: str,
     element_bytes: int,
+    host_slowdown: Quantity = 1.0,
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
@@ -417,6 +418,8 @@ def gpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    host_slowdown : float or ndarray of shape (configurations,)
+        Time of host code over that of the hosts that the framework's file speaks of. [1]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors on constants by name. [1]
 
@@ -466,7 +469,7 @@ def gpu_numbers(
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=own["dispatch_us"],
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=host_slowdown * own["dispatch_us"],
+        step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )

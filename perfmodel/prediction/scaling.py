@@ -126,6 +126,25 @@ def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
 
 
+def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
+    """Return how fast a CPU drives a GPU, scaled.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The host. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name, e.g. ``devices/xeon_e5_2630_v3/host.call_slowdown``. [1]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        ``call_slowdown``. [1]
+    """
+    constants = {name: getattr(cpu, name) for name in cpu.constant}
+    return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
+
+
 def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:
     """Return a framework's own constants on one kind of processor, scaled.
 

@@ -18,7 +18,7 @@ from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -53,6 +53,16 @@ class Target(ABC):
         """Return how many independent operations compute beside each other. [1]"""
         del profile
         return 1
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the target in the machine that it stands in, if that is known; CPUs are their own host."""
+        del hosts
+        return self
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        del factors
+        return 1.0
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
         """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
@@ -135,16 +145,26 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
 
-    def __init__(self, device: Gpu) -> None:
+    def __init__(self, device: Gpu, *, host: Cpu | None = None) -> None:
         self.device = device
+        self.host = host
         self.link = load_link(device.host_link.link_name)
         self.name = device.name
         self.threads = None
         self.architecture = device.architecture
-        self.specs = (device, self.link.family)
+        self.specs = (device, self.link.family) if host is None else (device, self.link.family, host)
         self.capacity_bytes = device.usable_memory_bytes
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known."""
+        host = hosts.get(self.device.stem)
+        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
 
     def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
         """Return the convolution algorithms that the DNN library offers on this architecture."""
@@ -165,7 +185,13 @@ class GpuTarget(Target):
     ) -> ProcessorNumbers:
         """Return the plain numbers of the GPU, its libraries and the framework."""
         return gpu_numbers(
-            self.device, profile, libraries, dtype=dtype, element_bytes=ELEMENT_BYTES[dtype], factors=factors
+            self.device,
+            profile,
+            libraries,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+            host_slowdown=self.host_slowdown(factors),
+            factors=factors,
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
@@ -191,7 +217,7 @@ class GpuTarget(Target):
         )
         copied = batch_size * sum(item.bytes_per_sample for item in items)
         staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        return staging_s + copied / bandwidth + len(items) * self.link.latency_s
+        return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.link.latency_s
 
 
 class CpuTarget(Target):
