@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.calibration.fit_plan import FitPlan, Unknown
+from perfmodel.hardware.fit_plan import FitPlan, Unknown
+from perfmodel.prediction.covariance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,9 +208,5 @@ class Problem:
         ndarray, shape (unknowns, unknowns)
             Inverse of the Cholesky root of the covariance. [1]
         """
-        groups = np.array([unknown.group for unknown in self.unknowns])
-        shared = np.array([unknown.shared_spread for unknown in self.unknowns])
-        own = np.array([unknown.spread for unknown in self.unknowns])
-        covariance = np.diag(own**2) + (groups[:, None] == groups[None, :]) * shared[:, None] * shared[None, :]
-        root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(covariance))
+        root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(self.unknowns)))
         return root

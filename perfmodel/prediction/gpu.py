@@ -219,6 +219,12 @@ def _matmul_library(
     )
 
 
+def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
+    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
+    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+
+
 def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
     """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
     m, n = columns["m"], columns["n"]
@@ -290,12 +296,14 @@ def gpu_numbers(
     blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
     convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
     return GpuNumbers(
-        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
-        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
         matmul_libraries=(
             _matmul_library(
