@@ -208,5 +208,21 @@ class Problem:
         ndarray, shape (unknowns, unknowns)
             Inverse of the Cholesky root of the covariance. [1]
         """
-        root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(self.unknowns)))
-        return root
+        return prior_root(self.unknowns)
+
+
+def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Return the matrix W for which W x are independent unit normals under the prior of some unknowns.
+
+    Parameters
+    ----------
+    unknowns : sequence of Unknown
+        Free numbers. [-]
+
+    Returns
+    -------
+    ndarray, shape (unknowns, unknowns)
+        Inverse of the Cholesky root of the covariance. [1]
+    """
+    root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
+    return root

@@ -41,6 +41,10 @@ class RecurrentRules:
         ``per_step``: a product per step, summed as it goes; ``hoisted``: one product over all steps. [-]
     forward_pointwise_kernels, backward_pointwise_kernels : int
         Element-wise kernels per step and layer. [1]
+    library : tuple of str
+        Ways of the DNN library to run whole layers that the framework calls, in place of the above. [-]
+    persistent_units : int or None
+        Most units of a layer for which it asks for a persistent kernel; None for never. [1]
     """
 
     gate_products: Literal["grouped", "per_gate"] = "grouped"
@@ -48,6 +52,8 @@ class RecurrentRules:
     weight_gradient: Literal["per_step", "hoisted"] = "per_step"
     forward_pointwise_kernels: int = 17
     backward_pointwise_kernels: int = 25
+    library: tuple[str, ...] = ()
+    persistent_units: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ class Unknown:
         Unknowns of one group share a common part. [-]
     spread, shared_spread : float
         Standard deviations of the logarithm: of this unknown about its group's mean, and of that mean. [1]
+    start : float or None
+        Value that its constants have at a factor of one; None for their files' values. [unit of the constants]
     """
 
     name: str
@@ -39,6 +41,7 @@ class Unknown:
     group: str
     spread: float
     shared_spread: float
+    start: float | None = None
 
     def matches(self, constant: str) -> bool:
         """Tell whether the unknown scales a constant, by its full name."""
@@ -62,6 +65,9 @@ class UnknownTable(SpecTable):
         Standard deviation of ln(factor), about the group's mean where it is repeated. [1]
     shared_spread : float
         Standard deviation of the logarithm of the group's mean. [1]
+    start : float or None
+        Value that the prior is centred on, where the value of the constant's file was fitted to the very rows that are
+        to be fitted: measured kernels; None for the file's. [unit of the constants]
     meaning : str
         Why the sourced values may be off by so much. [-]
     """
@@ -72,6 +78,7 @@ class UnknownTable(SpecTable):
     only: tuple[Identifier, ...] = ()
     spread: PositiveNumber
     shared_spread: NonNegativeNumber = 0.0
+    start: PositiveNumber | None = None
     meaning: Text
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
@@ -99,6 +106,7 @@ class UnknownTable(SpecTable):
                 group=self.name,
                 spread=self.spread,
                 shared_spread=self.shared_spread,
+                start=self.start,
             )
             if any(unknown.matches(name) for name in names):
                 unknowns.append(unknown)

@@ -31,7 +31,7 @@ class ArchitectureProfile(SpecTable):
     native : bool or None
         Whether the library has kernels compiled for the architecture; else they are translated. [-]
     algorithms : tuple of str or None
-        Convolution algorithms the library offers. [-]
+        Convolution algorithms the library offers, and ways to run whole recurrent layers. [-]
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

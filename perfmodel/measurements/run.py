@@ -18,6 +18,9 @@ PHASES = ("step", "forward_backward", "forward")
 CPU_DTYPES = ("fp32", "fp64")
 """Data types that a script may have computed in on CPUs."""
 
+GPU_DTYPES = ("fp32", "tf32", "fp16", "bf16")
+"""Data types that a script may have computed in on GPUs."""
+
 ORIGINS = ("reader", "host_tensor", "interpreter")
 """Where a fed array lives: a reader's buffer, a framework's tensor in host memory, an array of the script."""
 
@@ -94,12 +97,16 @@ class Run:
         One of CLIPPINGS. [-]
     phase : str
         One of PHASES. [-]
+    training_mode : bool
+        True where a forward pass alone ran as in training: statistics of the mini-batch, dropout. [-]
     feed : tuple of FeedItem
         What each step takes from host memory; empty where the input stays on the device. [-]
     input_gradient : bool
         True where the gradient of the network's own input is computed too. [-]
     cpu_dtype : str
-        One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs; GPUs compute in fp32. [-]
+        One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs. [-]
+    gpu_dtype : str
+        One of GPU_DTYPES: the type of its products on GPUs. [-]
     subnormal_products_per_sample : float
         SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
         numbers to zero. [1]
@@ -124,9 +131,11 @@ class Run:
     optimizer_options: Mapping[str, float] = field(default_factory=dict, hash=False)
     clipping: str = "none"
     phase: str = "step"
+    training_mode: bool = False
     feed: tuple[FeedItem, ...] = ()
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
+    gpu_dtype: str = "fp32"
     subnormal_products_per_sample: float = 0.0
     evidence: tuple[Evidence, ...] = ()
 
@@ -146,9 +155,9 @@ class Run:
         Returns
         -------
         str
-            ``fp32`` or ``fp64``. [-]
+            ``cpu_dtype`` or ``gpu_dtype``. [-]
         """
-        return self.cpu_dtype if processor == "cpu" else "fp32"
+        return self.cpu_dtype if processor == "cpu" else self.gpu_dtype
 
     @property
     def feed_bytes_per_sample(self) -> int:

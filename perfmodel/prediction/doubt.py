@@ -123,8 +123,8 @@ def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spr
 
     Notes
     -----
-    Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing. Each
-    is lowered by its own spread, so that a threshold that is crossed on the way counts once.
+    Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
+    Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
     """
     stated = [stated_constant(name, prepared.specs) for name in prepared.constant_names]
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))

@@ -102,7 +102,7 @@ def predict_subject(
         threads=target.threads,
         parts=timed.parts,
         memory=prepared.footprint(timed.groups),
-        told=target.remarks(libraries, dtype=dtype),
+        told=target.remarks(profile, libraries, dtype=dtype),
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,

@@ -77,7 +77,8 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
         allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
     chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
-    return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
+    running = graph.at_inference() if chosen is Phase.FORWARD else graph
+    return Subject(graph=running, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 
 
 def subject_of_run(run: Run) -> Subject:
@@ -95,8 +96,10 @@ def subject_of_run(run: Run) -> Subject:
     """
     from perfmodel import zoo
 
+    graph = zoo.build(run.builder, **run.builder_options)
+    is_inference = run.phase == Phase.FORWARD and not run.training_mode
     return Subject(
-        graph=zoo.build(run.builder, **run.builder_options),
+        graph=graph.at_inference() if is_inference else graph,
         name=f"{run.network} as {run.framework} ran it",
         optimizer=load_optimizer(run.optimizer, clipping=run.clipping, **run.optimizer_options),
         phase=Phase(run.phase),

@@ -17,7 +17,7 @@ from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
-from perfmodel.prediction.gpu import gpu_numbers
+from perfmodel.prediction.gpu import gpu_numbers, product_dtype
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
@@ -83,6 +83,11 @@ class Target(ABC):
             raise ArgumentError("library", library.name, allowed)
         return chosen | {role: library}
 
+    def rounding(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return which libraries compute in a narrower type than that of the tensors; none on CPUs."""
+        del profile, libraries, dtype
+        return []
+
     def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
         """Return the convolution algorithms that the DNN library offers on this architecture; none without one."""
         del libraries
@@ -110,9 +115,9 @@ class Target(ABC):
     ) -> Any:
         """Return the time to bring these arrays of a mini-batch to the device. [s]"""
 
-    def remarks(self, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
+    def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
         """Return what the user should know about this combination."""
-        notes = []
+        notes = self.rounding(profile, libraries, dtype=dtype)
         for library in libraries.values():
             if self.architecture not in library.architecture:
                 notes.append(
@@ -156,6 +161,16 @@ class GpuTarget(Target):
     def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
         """Return the convolution algorithms that the DNN library offers on this architecture."""
         return libraries["gpu_dnn"].algorithms_for(self.architecture)
+
+    def rounding(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return a line where the framework lets a library round single precision to TF32."""
+        rounding = [
+            libraries[role].name
+            for role in self.roles
+            if product_dtype(self.device, profile, role, dtype=dtype) != dtype
+        ]
+        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        return [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS

@@ -33,6 +33,15 @@ GROUP_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS: Final = (".png", ".pdf", ".svg")
 """Endings of the files a figure can be saved as."""
 
+MANY_POINTS: Final = 100
+"""Points of one group from which on they are drawn small. [1]"""
+
+LARGE_MARKER: Final = 34
+"""Area of a point among few. [pt^2]"""
+
+SMALL_MARKER: Final = 12
+"""Area of a point among many. [pt^2]"""
+
 DOTS_PER_INCH: Final = 150
 
 
@@ -44,8 +53,9 @@ def parity_plot(
     title: str,
     hollow: Sequence[bool] | None = None,
     intervals: Sequence[tuple[float, float]] | None = None,
+    quantity: str = "step time",
 ) -> Figure:
-    """Plot predicted against measured step times, both logarithmic, with lines of equality and of 25 % error.
+    """Plot predicted against measured times, both logarithmic, with lines of equality and of 25 % error.
 
     Parameters
     ----------
@@ -59,6 +69,8 @@ def parity_plot(
         Points to draw hollow, because they are shown but not scored; None for none of them. [-]
     intervals : sequence of tuple of float or None
         Low and high end of each prediction's interval; NaN or None for no bar. [s]
+    quantity : str
+        What the times are, for the axes. [-]
 
     Returns
     -------
@@ -95,7 +107,7 @@ def parity_plot(
         _scatter(axes, times, filled, index=index, label=f"{group} ({len(filled)})")
         if aside := [place for place in of_group if hollow[place]]:
             _scatter(axes, times, aside, index=index, label=f"{group}, not scored ({len(aside)})", hollow=True)
-    _dress_parity(axes, limits, title)
+    _dress_parity(axes, limits, title=title, quantity=quantity)
     return figure
 
 
@@ -113,7 +125,7 @@ def _scatter(
     axes.scatter(
         [times["measured"][place] for place in places],
         [times["predicted"][place] for place in places],
-        s=34,
+        s=LARGE_MARKER if len(places) < MANY_POINTS else SMALL_MARKER,
         facecolors="none" if hollow else colour,
         edgecolors=colour if hollow else "white",
         marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
@@ -135,14 +147,14 @@ def _check_points(times: Mapping[str, Sequence[float]], groups: Sequence[str]) -
             raise ArgumentError(argument=name, given=wrong[0], allowed=allowed)
 
 
-def _dress_parity(axes: Axes, limits: tuple[float, float], title: str) -> None:
+def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quantity: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         scale("log")
         axis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.set(xlim=limits, ylim=limits, xlabel="measured step time [s]", ylabel="predicted step time [s]")
+    axes.set(xlim=limits, ylim=limits, xlabel=f"measured {quantity} [s]", ylabel=f"predicted {quantity} [s]")
     axes.set_title(title, fontsize="medium")
     axes.set_aspect("equal")
     axes.grid(True, which="major", color="0.9", linewidth=0.8)

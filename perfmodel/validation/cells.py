@@ -19,6 +19,7 @@ from perfmodel.prediction.targets import resolve_target
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import Run
+    from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]
 """Called with the number of things done and of all things."""
@@ -163,6 +164,33 @@ def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
     return MeasuredCell(row=row, prepared=prepared, family=family)
 
 
+def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None) -> Prediction:
+    """Predict what one cell executed.
+
+    Parameters
+    ----------
+    cell : MeasuredCell
+        The cell. [-]
+    factors : mapping of str to float or None
+        Factors on constants by full name; None for the constants of the files. [1]
+
+    Returns
+    -------
+    Prediction
+        With everything that explains it. [-]
+    """
+    prepared = cell.prepared
+    return predict_subject(
+        prepared.subject,
+        target=prepared.target,
+        profile=prepared.profile,
+        batch_size=prepared.batch_size,
+        dtype=prepared.dtype,
+        library=None,
+        factors=factors,
+    )
+
+
 def predict_cell(
     cell: MeasuredCell, factors: Mapping[str, float] | None = None, *, fold: str = ""
 ) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
@@ -186,15 +214,7 @@ def predict_cell(
     """
     prepared, row = cell.prepared, cell.row
     subject, target = prepared.subject, prepared.target
-    prediction = predict_subject(
-        subject,
-        target=target,
-        profile=prepared.profile,
-        batch_size=prepared.batch_size,
-        dtype=prepared.dtype,
-        library=None,
-        factors=factors,
-    )
+    prediction = prediction_of(cell, factors)
     work = subject.graph.work(
         batch_size=row.batch_size,
         phase=subject.phase,
