@@ -101,15 +101,15 @@ class LibraryProfile(SpecFile):
             raise ValueError(", and ".join(faults))
         return profiles
 
-    def _chain(self, architecture: str) -> Iterator[ArchitectureProfile]:
-        """Yield the tables that hold for an architecture, the most specific first."""
+    def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
+        """Yield name and table of what holds for an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
             kind = f"architecture of {self.name}"
             raise UnknownNameError(kind, architecture, self.architecture)
         name: str | None = architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
         while name is not None:
             profile = self.architecture[name]
-            yield profile
+            yield name, profile
             falls_back = name != DEFAULT_ARCHITECTURE and DEFAULT_ARCHITECTURE in self.architecture
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
@@ -132,9 +132,35 @@ class LibraryProfile(SpecFile):
             If the file has neither the architecture nor a default.
         """
         merged: dict[str, ConstantValue] = {}
-        for profile in self._chain(architecture):
+        for _, profile in self._chain(architecture):
             merged = {**profile.constants, **merged}
         return merged
+
+    def field_of(self, constant: str, *, architecture: str) -> str:
+        """Return the field that states the value of a constant on an architecture.
+
+        Parameters
+        ----------
+        constant : str
+            Name of a constant. [-]
+        architecture : str
+            A device's ``architecture``. [-]
+
+        Returns
+        -------
+        str
+            Dotted name, e.g. ``architecture.default.gemm``, as sources name it. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If no table that holds there states it.
+        """
+        for name, profile in self._chain(architecture):
+            if constant in profile.constants:
+                return f"architecture.{name}.{constant}"
+        kind = f"constant of {self.name}"
+        raise UnknownNameError(kind, constant, self.constant)
 
     def algorithms_for(self, architecture: str) -> tuple[str, ...]:
         """Return the algorithms that the library offers on an architecture.
@@ -149,7 +175,7 @@ class LibraryProfile(SpecFile):
         tuple of str
             Names; empty where the file lists none. [-]
         """
-        stated = (profile.algorithms for profile in self._chain(architecture))
+        stated = (profile.algorithms for _, profile in self._chain(architecture))
         return next((algorithms for algorithms in stated if algorithms is not None), ())
 
     def is_native(self, architecture: str) -> bool:
@@ -165,7 +191,7 @@ class LibraryProfile(SpecFile):
         bool
             True also where the file does not say. [-]
         """
-        stated = (profile.native for profile in self._chain(architecture))
+        stated = (profile.native for _, profile in self._chain(architecture))
         return next((native for native in stated if native is not None), True)
 
     def describe(self) -> str:

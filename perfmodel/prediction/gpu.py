@@ -136,7 +136,10 @@ class RecurrentLibrary:
         )
 
 
-RECURRENT_TIMES = {RECURRENT_PRODUCT: RecurrentLibrary.step_times, PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times}
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
 """Efficiency name of a product of a recurrent layer to what times it."""
 
 
@@ -311,6 +314,12 @@ def _matmul_library(
     )
 
 
+def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
+    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
+    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+
+
 def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
     """Return a library's recurrent layers; None where it states no constants of such."""
     if RECURRENT_PRODUCT not in constants:
@@ -431,19 +440,21 @@ def gpu_numbers(
     blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
-    peak = device.sustained_peak_flop_per_s(dtype)
     ratios = {
-        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype)) / peak
+        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
+        / device.sustained_peak_flop_per_s(dtype)
         for role in ("gpu_blas", "gpu_dnn")
     }
     convolution_classes = tuple(
         name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
     )
     return GpuNumbers(
-        peak_flop_per_s=peak,
-        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
         matmul_libraries=(
             _matmul_library(

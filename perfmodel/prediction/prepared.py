@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.targets import Libraries, Target
 
 
@@ -81,6 +82,12 @@ class Prepared:
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         Prepared.feed_times(self, asked)
         return tuple(asked.names)
+
+    @cached_property
+    def specs(self) -> dict[str, SpecFile]:
+        """Files whose constants the step's time may depend on, by kind folder and stem."""
+        libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
+        return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Return the plain numbers of hardware, libraries and framework.

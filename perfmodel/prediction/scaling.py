@@ -56,7 +56,8 @@ def scaled(
     constants : mapping of str to float or tuple of float
         Values as the file states them. [unit of each constant]
     place : str
-        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``. [-]
+        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``; ``links/pcie_3/`` for fields
+        of the file itself. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
     described : mapping of str to Constant or None
@@ -74,7 +75,7 @@ def scaled(
     """
     changed = dict(constants)
     for name, value in constants.items():
-        full_name = f"{place}.{name}"
+        full_name = f"{place}{name}" if place.endswith("/") else f"{place}.{name}"
         if full_name not in factors:
             continue
         product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]

@@ -18,7 +18,7 @@ from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -39,10 +39,21 @@ class Target(ABC):
     name: str
     threads: int | None
     architecture: str
-    specs: tuple[SpecFile, ...]
+    processor_spec: Device
+    specs_by_place: dict[str, SpecFile]
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
+
+    @property
+    def specs(self) -> tuple[SpecFile, ...]:
+        """The files of the hardware, the processor's first."""
+        return tuple(self.specs_by_place.values())
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more threads than physical cores are asked for; never on a GPU."""
+        return False
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
         """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
@@ -152,7 +163,10 @@ class GpuTarget(Target):
         self.name = device.name
         self.threads = None
         self.architecture = device.architecture
-        self.specs = (device, self.link.family) if host is None else (device, self.link.family, host)
+        self.processor_spec = device
+        self.specs_by_place = {f"devices/{device.stem}": device, f"links/{self.link.family.stem}": self.link.family}
+        if host is not None:
+            self.specs_by_place[f"devices/{host.stem}"] = host
         self.capacity_bytes = device.usable_memory_bytes
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
@@ -210,11 +224,12 @@ class GpuTarget(Target):
         """Return the time to stage these arrays on the host and copy them over the host link. [s]"""
         if not items:
             return 0.0
-        bandwidth = (
-            self.link.effective_bandwidth_bytes_per_s
+        stated = (
+            {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
             if pinned and profile.feed.pinned
-            else self.link.pageable_bandwidth_bytes_per_s
+            else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
         )
+        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
         copied = batch_size * sum(item.bytes_per_sample for item in items)
         staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
         return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.link.latency_s
@@ -235,7 +250,10 @@ class CpuTarget(Target):
         self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
         self.threads = self.thread_count
         self.architecture = cpu.architecture
-        self.specs = (cpu,) if system is None else (cpu, system.file)
+        self.processor_spec = cpu
+        self.specs_by_place = {f"devices/{cpu.stem}": cpu}
+        if system is not None:
+            self.specs_by_place[f"systems/{system.file.stem}"] = system.file
         self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
         self.context_bytes = 0.0
         self.bandwidth_bytes_per_s = (1 if system is None else system.socket_count) * cpu.memory_bandwidth_bytes_per_s
@@ -254,6 +272,11 @@ class CpuTarget(Target):
             element_bytes=ELEMENT_BYTES[dtype],
             factors=factors,
         )
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more threads than physical cores are asked for."""
+        return self.thread_count > self.core_count
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
         """Return how many operations compute beside each other; a pool of one thread leaves them to their callers."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from perfmodel.calibration.fit_cache import fingerprint, keep_fits, kept_fits
-from perfmodel.calibration.fit_plan import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.calibration.problem import Problem
+from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.subject import Subject
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, predict_cell
 from perfmodel.validation.protocols import Fold, folds_of
