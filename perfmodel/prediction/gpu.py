@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import (
-    matmul_memory_time,
-    stream_time,
-    tiled_matmul_time,
-    transposed_efficiency,
-    unaligned_efficiency,
-)
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.framework.passes import pass_class
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
@@ -49,12 +44,12 @@ class MatmulLibrary:
         Fraction of memory bandwidth. [1]
     shortest_part : float
         Shortest part of a split sum over the longer extent of the result. [1]
-    transposed_slowdown : float
-        Factor on the time of products that read weights far larger than the reach transposed. [1]
-    transposed_reach_bytes : float
-        Size of transposed weights up to which nothing is lost. [B]
-    transposed_aligned_share : float
-        Share of that loss that is left where the weights' rows are whole pages. [1]
+    strided_bandwidth_fraction : float
+        Fraction of memory bandwidth of loads of weights that lie transposed. [1]
+    strided_aligned_share : float
+        Share of the time of such loads where the weights' rows are whole pages. [1]
+    resident_tiles : float
+        Tiles of a unit that run together and share such loads. [1]
     unaligned_share : float
         Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
     skinny_bandwidth_fraction : float or None
@@ -70,9 +65,9 @@ class MatmulLibrary:
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
     shortest_part: float
-    transposed_slowdown: Quantity
-    transposed_reach_bytes: float
-    transposed_aligned_share: float
+    strided_bandwidth_fraction: Quantity
+    strided_aligned_share: float
+    resident_tiles: float
     unaligned_share: float
     skinny_bandwidth_fraction: Quantity | None
 
@@ -91,6 +86,8 @@ class GpuNumbers:
         Peak memory bandwidth. [B/s]
     unit_count : float
         Streaming multiprocessors. [1]
+    l2_bytes : float
+        Capacity of the L2 cache. [B]
     matmul_libraries : tuple of MatmulLibrary
         BLAS and DNN library; each shape class belongs to one of them. [-]
     stream_efficiency : mapping of str to float
@@ -109,6 +106,7 @@ class GpuNumbers:
     lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
+    l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     stream_efficiency: Mapping[str, Quantity]
     serial_step_s: Quantity
@@ -143,14 +141,15 @@ class GpuNumbers:
             of_name = [library.efficiency.get(name, 1.0) for name in names]
             picked = {name: column[rows] for name, column in columns.items()}
             of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
-            across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
-            if across.any():
-                of_row = of_row * self._kept_across(library, picked, across)
             if library.unaligned_share < 1:
                 of_row = of_row * unaligned_efficiency(
                     n=picked["n"], k=picked["k"], share=library.unaligned_share, element_bytes=self.element_bytes
                 )
-            timed.append((rows, *self._times_by_library(library, picked, of_row)))
+            compute_of_rows, memory_of_rows = self._times_by_library(library, picked, of_row)
+            across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
+            if across.any():
+                compute_of_rows = self._with_strided_loads(library, picked, compute_of_rows, across)
+            timed.append((rows, compute_of_rows, memory_of_rows))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -201,19 +200,25 @@ class GpuNumbers:
             element_bytes=self.element_bytes,
         )
 
-    def _kept_across(
-        self, library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]
+    def _with_strided_loads(
+        self, library: MatmulLibrary, columns: Mapping[str, Quantity], compute_s: Quantity, across: NDArray[np.bool_]
     ) -> Quantity:
-        """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
-        kept = transposed_efficiency(
+        """Return compute seconds with the loads of the rows that read their weights transposed. [s]"""
+        strided_s = strided_time(
+            m=columns["m"],
             n=columns["n"],
             k=columns["k"],
-            slowdown=library.transposed_slowdown,
-            reach_bytes=library.transposed_reach_bytes,
-            aligned_share=library.transposed_aligned_share,
+            count=columns["count"],
+            unit_count=self.unit_count,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=library.strided_bandwidth_fraction,
+            l2_bytes=self.l2_bytes,
+            resident_tiles=library.resident_tiles,
+            aligned_share=library.strided_aligned_share,
             element_bytes=self.element_bytes,
         )
-        return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
+        both = with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+        return where(across if np.ndim(both) == 1 else across[:, None], both, compute_s)
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
@@ -250,9 +255,9 @@ def _matmul_library(
         ramp_steps=constants["ramp_steps"],
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         shortest_part=constants.get("shortest_part", 0.0),
-        transposed_slowdown=constants.get("transposed_slowdown", 1.0),
-        transposed_reach_bytes=to_base_units("reach_mib", constants.get("transposed_reach_mib", 0.0)),
-        transposed_aligned_share=constants.get("transposed_aligned_share", 1.0),
+        strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
+        strided_aligned_share=constants.get("strided_aligned_share", 1.0),
+        resident_tiles=constants.get("resident_tiles", 0.0),
         unaligned_share=constants.get("unaligned_efficiency", 1.0),
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
     )
@@ -329,6 +334,7 @@ def gpu_numbers(
         lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
         bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
         unit_count=device.unit_count,
+        l2_bytes=device.l2_bytes,
         matmul_libraries=(
             _matmul_library(
                 blas,
