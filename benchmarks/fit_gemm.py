@@ -3,7 +3,8 @@
     python benchmarks/fit_gemm.py --data FOLDER
 
 FOLDER holds deepbench_gemm.csv (Baidu DeepBench). A board has four constants of its own: fraction of peak, bandwidth
-fraction of skinny products, launch floor, slowdown by transposed weights. What the boards of a library share is fitted
+fraction of skinny products, launch floor, bandwidth fraction of
+strided loads. What the boards of a library share is fitted
 on the other boards only when a board is scored. Every fit is on log time with a soft-L1 loss; errors are
 |predicted/measured - 1|; the folds keep a shape's rows together.
 """
@@ -11,7 +12,7 @@ on the other boards only when a board is scored. Every fit is on log time with a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +20,20 @@ import pandas as pd
 from fitting import FOLDS, Constants, Unknown, cross_validated, fit, menu
 from kernel_rows import FLOOR, HALF_ON_TENSOR_CORES, deepbench_gemms
 
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time, transposed_efficiency
+from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, with_strided_loads
 
 LANE_TILES = ((128, 128), (128, 64), (64, 64), (32, 32))
-TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 SPLITS = (1, 16)
 LANE_MENU = menu(LANE_TILES, SPLITS)
-TENSOR_MENU = menu(TENSOR_TILES, SPLITS)
+TENSOR_MENU = menu(TENSOR_TILES, SPLITS, operand_weight=16.0)
 BANDWIDTH_FRACTION = 0.8
 RAMP_STEPS = 32.0
 """Not fitted: four iterations of an eight-fold unrolled main loop to fill and drain a tile. [1]"""
 SHORTEST_PART = 16.0
 """Not fitted: the measured sums of 500,000 are split, those of at most nine times an extent are not. [1]"""
-MEDIAN_SCALE = 0.01
+MEDIAN_SCALE = 0.02
 """Scale of the soft-L1 loss: the median error is what is asked. [1]"""
 
 FAMILY = {
@@ -47,10 +49,20 @@ OWN = {
     "gemm": Unknown(0.8, 0.2, 1.0),
     "skinny_bandwidth_fraction": Unknown(0.3, 0.05, 1.0),
     "launch_s": Unknown(5e-6, 1e-6, 8e-6),
-    "transposed_excess": Unknown(0.5, 0.001, 5.0),
+    "strided_bandwidth_fraction": Unknown(0.15, 0.03, 0.5),
 }
-OF_FAMILY = {"latency_cycles": Unknown(40.0, 1.0, 400.0), "reach_bytes": Unknown(8e6, 1e6, 1e8)}
-OF_ALL = {"aligned_share": Unknown(0.2, 0.01, 1.0)}
+OF_FAMILY = {"latency_cycles": Unknown(40.0, 1.0, 400.0)}
+OF_ALL = {"strided_aligned_share": Unknown(0.5, 0.01, 1.0)}
+RESIDENT_TILES = {"cublas_7_5": 0.0, "cublas_8_and_later": 2.0}
+"""Not fitted by number, but chosen by looking: version 8 shares passes over transposed weights, 7.5 does not. [1]"""
+STAND_IN = {
+    "tesla_m40": ("titan_x_maxwell",),
+    "titan_x_maxwell": ("tesla_m40",),
+    "tesla_p100_pcie": ("titan_x_pascal",),
+    "titan_x_pascal": ("tesla_p100_pcie",),
+    "t4": ("tesla_p100_pcie", "titan_x_pascal"),
+}
+"""Whose constants a board takes when it is left out: of its architecture, or the nearest."""
 RANGES = {"min > 128": (128, np.inf), "33 to 128": (32, 128), "at most 32": (0, 32)}
 
 
@@ -60,14 +72,6 @@ def seconds(
     """Return the predicted time of DeepBench's rows: M counts features, N samples."""
     features, samples, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
     bandwidth = rows.bandwidth.to_numpy()
-    kept = transposed_efficiency(
-        n=features,
-        k=k,
-        slowdown=1 + constants["transposed_excess"],
-        reach_bytes=constants["reach_bytes"],
-        aligned_share=constants["aligned_share"],
-        element_bytes=element_bytes,
-    )
     compute_s = tiled_matmul_time(
         m=features,
         n=samples,
@@ -76,12 +80,26 @@ def seconds(
         unit_count=rows.units.to_numpy(),
         bandwidth_bytes_per_s=bandwidth,
         **tiles,
-        efficiency=constants["gemm"] * np.where(rows.transA.to_numpy() == "T", kept, 1.0),
+        efficiency=constants["gemm"],
         element_bytes=element_bytes,
         latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),
         ramp_steps=RAMP_STEPS,
         shortest_part=SHORTEST_PART,
     )
+    strided_s = strided_time(
+        m=samples,
+        n=features,
+        k=k,
+        unit_count=rows.units.to_numpy(),
+        bandwidth_bytes_per_s=bandwidth,
+        efficiency=constants["strided_bandwidth_fraction"],
+        l2_bytes=rows.l2.to_numpy(),
+        resident_tiles=RESIDENT_TILES[FAMILY[rows.board.iloc[0]]],
+        aligned_share=constants["strided_aligned_share"],
+        element_bytes=element_bytes,
+    )
+    across = rows.transA.to_numpy() == "T"
+    compute_s = with_strided_loads(compute_s=compute_s, strided_s=np.where(across, strided_s, 0.0))
     memory_s = matmul_memory_time(
         m=features,
         n=samples,
@@ -174,11 +192,10 @@ def print_mean(title: str, scores: Sequence[tuple[str, float, float]]) -> None:
 
 def report_folds(boards: dict[str, pd.DataFrame]) -> None:
     """Print 5-fold errors by board, shared constants from the other boards, beside the baseline's."""
-    model, naive, left_out = [], [], []
+    model, naive, left_out, clocked, naive_left_out = [], [], [], [], []
     for board, rows in boards.items():
         others = {name: each for name, each in boards.items() if name != board}
         joint = fit_jointly(others)
-        relatives = [name for name in others if FAMILY[name] == FAMILY[board]]
         shared = {name: joint[f"{name}/{FAMILY[board]}"] for name in OF_FAMILY}
         shared |= {name: joint[f"{name}/all"] for name in OF_ALL}
         keys = shape_keys(rows)
@@ -187,16 +204,20 @@ def report_folds(boards: dict[str, pd.DataFrame]) -> None:
         )
         model.append(error_line(board, rows, predicted))
         naive.append(error_line(board, rows, cross_validated(rows, keys, naive_prediction(rows))))
-        own = {name: np.exp(np.mean([np.log(joint[f"{name}/{each}"]) for each in relatives])) for name in OWN}
-        left_out.append(error_line(board, rows, single(rows, {**shared, **own})))
-    print_mean(f"\nfour constants a board, {FOLDS}-fold; latency, reach and aligned share from other boards", model)
+        near = {name: np.exp(np.mean([np.log(joint[f"{name}/{each}"]) for each in STAND_IN[board]])) for name in OWN}
+        left_out.append(error_line(board, rows, single(rows, {**shared, **near})))
+        peak_known = {**near, "gemm": fit_own(rows, shared)["gemm"]}
+        clocked.append(error_line(board, rows, single(rows, {**shared, **peak_known})))
+        others_roofline = {"gemm": near["gemm"]}
+        naive_left_out.append(error_line(board, rows, roofline(rows, others_roofline)))
+    print_mean(f"\nfour constants a board, {FOLDS}-fold; latency and aligned share from the other boards", model)
     print_mean(f"\nroofline with one efficiency a board, {FOLDS}-fold", naive)
-    print_mean(
-        "\nboard left out: every constant the geometric mean of the other boards of its library family", left_out
-    )
+    print_mean("\nboard left out: all four constants of its architecture's other board, or of the nearest", left_out)
+    print_mean("\nboard left out, but for the fraction of peak that it sustains", clocked)
+    print_mean("\nboard left out, roofline with the other board's fraction of peak", naive_left_out)
 
 
-def naive_prediction(rows: pd.DataFrame, *, element_bytes: int = 4):
+def naive_prediction(rows: pd.DataFrame, *, element_bytes: int = 4) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Return the roofline as a function of training and test rows."""
 
     def predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -217,22 +238,17 @@ def report_constants(boards: dict[str, pd.DataFrame]) -> None:
     print("\nconstants of all rows")
     for name, value in joint.items():
         print(f"    {name:45s} {value:.4g}")
-    maxwell = pd.concat([rows for board, rows in boards.items() if FAMILY[board] == "cublas_7_5"], ignore_index=True)
-    shared = {name: joint[f"{name}/cublas_7_5"] for name in OF_FAMILY} | {name: joint[f"{name}/all"] for name in OF_ALL}
-    print(f"    one set for both boards of Maxwell: {fit_own(maxwell, shared)}")
 
 
 # ---- tensor cores
 
-TENSOR_OWN = {name: OWN[name] for name in ("gemm", "skinny_bandwidth_fraction", "launch_s")} | {
-    "latency_cycles": Unknown(5.0, 0.05, 200.0)
-}
+TENSOR_OWN = {name: OWN[name] for name in ("gemm", "skinny_bandwidth_fraction", "launch_s")}
 
 
 def half(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
     """Return the predicted time of 16 bit products on tensor cores, which lose nothing to layouts."""
-    unmoved = {"transposed_excess": 0.0, "reach_bytes": 0.0, "aligned_share": 1.0}
-    return seconds(rows, {**unmoved, **constants}, tiles=TENSOR_MENU, element_bytes=2)
+    given = {"strided_bandwidth_fraction": 1.0, "strided_aligned_share": 1.0, "latency_cycles": 0.0}
+    return seconds(rows, {**given, **constants}, tiles=TENSOR_MENU, element_bytes=2)
 
 
 def report_tensor_cores(table: pd.DataFrame) -> None:
@@ -247,7 +263,7 @@ def report_tensor_cores(table: pd.DataFrame) -> None:
     keys = shape_keys(rows)
     predicted = cross_validated(rows, keys, lambda train, test: half(rows[test], fitted(rows[train])))
     print(f"\n16 bit products on tensor cores: {fitted(rows)}")
-    print_mean(f"four constants, {FOLDS}-fold", [error_line("t4", rows, predicted)])
+    print_mean(f"three constants, {FOLDS}-fold", [error_line("t4", rows, predicted)])
     naive = cross_validated(rows, keys, naive_prediction(rows, element_bytes=2))
     print_mean("roofline with one efficiency", [error_line("t4", rows, naive)])
 

@@ -14,19 +14,16 @@ FOLDS = 5
 Constants = dict[str, float]
 
 OPERAND_WEIGHT = 4.0
-"""Cost of loading an operand element into registers, in multiply-adds: 1/a + 1/b loads for each. [1]"""
+"""Cost of loading an operand element into registers, in multiply-adds of plain lanes: 1/a + 1/b loads for each. [1]"""
 
 
-def menu(tiles: Sequence[tuple[int, int]], splits: Sequence[int]) -> dict[str, np.ndarray]:
+def menu(
+    tiles: Sequence[tuple[int, int]], splits: Sequence[int], *, operand_weight: float = OPERAND_WEIGHT
+) -> dict[str, np.ndarray]:
     """Return the menu of every tile with every split of the sum."""
     rows, columns, split_k = np.array([(a, b, s) for a, b in tiles for s in splits], dtype=float).T
-    load = OPERAND_WEIGHT * (1 / rows + 1 / columns)
-    return {
-        "tile_rows": rows,
-        "tile_columns": columns,
-        "tile_efficiency": (1 + OPERAND_WEIGHT * 2 / 128) / (1 + load),
-        "split_k": split_k,
-    }
+    rate = 1 / (1 + operand_weight * (1 / rows + 1 / columns))
+    return {"tile_rows": rows, "tile_columns": columns, "tile_efficiency": rate / rate.max(), "split_k": split_k}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from perfmodel.records import Convolution, Role
+from perfmodel.units import MIB
 
 ELEMENT_BYTES = 4
 FLOOR = 5e-6
@@ -17,7 +18,7 @@ FLOOR = 5e-6
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock.
+    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock, L2.
 
     ``tensor_peak`` is that of 16 bit operands on tensor cores, where the board has them.
     """
@@ -28,15 +29,16 @@ class Board:
     bandwidth: float
     units: int
     clock: float
+    l2: float
     tensor_peak: float = float("nan")
 
 
 BOARDS = {
-    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9),
-    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9),
-    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9),
-    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9),
-    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9, 65.1e12),
+    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9, 3 * MIB),
+    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9, 3 * MIB),
+    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9, 4 * MIB),
+    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9, 3 * MIB),
+    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9, 4 * MIB, 65.1e12),
 }
 ROLES = {
     "forward": Role.OUTPUT,
@@ -49,7 +51,7 @@ def with_board(table: pd.DataFrame) -> pd.DataFrame:
     """Add the board's identifier and numbers to each row."""
     identifiers = {board.name: identifier for identifier, board in BOARDS.items()}
     table = table.assign(board=table.device.map(identifiers))
-    for field in ("architecture", "peak", "bandwidth", "units", "clock", "tensor_peak"):
+    for field in ("architecture", "peak", "bandwidth", "units", "clock", "l2", "tensor_peak"):
         table[field] = [getattr(BOARDS[board], field) for board in table.board]
     return table
 

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, exceeds, maximum, minimum, minimum_along_first_axis, where
+from perfmodel.numeric import Quantity, ceil, maximum, minimum, minimum_along_first_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SKINNY_EXTENT = 32
 """Largest extent of a matrix product's result that counts as skinny. [1]"""
-
-PAGE_BYTES = 4096
-"""Distance between rows of a transposed operand at whose multiples its loads fall on the same rows of memory. [B]"""
-
-LOAD_BYTES = 16
-"""Widest load of one thread. [B]"""
 
 
 def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
@@ -105,7 +99,7 @@ def tiled_matmul_time(
     Notes
     -----
     Valid for: dense products from a tiled library (cuBLAS, cuDNN), n and m above about 32. Ignores:
-    operand layout (see :func:`transposed_efficiency`), L2 capacity, power throttling, a library heuristic that
+    operand layout (see :mod:`perfmodel.cost.gpu_layout`), L2 capacity, power throttling, a library heuristic that
     picks a slower entry.
 
     Examples
@@ -140,109 +134,6 @@ def tiled_matmul_time(
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
-
-
-def transposed_efficiency(
-    *,
-    n: Quantity,
-    k: Quantity,
-    slowdown: Quantity,
-    reach_bytes: Quantity,
-    aligned_share: Quantity = 1.0,
-    element_bytes: int = 4,
-) -> Quantity:
-    r"""Share of a library's usual rate that is left where the weights of a product lie transposed in memory.
-
-    .. math:: e = \frac{1}{1 + (s - 1)\, q(k) \max\left(0, 1 - \frac{R}{z n k}\right)}, \quad
-              q(k) = \begin{cases} q & 4096 \mid z k \\ 1 & \text{else} \end{cases}
-
-    Threads that load a transposed operand read short pieces of many distant rows at each step of the sum. What caches
-    and translation buffers hold of the operand is spared; of the rest every piece costs a row of the memory, fewer
-    where the rows of the operand start at the same place of a page.
-
-    Parameters
-    ----------
-    n, k : float, ndarray or sympy.Expr
-        Columns (features) of the result, and length of the sum: the extents of the transposed operand. [1]
-    slowdown : float, ndarray or sympy.Expr
-        Factor on the time of a product whose transposed operand is far larger than the reach, s >= 1. [1]
-    reach_bytes : float or sympy.Expr
-        Size of operand up to which nothing is lost, R. [B]
-    aligned_share : float or sympy.Expr
-        Share of the loss that is left where the operand's rows are multiples of a page long, q. [1]
-    element_bytes : int
-        Size of one element, z. [B]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Factor on the efficiency. [1]
-
-    Notes
-    -----
-    Valid for: cuBLAS 7.5 and 8.0, single precision; later versions lose little. Ignores: the kernels for 64 columns,
-    which are 0.4 to 1.3 of this, and what tiles that run together share of the operand.
-
-    Examples
-    --------
-    A 7680 x 2560 operand of 78.6 MB on a board that loses a factor of 3.3 in the end:
-
-    >>> float(round(transposed_efficiency(n=7680, k=2560, slowdown=3.3, reach_bytes=11e6, aligned_share=0.3), 3))
-    0.336
-    >>> float(round(transposed_efficiency(n=6144, k=2048, slowdown=3.3, reach_bytes=11e6, aligned_share=0.3), 3))
-    0.65
-
-    References
-    ----------
-    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (the same shapes with and without
-       a transposed first operand).
-    """
-    row_pages = element_bytes * k / PAGE_BYTES
-    share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
-    missed = maximum(1 - reach_bytes / (element_bytes * n * k), 0.0)
-    return 1 / (1 + (slowdown - 1) * share * missed)
-
-
-def unaligned_efficiency(*, n: Quantity, k: Quantity, share: Quantity, element_bytes: int) -> Quantity:
-    r"""Share of a library's usual rate that is left where rows of the operands do not start at multiples of 16 B.
-
-    .. math:: e = \begin{cases} 1 & 16 \mid z n \text{ and } 16 \mid z k \\ q & \text{else} \end{cases}
-
-    Tensor cores are fed by loads of 16 B.
-
-    Parameters
-    ----------
-    n, k : float, ndarray or sympy.Expr
-        Columns (features) of the result, and length of the sum. [1]
-    share : float, ndarray or sympy.Expr
-        Share of the rate that is left, q. [1]
-    element_bytes : int
-        Size of one element, z. [B]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Factor on the efficiency. [1]
-
-    Notes
-    -----
-    Valid for: products on tensor cores. Ignores: the number of rows, which is a batch in most products and then no
-    row's length; that longer multiples (128 B on A100) are faster still.
-
-    Examples
-    --------
-    The vocabulary of GPT-2, 50,257 words, in 16 bit:
-
-    >>> float(unaligned_efficiency(n=50257, k=768, share=0.5, element_bytes=2))
-    0.5
-
-    References
-    ----------
-    .. [1] NVIDIA, Matrix Multiplication Background User's Guide, section 2.2 (tensor core requirements).
-    """
-    pieces_n, pieces_k = (element_bytes * extent / LOAD_BYTES for extent in (n, k))
-    apart = (ceil(pieces_n) - pieces_n) + (ceil(pieces_k) - pieces_k)
-    return where(exceeds(apart, 0.0), share, 1.0)
 
 
 def stream_time(

@@ -111,6 +111,6 @@ def test_algorithms_of_tensor_cores_are_those_of_their_data_types(name):
     assert "winograd" in library.algorithms_for("volta")
     assert library.algorithms_for("volta", dtype="fp16") == ("implicit_precomp_gemm",)
     assert "winograd" in library.algorithms_for("pascal", dtype="fp16")
-    assert library.convolutions_for("volta", dtype="fp16").tensor_cores
-    assert not library.convolutions_for("volta").tensor_cores
-    assert library.convolutions_for("volta").groups_together
+    assert library.support_for("volta", dtype="fp16").tensor_cores
+    assert not library.support_for("volta").tensor_cores
+    assert library.support_for("volta").groups_together

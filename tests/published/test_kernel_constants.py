@@ -2,8 +2,8 @@
 
 The rows are among those the constants were fitted to, so they check that profiles, lowering and cost still
 fit together (a lost factor 2 or 1.5 fails), not how well the model predicts: that is what
-benchmarks/fit_gemm.py and fit_convolution.py print, cross-validated. Tolerance 20 % for products, 30 % for
-convolutions: two to three times the median error.
+the scripts in benchmarks/ print, cross-validated. Tolerance 20 % for products, 30 % for convolutions: two to three
+times the median error.
 The Maxwell product with 128 columns is the one with the first operand transposed (1012 us without).
 """
 
