@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.framework.rules import RecurrentRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Recurrence, Role
 
 FUSED = "recurrence_fused"
@@ -246,7 +246,8 @@ def recurrence_alternatives(
     )
     if not fused:
         return (Alternative(name=f"{rules.input_product}_{rules.gate_products}", kernels=kernels),)
-    step_by_step = Alternative(name=FUSED, kernels=kernels)
+    step_by_step = Alternative(name=FUSED, kernels=in_one_call(kernels))
     if not _persists(operation, rules, element_bytes):
         return (step_by_step,)
-    return (step_by_step, Alternative(name=PERSISTENT, kernels=_persistent(operation, kernels, element_bytes)))
+    persistent = in_one_call(_persistent(operation, kernels, element_bytes))
+    return (step_by_step, Alternative(name=PERSISTENT, kernels=persistent))

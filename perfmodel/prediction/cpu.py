@@ -79,6 +79,8 @@ class CpuNumbers:
         Microcode of one product with a subnormal operand or result. [cycle]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    library_issue_s : float
+        Zero: a library's loops are part of its call. [s]
     overlap_exponent : float
         Calls run in line with the work, so nothing hides them: 1. [1]
     """
@@ -112,6 +114,7 @@ class CpuNumbers:
     pass_slowdown: Quantity = 1.0
     subnormal_assist_cycles: Quantity = 0.0
     launch_s: Quantity = 0.0
+    library_issue_s: Quantity = 0.0
     overlap_exponent: float = 1.0
 
     @property
