@@ -120,11 +120,7 @@ def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], N
     boards, left_out = boards_of(table)
     fitted = tuple(board for board in boards if board.dtype == FITTED_DTYPE)
     outcomes = [_as_shipped(board) for board in boards]
-    protocols = [
-        protocol
-        for protocol in PROTOCOLS[table.format.name]
-        if not protocol.together or len({board.device for board in fitted}) > 1
-    ]
+    protocols = [protocol for protocol in PROTOCOLS[table.format.name] if len(set(protocol.labels(fitted))) > 1]
     plan = load_fit_plan(PLANS[table.format.name])
     for done, protocol in enumerate(protocols):
         scopes = [fitted] if protocol.together else [(board,) for board in fitted]
@@ -197,7 +193,7 @@ def _words(text: str) -> set[str]:
 def _in_folds(boards: Sequence[KernelBoard], protocol: KernelProtocol, *, plan: FitPlan, key: str) -> list[_Outcome]:
     """Fit without each fold of some boards, and predict what it holds out."""
     problem = KernelProblem.of(boards, plan)
-    labels = [label for board in boards for label in protocol.key(board)]
+    labels = protocol.labels(boards)
     folds = list(dict.fromkeys(labels))
     trained = [tuple(row for row, label in enumerate(labels) if label != fold) for fold in folds]
     fits = _fits(problem, trained, key=(key, [_label(board) for board in boards], plan))
