@@ -14,8 +14,8 @@ from perfmodel.errors import CalibrationError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.fit_plan import FitPlan, Unknown
     from perfmodel.calibration.kernel_boards import KernelBoard
+    from perfmodel.hardware.fit_plan import FitPlan, Unknown
 
 Times = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 

@@ -100,11 +100,14 @@ class PassTable(SpecTable):
         Times the tensor is read and written. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
     reads: NonNegativeNumber
     writes: NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: Identifier | None = None
 
 
 class RecurrentTable(SpecTable):
@@ -158,8 +161,10 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
-        Policies on gradients and layouts, and kernels of the framework's own. [-]
+    gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
+        Policies on gradients and layouts. [-]
+    pointwise_products, depthwise_kernel : bool
+        Kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -175,6 +180,7 @@ class LoweringTable(SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
+    input_gradient_accumulation: bool = False
     convolution_transposes: bool
     pointwise_products: bool = False
     depthwise_kernel: bool = False
@@ -206,6 +212,7 @@ class LoweringTable(SpecTable):
             convolution_algorithms=self.convolution_algorithms or convolutions,
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
+            input_gradient_accumulation=self.input_gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
             depthwise_kernel=self.depthwise_kernel,

@@ -9,7 +9,6 @@ from perfmodel.framework.rules import RecurrentRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import Recurrence, Role
 
-
 FUSED = "recurrence_fused"
 """A library's layer: hoisted input product, all gates of a step in one product and one element-wise kernel."""
 

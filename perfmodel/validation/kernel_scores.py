@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.calibration.fit_cache import fingerprint, keep_fits, kept_fits
-from perfmodel.calibration.fit_plan import load_fit_plan
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.kernel_problem import KernelProblem
+from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.validation.baselines import roofline_one_efficiency
 from perfmodel.validation.kernel_protocols import AS_SHIPPED, EVERY_ROW, PARTS, PROTOCOLS, KernelProtocol
 from perfmodel.validation.scores import ScoreRow, score
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.calibration.fit import Fit
-    from perfmodel.calibration.fit_plan import FitPlan
+    from perfmodel.hardware.fit_plan import FitPlan
     from perfmodel.measurements.kernel_tables import KernelMeasurements
 
 PLANS: Final = {

@@ -8,10 +8,10 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.calibration.fit import fit_unknowns
-from perfmodel.calibration.fit_plan import load_fit_plan
 from perfmodel.calibration.kernel_boards import boards_of
 from perfmodel.calibration.kernel_problem import KernelProblem
 from perfmodel.errors import CalibrationError
+from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
 from perfmodel.measurements.kernel_tables import FORMATS, KernelMeasurements, MeasuredKernel
