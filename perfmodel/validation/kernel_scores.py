@@ -200,7 +200,7 @@ def _in_folds(
     others: Sequence[KernelBoard],
 ) -> list[_Outcome]:
     """Fit without each fold of some boards, and predict what it holds out."""
-    problem = KernelProblem.of(boards, plan, held=_of_others(boards, others, plan=plan, key=key))
+    problem = KernelProblem.of(boards, plan, held=of_others(boards, others, plan=plan, key=key))
     labels = protocol.labels(boards)
     folds = list(dict.fromkeys(labels))
     trained = [tuple(row for row, label in enumerate(labels) if label != fold) for fold in folds]
@@ -224,10 +224,25 @@ def _in_folds(
     ]
 
 
-def _of_others(
+def of_others(
     boards: Sequence[KernelBoard], others: Sequence[KernelBoard], *, plan: FitPlan, key: str
 ) -> dict[str, float]:
-    """Return what the other boards say of the unknowns that a board takes from them."""
+    """Return what the other boards say of the unknowns that a board takes from them.
+
+    Parameters
+    ----------
+    boards, others : sequence of KernelBoard
+        What is to be fitted by itself, and the boards that are not. [-]
+    plan : FitPlan
+        Which unknowns come from the others. [-]
+    key : str
+        Of the table, for kept fits. [-]
+
+    Returns
+    -------
+    dict of str to float
+        Names of these unknowns with the logarithms of their factors; empty where there are no others. [1]
+    """
     if not others or not any(unknown.from_others for unknown in plan.unknown):
         return {}
     together = [*boards, *others]

@@ -16,7 +16,7 @@ from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
 from perfmodel.measurements.kernel_tables import FORMATS, KernelMeasurements, MeasuredKernel
 from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD, shape_folds
-from perfmodel.validation.kernel_scores import kernel_scores
+from perfmodel.validation.kernel_scores import kernel_scores, of_others
 
 (GEMM,) = (each for each in FORMATS if each.name == "gemm")
 SOFTWARE = "CUDA 7.5.18; cuDNN 5"
@@ -150,3 +150,20 @@ def test_constants_are_counted_and_boards_they_were_fitted_on_are_told():
     assert "cublas_7_5" in by_protocol[AS_SHIPPED].note
     assert 3 <= by_protocol[FIVE_FOLD].score.fitted <= 6
     assert by_protocol[FIVE_FOLD].note == ""
+
+
+def test_what_a_library_does_on_every_board_comes_from_the_others():
+    """A board's own rows say nothing about a constant that it takes from the others."""
+    boards = [board_of([row(*shape, device=device) for shape in shapes()]) for device in ("Tesla M40", "GTX 980")]
+    plan = load_fit_plan("kernels_contraction")
+    found = []
+    for lie in (1.0, 3.0):
+        own = with_times(boards[0], lie * boards[0].times())
+        others = [with_times(boards[1], boards[1].times({"libraries/cublas_7_5/maxwell.latency_cycles": 2.0}))]
+        found.append(of_others([own], others, plan=plan, key=str(lie)))
+    assert found[0] == found[1] != {}
+    problem = KernelProblem.of([boards[0]], plan, held=found[0])
+    assert not {unknown.name for unknown in problem.unknowns} & set(found[0])
+    zeros = np.zeros(len(problem.unknowns))
+    again = KernelProblem.of([boards[0]], plan, held={name: value + 0.5 for name, value in found[0].items()})
+    assert not np.allclose(problem.log_times(zeros, range(60))[0], again.log_times(zeros, range(60))[0])
