@@ -158,7 +158,7 @@ def _as_shipped(board: KernelBoard) -> _Outcome:
         predicted_s=board.times(),
         naive_s=_naive([board], folds=None),
         fitted=0,
-        note=f"constants of {' and '.join(cited)} are fitted on this board" if cited else "",
+        note=f"fitted on this board: {', '.join(cited)}" if cited else "",
     )
 
 
