@@ -307,12 +307,13 @@ def cpu_numbers(
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
         for table in ("cycles_per_flop", "cycles_per_byte")
     )
-    simd_clock_hz = _clock_hz(cpu, isa, active_cores)
+    clock = scaled({"clock_base_ghz": 1.0}, place=f"devices/{cpu.stem}/", factors=factors)["clock_base_ghz"]
+    simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
         matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
-        clock_hz=_clock_hz(cpu, None, active_cores),
+        clock_hz=clock * _clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
         total_bandwidth_bytes_per_s=_total_bandwidth(
             cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time, transposed_efficiency
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.framework.passes import pass_class
+from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
@@ -31,6 +34,8 @@ class MatmulLibrary:
 
     Parameters
     ----------
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
@@ -41,12 +46,21 @@ class MatmulLibrary:
         Steps that filling and draining a tile costs. [1]
     bandwidth_fraction : float
         Fraction of memory bandwidth. [1]
-    transposed_slowdown, wide_transposed_slowdown : float
-        Factor on the time of products that read their weights transposed, narrow and wide ones. [1]
+    shortest_part : float
+        Shortest part of a split sum over the longer extent of the result. [1]
+    strided_bandwidth_fraction : float
+        Fraction of memory bandwidth of loads of weights that lie transposed. [1]
+    strided_aligned_share : float
+        Share of the time of such loads where the weights' rows are whole pages. [1]
+    resident_tiles : float
+        Tiles of a unit that run together and share such loads. [1]
+    unaligned_share : float
+        Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
     skinny_bandwidth_fraction : float or None
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
+    peak_ratio: float
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
@@ -55,9 +69,90 @@ class MatmulLibrary:
     latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
-    transposed_slowdown: Quantity
-    wide_transposed_slowdown: Quantity
+    shortest_part: float
+    strided_bandwidth_fraction: Quantity
+    strided_aligned_share: float
+    resident_tiles: float
+    unaligned_share: float
     skinny_bandwidth_fraction: Quantity | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLibrary:
+    """What a DNN library reaches on the products of recurrent layers that wait for one another.
+
+    Parameters
+    ----------
+    tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
+        Tile menu. [1]
+    efficiency, thin_efficiency : float
+        Fraction of peak inside the largest tile, and of products with few rows. [1]
+    latency_s, narrow_latency_s : float
+        Latency a unit cannot hide at each step of the sum, and with few rows. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    step_s : float
+        Time that a time step waits besides its kernels. [s]
+    persistent_efficiency : float or None
+        Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
+    """
+
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    efficiency: Quantity
+    thin_efficiency: Quantity
+    latency_s: Quantity
+    narrow_latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    step_s: Quantity
+    persistent_efficiency: Quantity | None
+
+    def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of products of one time step. [s]"""
+        return recurrent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            tile_rows=self.tile_rows,
+            tile_columns=self.tile_columns,
+            tile_efficiency=self.tile_efficiency,
+            efficiency=self.efficiency,
+            thin_efficiency=self.thin_efficiency,
+            latency_s=self.latency_s,
+            narrow_latency_s=self.narrow_latency_s,
+            ramp_steps=self.ramp_steps,
+            bandwidth_fraction=self.bandwidth_fraction,
+            step_s=self.step_s,
+        )
+
+    def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        return persistent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            steps=columns["count"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.persistent_efficiency,
+            bandwidth_fraction=self.bandwidth_fraction,
+        )
+
+
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
+"""Efficiency name of a product of a recurrent layer to what times it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +169,12 @@ class GpuNumbers:
         Peak memory bandwidth. [B/s]
     unit_count : float
         Streaming multiprocessors. [1]
+    l2_bytes : float
+        Capacity of the L2 cache. [B]
     matmul_libraries : tuple of MatmulLibrary
         BLAS and DNN library; each shape class belongs to one of them. [-]
+    recurrent_library : RecurrentLibrary or None
+        The DNN library's recurrent layers, where it has any. [-]
     stream_efficiency : mapping of str to float
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_step_s : float
@@ -92,7 +191,9 @@ class GpuNumbers:
     lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
+    l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
+    recurrent_library: RecurrentLibrary | None
     stream_efficiency: Mapping[str, Quantity]
     serial_step_s: Quantity
     element_bytes: int
@@ -104,11 +205,13 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        own = (getattr(self, field.name) for field in fields(self) if field.name != "matmul_libraries")
+        libraries = ("matmul_libraries", "recurrent_library")
+        own = (getattr(self, field.name) for field in fields(self) if field.name not in libraries)
         menu = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+        recurrent = () if self.recurrent_library is None else (self.recurrent_library,)
         of_libraries = (
             getattr(library, field.name)
-            for library in self.matmul_libraries
+            for library in (*self.matmul_libraries, *recurrent)
             for field in fields(library)
             if field.name not in menu
         )
@@ -126,10 +229,20 @@ class GpuNumbers:
             of_name = [library.efficiency.get(name, 1.0) for name in names]
             picked = {name: column[rows] for name, column in columns.items()}
             of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
+            if library.unaligned_share < 1:
+                of_row = of_row * unaligned_efficiency(
+                    n=picked["n"], k=picked["k"], share=library.unaligned_share, element_bytes=self.element_bytes
+                )
+            compute_of_rows, memory_of_rows = self._times_by_library(library, picked, of_row)
             across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
             if across.any():
-                of_row = of_row * _kept_across(library, picked, across)
-            timed.append((rows, *self._times_by_library(library, picked, of_row)))
+                compute_of_rows = self._with_strided_loads(library, picked, compute_of_rows, across)
+            timed.append((rows, compute_of_rows, memory_of_rows))
+        for name, times in RECURRENT_TIMES.items():
+            if self.recurrent_library is not None and name in names:
+                rows = np.flatnonzero(code_of_row == names.index(name))
+                picked = {column: values[rows] for column, values in columns.items()}
+                timed.append((rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -148,7 +261,7 @@ class GpuNumbers:
             n=n,
             k=columns["k"],
             count=columns["count"],
-            peak_flop_per_s=self.peak_flop_per_s,
+            peak_flop_per_s=self.peak_flop_per_s * library.peak_ratio,
             unit_count=self.unit_count,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             tile_rows=library.tile_rows,
@@ -159,6 +272,7 @@ class GpuNumbers:
             element_bytes=self.element_bytes,
             latency_s=library.latency_s,
             ramp_steps=library.ramp_steps,
+            shortest_part=library.shortest_part,
         )
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         if library.skinny_bandwidth_fraction is None:
@@ -178,6 +292,26 @@ class GpuNumbers:
             skinny_efficiency=library.skinny_bandwidth_fraction,
             element_bytes=self.element_bytes,
         )
+
+    def _with_strided_loads(
+        self, library: MatmulLibrary, columns: Mapping[str, Quantity], compute_s: Quantity, across: NDArray[np.bool_]
+    ) -> Quantity:
+        """Return compute seconds with the loads of the rows that read their weights transposed. [s]"""
+        strided_s = strided_time(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            count=columns["count"],
+            unit_count=self.unit_count,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=library.strided_bandwidth_fraction,
+            l2_bytes=self.l2_bytes,
+            resident_tiles=library.resident_tiles,
+            aligned_share=library.strided_aligned_share,
+            element_bytes=self.element_bytes,
+        )
+        both = with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+        return where(across if np.ndim(both) == 1 else across[:, None], both, compute_s)
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
@@ -199,12 +333,14 @@ def _matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
+    peak_ratio: float,
     clock_hz: float,
     calls: Quantity = 1.0,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
     share = constants["translation_efficiency"] * calls
     return MatmulLibrary(
+        peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
@@ -213,19 +349,39 @@ def _matmul_library(
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=constants["ramp_steps"],
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
-        transposed_slowdown=constants.get("transposed_slowdown", 1.0),
-        wide_transposed_slowdown=constants.get("wide_transposed_slowdown", 1.0),
+        shortest_part=constants.get("shortest_part", 0.0),
+        strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
+        strided_aligned_share=constants.get("strided_aligned_share", 1.0),
+        resident_tiles=constants.get("resident_tiles", 0.0),
+        unaligned_share=constants.get("unaligned_efficiency", 1.0),
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
     )
 
 
-def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
-    """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
-    m, n = columns["m"], columns["n"]
-    kept = transposed_efficiency(
-        m=m, n=n, slowdown=library.transposed_slowdown, wide_slowdown=library.wide_transposed_slowdown
+def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
+    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
+    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+
+
+def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
+    """Return a library's recurrent layers; None where it states no constants of such."""
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    share = constants["translation_efficiency"]
+    return RecurrentLibrary(
+        tile_rows=np.array(constants["recurrent_tile_rows"]),
+        tile_columns=np.array(constants["recurrent_tile_columns"]),
+        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        efficiency=share * constants[RECURRENT_PRODUCT],
+        thin_efficiency=share * constants["recurrent_thin"],
+        latency_s=constants["recurrent_latency_cycles"] / clock_hz,
+        narrow_latency_s=constants["recurrent_narrow_latency_cycles"] / clock_hz,
+        ramp_steps=constants["recurrent_ramp_steps"],
+        bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
+        step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
+        persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
     )
-    return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
 
 
 TRANSPOSED = "_transposed"
@@ -234,11 +390,14 @@ TRANSPOSED = "_transposed"
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
+
+RECURRENT_PREFIX = "recurrent_"
+"""Beginning of the names of a DNN library's constants of recurrent layers."""
 
 NOT_SHAPE_CLASSES = frozenset(
     (
@@ -256,6 +415,29 @@ NOT_SHAPE_CLASSES = frozenset(
 """Constants of a DNN library that are no fraction of peak of a shape class."""
 
 
+def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: str) -> str:
+    """Return the type in which a library computes products of tensors of a type.
+
+    Parameters
+    ----------
+    device : Gpu
+        The device. [-]
+    profile : FrameworkProfile
+        The framework, which may let single precision round to TF32. [-]
+    role : str
+        ``gpu_blas`` or ``gpu_dnn``. [-]
+    dtype : str
+        Data type of the tensors. [-]
+
+    Returns
+    -------
+    str
+        ``tf32`` for single precision where the framework allows it and the device has it, else ``dtype``. [-]
+    """
+    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    return "tf32" if rounds else dtype
+
+
 def gpu_numbers(
     device: Gpu,
     profile: FrameworkProfile,
@@ -263,6 +445,7 @@ def gpu_numbers(
     *,
     dtype: str,
     element_bytes: int,
+    host_slowdown: Quantity = 1.0,
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
@@ -279,6 +462,8 @@ def gpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    host_slowdown : float or ndarray of shape (configurations,)
+        Time of host code over that of the hosts that the framework's file speaks of. [1]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors on constants by name. [1]
 
@@ -287,33 +472,53 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
+    blas, dnn = (
+        library_constants(libraries[role], device, factors=factors, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")
+    )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
-    convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
+    ratios = {
+        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
+        / device.sustained_peak_flop_per_s(dtype)
+        for role in ("gpu_blas", "gpu_dnn")
+    }
+    convolution_classes = tuple(
+        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
+    )
     return GpuNumbers(
-        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
-        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
+        l2_bytes=device.l2_bytes,
         matmul_libraries=(
             _matmul_library(
                 blas,
                 BLAS_SHAPE_CLASSES,
+                peak_ratio=ratios["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
+            _matmul_library(
+                dnn,
+                convolution_classes,
+                peak_ratio=ratios["gpu_dnn"],
+                clock_hz=device.clock_hz,
+                skinny_bandwidth_fraction=None,
+            ),
         ),
+        recurrent_library=_recurrent_library(dnn, clock_hz=device.clock_hz),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=own["dispatch_us"],
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=host_slowdown * own["dispatch_us"],
+        step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )
