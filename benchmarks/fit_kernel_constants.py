@@ -2,7 +2,7 @@
 
     python benchmarks/fit_kernel_constants.py --data FOLDER
 
-FOLDER holds deepbench_gemm.csv, deepbench_conv.csv (Baidu DeepBench) and caffe_per_layer_titan_x_maxwell.csv
+FOLDER holds deepbench_conv.csv (Baidu DeepBench) and caffe_per_layer_titan_x_maxwell.csv
 (convnet-benchmarks). Every fit is on log time with a soft-L1 loss; errors are |predicted/measured - 1|; the
 folds keep a shape's rows together, whichever board ran them.
 """
@@ -10,12 +10,12 @@ folds keep a shape's rows together, whichever board ran them.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from fitting import FOLDS, Constants, Unknown, breakdown, by_board, cross_validated, fit, summary
+from fitting import FOLDS, Constants, Unknown, breakdown, by_board, cross_validated, fit, menu, summary
 from kernel_rows import (
     BOARDS,
     FLOOR,
@@ -23,132 +23,16 @@ from kernel_rows import (
     caffe_convolutions,
     convolution_rows,
     deepbench_convolutions,
-    deepbench_gemms,
 )
 
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time, transposed_efficiency
-
-OPERAND_WEIGHT = 4.0
-"""Cost of loading an operand element into registers, in multiply-adds: 1/a + 1/b loads for each. [1]"""
-
-
-def menu(tiles: Sequence[tuple[int, int]], splits: Sequence[int]) -> dict[str, np.ndarray]:
-    """Return the menu of every tile with every split of the sum."""
-    rows, columns, split_k = np.array([(a, b, s) for a, b in tiles for s in splits], dtype=float).T
-    load = OPERAND_WEIGHT * (1 / rows + 1 / columns)
-    return {
-        "tile_rows": rows,
-        "tile_columns": columns,
-        "tile_efficiency": (1 + OPERAND_WEIGHT * 2 / 128) / (1 + load),
-        "split_k": split_k,
-    }
-
+from perfmodel.cost.gpu import tiled_matmul_time
 
 TILES = ((128, 128), (128, 64), (64, 64), (32, 32))
-# with splits on offer, products with 64 to 128 columns are 30 % off instead of 15 %: cuBLAS rarely splits
-BLAS_MENU, DNN_MENU = menu(TILES, (1,)), menu(TILES, (1, 4, 16, 32))
+DNN_MENU = menu(TILES, (1, 4, 16, 32))
 BANDWIDTH_FRACTION = 0.8
 CUDNN_4 = ("implicit_gemm", "implicit_precomp_gemm", "gemm", "fft", "fft_tiling")
 CUDNN_5 = (*CUDNN_4, "winograd", "winograd_nonfused")
 CAFFE_WORKSPACE_BYTES = 8 * 2**20
-
-# ---- matrix products
-
-
-def gemm_seconds(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
-    """Return the predicted time of DeepBench's GEMM rows."""
-    m, n, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
-    bandwidth = rows.bandwidth.to_numpy()
-    # DeepBench's M counts features and N samples: n and m of transposed_efficiency
-    kept = transposed_efficiency(
-        m=n, n=m, slowdown=constants["transposed_slowdown"], wide_slowdown=constants["wide_transposed_slowdown"]
-    )
-    compute_s = tiled_matmul_time(
-        m=m,
-        n=n,
-        k=k,
-        peak_flop_per_s=rows.peak.to_numpy(),
-        unit_count=rows.units.to_numpy(),
-        bandwidth_bytes_per_s=bandwidth,
-        **BLAS_MENU,
-        efficiency=constants["gemm"] * np.where(rows.transA.to_numpy() == "T", kept, 1.0),
-        latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),
-        ramp_steps=constants["ramp_steps"],
-    )
-    memory_s = matmul_memory_time(
-        m=m,
-        n=n,
-        k=k,
-        moved_bytes=4 * (m * k + k * n + m * n),
-        bandwidth_bytes_per_s=bandwidth,
-        efficiency=BANDWIDTH_FRACTION,
-        skinny_efficiency=constants["skinny_bandwidth_fraction"],
-    )
-    return np.maximum(compute_s, memory_s) + constants["launch_s"]
-
-
-def gemm_roofline_seconds(rows: pd.DataFrame, constants: Constants) -> np.ndarray:
-    """Return the naive baseline: a roofline with one efficiency."""
-    m, n, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
-    compute_s = 2 * m * n * k / (constants["gemm"] * rows.peak.to_numpy())
-    memory_s = 4 * (m * k + k * n + m * n) / (BANDWIDTH_FRACTION * rows.bandwidth.to_numpy())
-    return np.maximum(compute_s, memory_s) + FLOOR
-
-
-GEMM_UNKNOWNS = {
-    "gemm": Unknown(0.8, 0.2, 1.0),
-    "skinny_bandwidth_fraction": Unknown(0.3, 0.05, 1.0),
-    "launch_s": Unknown(4e-6, 2.5e-6, 6e-6),
-    "latency_cycles": Unknown(40.0, 0.5, 500.0),
-    "transposed_slowdown": Unknown(1.2, 0.8, 5.0),
-    "wide_transposed_slowdown": Unknown(1.5, 0.8, 5.0),
-}
-
-
-GEMM_RAMP_STEPS = 32.0
-"""Not fitted: four iterations of an eight-fold unrolled main loop to fill and drain a tile. [1]"""
-
-
-def fit_gemm(rows: pd.DataFrame) -> Constants:
-    """Fit an architecture's six constants of matrix products."""
-    measured = np.log(rows.seconds.to_numpy())
-    fitted = fit(lambda x: np.log(gemm_seconds(rows, {**x, "ramp_steps": GEMM_RAMP_STEPS})) - measured, GEMM_UNKNOWNS)
-    return {**fitted, "ramp_steps": GEMM_RAMP_STEPS}
-
-
-def gemm_folds(rows: pd.DataFrame) -> np.ndarray:
-    """Return cross-validated predictions by the model."""
-    keys = rows[["M", "N", "K"]].astype(str).agg("x".join, axis=1)
-    return cross_validated(rows, keys, lambda train, test: gemm_seconds(rows[test], fit_gemm(rows[train])))
-
-
-def gemm_naive_folds(rows: pd.DataFrame) -> np.ndarray:
-    """Return cross-validated predictions by the roofline with one efficiency."""
-    keys = rows[["M", "N", "K"]].astype(str).agg("x".join, axis=1)
-
-    def predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        measured = np.log(rows[train].seconds.to_numpy())
-        fitted = fit(
-            lambda x: np.log(gemm_roofline_seconds(rows[train], x)) - measured,
-            {"gemm": GEMM_UNKNOWNS["gemm"]},
-        )
-        return gemm_roofline_seconds(rows[test], fitted)
-
-    return cross_validated(rows, keys, predict)
-
-
-def report_gemm(gemms: pd.DataFrame) -> None:
-    """Fit and print the BLAS constants."""
-    for name, group in gemms.groupby("architecture", sort=False):
-        rows = group.reset_index(drop=True)
-        print(f"\nGEMM, {name}: {fit_gemm(rows)}")
-        print(f"  one fit for the architecture, {FOLDS}-fold\n{by_board(rows, gemm_folds(rows))}")
-        print(f"  roofline with one efficiency, {FOLDS}-fold\n{by_board(rows, gemm_naive_folds(rows))}")
-        print(f"  one fit for each board, {FOLDS}-fold")
-        for _, board in rows.groupby("board", sort=False):
-            own = board.reset_index(drop=True)
-            print(by_board(own, gemm_folds(own)))
-
 
 # ---- convolutions
 
@@ -319,7 +203,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the measured kernel tables")
     folder = parser.parse_args().data
-    report_gemm(deepbench_gemms(folder))
     convolutions = deepbench_convolutions(folder)
     maxwell = convolutions[convolutions.architecture == "maxwell"].reset_index(drop=True)
     constants = report_convolution("Maxwell", maxwell)

@@ -1,4 +1,4 @@
-"""Read the measured kernel tables and lower their convolutions; used by fit_kernel_constants.py."""
+"""Read the measured kernel tables and lower their convolutions; used by the scripts that fit kernel constants."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 from perfmodel.framework.convolution import convolution_alternatives, shape_class
 from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
+from perfmodel.units import MIB
 
 ELEMENT_BYTES = 4
 FLOOR = 5e-6
@@ -21,7 +22,10 @@ FLOOR = 5e-6
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock."""
+    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock, L2.
+
+    ``tensor_peak`` is that of 16 bit operands on tensor cores, where the board has them.
+    """
 
     name: str
     architecture: str
@@ -29,14 +33,16 @@ class Board:
     bandwidth: float
     units: int
     clock: float
+    l2: float
+    tensor_peak: float = float("nan")
 
 
 BOARDS = {
-    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9),
-    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9),
-    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9),
-    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9),
-    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9),
+    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9, 3 * MIB),
+    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9, 3 * MIB),
+    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9, 4 * MIB),
+    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9, 3 * MIB),
+    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9, 4 * MIB, 65.1e12),
 }
 ROLES = {
     "forward": Role.OUTPUT,
@@ -49,15 +55,19 @@ def with_board(table: pd.DataFrame) -> pd.DataFrame:
     """Add the board's identifier and numbers to each row."""
     identifiers = {board.name: identifier for identifier, board in BOARDS.items()}
     table = table.assign(board=table.device.map(identifiers))
-    for field in ("architecture", "peak", "bandwidth", "units", "clock"):
+    for field in ("architecture", "peak", "bandwidth", "units", "clock", "l2", "tensor_peak"):
         table[field] = [getattr(BOARDS[board], field) for board in table.board]
     return table
 
 
-def deepbench_gemms(folder: Path) -> pd.DataFrame:
-    """Return the fp32 matrix products."""
+SINGLE = "Float"
+HALF_ON_TENSOR_CORES = "16 bit inputs, 16 bit multiplication, 32 bit addition"
+
+
+def deepbench_gemms(folder: Path, precision: str = SINGLE) -> pd.DataFrame:
+    """Return the matrix products in one precision."""
     table = pd.read_csv(folder / "deepbench_gemm.csv")
-    return with_board(table[table.precision == "Float"]).reset_index(drop=True)
+    return with_board(table[table.precision == precision]).reset_index(drop=True)
 
 
 def deepbench_convolutions(folder: Path) -> pd.DataFrame:

@@ -85,7 +85,9 @@ def scaled(
     return changed
 
 
-def library_constants(library: LibraryProfile, device: Device, *, factors: Factors) -> dict[str, Any]:
+def library_constants(
+    library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
+) -> dict[str, Any]:
     """Return what a library reaches on a device's architecture, scaled.
 
     Parameters
@@ -93,9 +95,11 @@ def library_constants(library: LibraryProfile, device: Device, *, factors: Facto
     library : LibraryProfile
         The library. [-]
     device : Device
-        Whose architecture counts. [-]
+        Whose architecture counts, and whose own values where it was measured by itself. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
+    dtype : str
+        Data type of the tensors. [-]
 
     Returns
     -------
@@ -103,7 +107,7 @@ def library_constants(library: LibraryProfile, device: Device, *, factors: Facto
         Constants of the library there. [unit of each constant]
     """
     place = f"libraries/{library.stem}/{device.architecture}"
-    constants = library.constants_for(device.architecture)
+    constants = library.constants_for(device.architecture, device=device.stem, dtype=dtype)
     return scaled(constants, place=place, factors=factors, described=library.constant)
 
 

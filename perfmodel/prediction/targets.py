@@ -136,8 +136,12 @@ class Target(ABC):
                 )
             if not library.is_native(self.architecture):
                 notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
-        if dtype != "fp32" and self.processor == "gpu":
-            notes.append(f"the libraries' constants were fitted in fp32: {dtype} extrapolates")
+            if (
+                dtype != "fp32"
+                and self.processor == "gpu"
+                and not library.on_tensor_cores(self.architecture, dtype=dtype)
+            ):
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         return tuple(notes)
 
 

@@ -2,7 +2,7 @@
 
 The rows are among those the constants were fitted to, so they check that profiles, lowering and cost still
 fit together (a lost factor 2 or 1.5 fails), not how well the model predicts: that is what
-benchmarks/fit_kernel_constants.py prints, cross-validated. Tolerance 20 %: twice the fit's median error.
+the scripts in benchmarks/ print, cross-validated. Tolerance 20 %: twice the fit's median error.
 The Maxwell product with 128 columns is the one with the first operand transposed (1012 us without).
 """
 
