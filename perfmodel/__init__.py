@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     )
     from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
-    from perfmodel.importers.onnx_file import from_onnx
-    from perfmodel.importers.torch_module import from_torch
+    from perfmodel.importers.onnx.file import from_onnx
+    from perfmodel.importers.torch.module import from_torch
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
@@ -48,8 +48,8 @@ _MODULE_OF = {
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
-    "from_onnx": "perfmodel.importers.onnx_file",
-    "from_torch": "perfmodel.importers.torch_module",
+    "from_onnx": "perfmodel.importers.onnx.file",
+    "from_torch": "perfmodel.importers.torch.module",
     "load_calibration": "perfmodel.hardware.calibration",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",

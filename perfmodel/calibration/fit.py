@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from perfmodel.errors import CalibrationError
+from perfmodel.hardware.calibration import Z_80
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.problem import Problem
+    from perfmodel.hardware.fit_plan import FitPlan, Unknown
 
 Stages = tuple[tuple[float, float], ...]
 """Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
@@ -31,8 +32,35 @@ DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.
 MOST_EVALUATIONS: Final = 60
 """Evaluations after which a stage that has not converged stops. [1]"""
 
-Z_80: Final = 1.2816
-"""Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
+
+class FitProblem(Protocol):
+    """What a fit needs to know of its rows: steps one by one, or kernels board by board."""
+
+    @property
+    def unknowns(self) -> tuple[Unknown, ...]:
+        """Free numbers. [-]"""
+
+    @property
+    def plan(self) -> FitPlan:
+        """Noise and outliers. [-]"""
+
+    @property
+    def log_measured(self) -> NDArray[np.float64]:
+        """Ln of the measured times, shape (rows,). [1]"""
+
+    def log_times(
+        self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = ...
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return ln of predicted times and their gradients. [1]"""
+
+    def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
+        """Return the unknowns that scale a constant of some rows. [1]"""
+
+    def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
+        """Drop what was evaluated, but at one set of factors."""
+
+    def prior_root(self) -> NDArray[np.float64]:
+        """Return the matrix W for which W x are independent unit normals under the prior. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,20 +73,29 @@ class Fit:
         Names of the unknowns. [-]
     log_factors : ndarray, shape (unknowns,)
         Logarithms of the factors. [1]
-    spreads : ndarray, shape (unknowns,)
-        Standard deviations of the logarithms, from the curvature of the cost. [1]
+    covariance : ndarray, shape (unknowns, unknowns)
+        Of the logarithms, from the curvature of the cost. [1]
     parameter_count : int
         Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
         stay where their prior and group put them. [1]
     converged : bool
         Whether the cost stopped falling. [-]
+    mean_abs_log_ratio : float
+        Mean of abs ln(predicted / measured) over the fitted rows. [1]
     """
 
     names: tuple[str, ...]
     log_factors: NDArray[np.float64]
-    spreads: NDArray[np.float64]
+    covariance: NDArray[np.float64]
     parameter_count: int
     converged: bool
+    mean_abs_log_ratio: float
+
+    @property
+    def spreads(self) -> NDArray[np.float64]:
+        """Standard deviations of the logarithms, shape (unknowns,). [1]"""
+        deviations: NDArray[np.float64] = np.sqrt(np.diag(self.covariance))
+        return deviations
 
     @property
     def factors(self) -> dict[str, float]:
@@ -84,7 +121,7 @@ class Fit:
         return float(low), float(high)
 
 
-def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
+def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
     r"""Fit the unknowns to some rows of a problem.
 
     .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
@@ -92,7 +129,7 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
 
     Parameters
     ----------
-    problem : Problem
+    problem : FitProblem
         Compiled rows, with noise s, outlier c and prior root W. [-]
     rows : sequence of int
         Rows to fit. [1]
@@ -141,9 +178,10 @@ def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.flo
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
         log_factors=best.log_factors,
-        spreads=np.sqrt(np.diag(covariance)),
+        covariance=covariance,
         parameter_count=len(problem.reached_by(rows)),
         converged=best.converged,
+        mean_abs_log_ratio=float(problem.plan.noise * np.mean(np.abs(residuals))),
     )
 
 
@@ -156,7 +194,7 @@ class _Stage:
     converged: bool
 
 
-def _descent(problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
+def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
     """Return the best point of stages that follow one another, each from the best point before it."""
     best = _Stage(begin, np.inf, converged=False)
     for step, tolerance in stages:
@@ -166,7 +204,7 @@ def _descent(problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64]
 
 
 def _descend(
-    problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
+    problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
 ) -> _Stage:
     """Return where robust least squares end with gradients over one step."""
     from scipy.optimize import least_squares  # scipy loads only where something is fitted

@@ -7,12 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perfmodel.calibration.fit import Fit, fit_unknowns
-
-if TYPE_CHECKING:
-    from perfmodel.calibration.problem import Problem
+from perfmodel.calibration.fit import Fit, FitProblem, fit_unknowns
 
 FEW = 80
 """Folds up to which every fit starts at its priors. [1]"""
@@ -20,12 +16,12 @@ FEW = 80
 GROUPS = 8
 """Groups of many folds; the folds of one start from a fit that has seen no row that any of them holds out. [1]"""
 
-_SHARED: dict[str, Problem] = {}
+_SHARED: dict[str, FitProblem] = {}
 """The problem that forked workers inherit: it need not be sent to them."""
 
 
 def fit_folds(
-    problem: Problem,
+    problem: FitProblem,
     trained: Sequence[tuple[int, ...]],
     *,
     progress: Callable[[], None] | None = None,
@@ -35,7 +31,7 @@ def fit_folds(
 
     Parameters
     ----------
-    problem : Problem
+    problem : FitProblem
         Compiled rows. [-]
     trained : sequence of tuple of int
         Rows of each fit. [1]
@@ -101,7 +97,7 @@ def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
     return jobs
 
 
-def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
+def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
     count = min(processes or os.cpu_count() or 1, len(jobs))
     if count == 1 or "fork" not in multiprocessing.get_all_start_methods():
         for job in jobs:
@@ -115,7 +111,7 @@ def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -
         _SHARED.clear()
 
 
-def _fits_of(problem: Problem, job: _Job) -> list[Fit]:
+def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
     start = fit_unknowns(problem, job.common).log_factors if job.common else None
     return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.calibration.fit_plan import FitPlan, Unknown
+from perfmodel.hardware.fit_plan import FitPlan, Unknown
+from perfmodel.prediction.covariance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,9 +208,21 @@ class Problem:
         ndarray, shape (unknowns, unknowns)
             Inverse of the Cholesky root of the covariance. [1]
         """
-        groups = np.array([unknown.group for unknown in self.unknowns])
-        shared = np.array([unknown.shared_spread for unknown in self.unknowns])
-        own = np.array([unknown.spread for unknown in self.unknowns])
-        covariance = np.diag(own**2) + (groups[:, None] == groups[None, :]) * shared[:, None] * shared[None, :]
-        root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(covariance))
-        return root
+        return prior_root(self.unknowns)
+
+
+def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Return the matrix W for which W x are independent unit normals under the prior of some unknowns.
+
+    Parameters
+    ----------
+    unknowns : sequence of Unknown
+        Free numbers. [-]
+
+    Returns
+    -------
+    ndarray, shape (unknowns, unknowns)
+        Inverse of the Cholesky root of the covariance. [1]
+    """
+    root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
+    return root

@@ -45,7 +45,7 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
     from perfmodel.importers.load import load_network
 
     if is_factory(name_or_path):
-        from perfmodel.importers.torch_module import from_torch
+        from perfmodel.importers.torch.module import from_torch
 
         return from_torch(*call_factory(name_or_path, options=options))
     try:

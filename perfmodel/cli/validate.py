@@ -7,11 +7,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
+from perfmodel.cli.scoreboard import (
+    AllOption,
+    DataOption,
+    NewTablesOption,
+    QuickOption,
+    TermsOption,
+    ToOption,
+    write_scoreboard,
+)
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -39,18 +48,26 @@ def _percent(given: float | None) -> float | None:
     return given
 
 
+TableArgument: TypeAlias = Annotated[
+    str | None, typer.Argument(help="A measurement table: name, or the path of a CSV; none with --all.")
+]
+ProtocolOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
+]
+OnlyOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
+]
+FitOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
+]
+
+
 def validate_command(
-    table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
-    protocol: Annotated[
-        str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
-    ] = UNASKED,
-    only: Annotated[
-        str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
-    ] = None,
-    fit: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
-    ] = None,
+    table: TableArgument = None,
+    protocol: ProtocolOption = UNASKED,
+    only: OnlyOption = None,
+    fit: FitOption = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
     ] = False,
@@ -69,8 +86,21 @@ def validate_command(
     ] = None,
     as_json: JsonOption = False,
     out: OutOption = None,
+    all_tables: AllOption = False,
+    data: DataOption = None,
+    to: ToOption = Path("docs"),
+    quick: QuickOption = False,
+    terms: TermsOption = False,
+    new_tables: NewTablesOption = False,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    of_all = {"data": data, "quick": quick, "terms": terms, "new_tables": new_tables}
+    if all_tables:
+        _refuse_beside_all(table=table, only=only, fit=fit, plot=plot, max_mape=max_mape, out=out)
+        write_scoreboard(**of_all, to=to, progress=progress)  # type: ignore[arg-type]
+        return
+    if table is None or any(of_all.values()):
+        raise ArgumentError("table", table, "a table, without --data, --quick, --terms and --new-tables; or --all")
     check_writable(out, argument="--out")
     check_plot(plot)
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
@@ -90,6 +120,14 @@ def validate_command(
         table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
         max_mape=max_mape,
     )  # fmt: skip
+
+
+def _refuse_beside_all(**given: Any) -> None:
+    """Refuse what concerns one table only."""
+    told = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if told:
+        allowed = "none beside --all: it scores every table under every protocol"
+        raise ArgumentError("options", ", ".join(told).replace("--table", "a table"), allowed)
 
 
 def rounded(table: Table[Any]) -> Table[Any]:

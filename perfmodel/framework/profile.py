@@ -14,9 +14,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.source import (
     Count,
     Identifier,
@@ -38,6 +40,8 @@ class LibraryNames(SpecTable):
         Names. [-]
     by_architecture : dict of str to dict of str to str
         Other names on some architectures, where a framework was built with another version for them. [-]
+    tf32 : tuple of str
+        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
     """
 
     gpu_blas: Identifier
@@ -46,6 +50,7 @@ class LibraryNames(SpecTable):
     by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
         default_factory=dict
     )
+    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
 
     def name_of(self, role: str, architecture: str) -> str:
         """Return the library that fills a role on an architecture.
@@ -96,11 +101,14 @@ class PassTable(SpecTable):
         Times the tensor is read and written. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
     reads: NonNegativeNumber
     writes: NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: Identifier | None = None
 
 
 class RecurrentTable(SpecTable):
@@ -112,6 +120,10 @@ class RecurrentTable(SpecTable):
         Grouping of gates, place of the input product, products of the weight gradient. [-]
     forward_pointwise_kernels, backward_pointwise_kernels : int
         Element-wise kernels per step and layer. [1]
+    library : bool
+        Whether layers are the DNN library's own wherever it has them; else cells run as stated above. [-]
+    persistent_units : int or None
+        Most units of a layer for which a persistent kernel is asked for. [1]
     """
 
     gate_products: Literal["grouped", "per_gate"]
@@ -119,6 +131,24 @@ class RecurrentTable(SpecTable):
     weight_gradient: Literal["per_step", "hoisted"]
     forward_pointwise_kernels: Count
     backward_pointwise_kernels: Count
+    library: bool = False
+    persistent_units: Count | None = None
+
+    def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
+        """Return the rules as the lowering wants them.
+
+        Parameters
+        ----------
+        library_algorithms : tuple of str
+            What the DNN library offers on the architecture at hand. [-]
+
+        Returns
+        -------
+        RecurrentRules
+            Plain records. [-]
+        """
+        offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
+        return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
 
 
 class LoweringTable(SpecTable):
@@ -132,8 +162,13 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
-        Policies on gradients and layouts, and kernels of the framework's own. [-]
+    image_layout : str
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
+        convolution) or ``channels_last``. [-]
+    gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
+        Policies on gradients and layouts. [-]
+    pointwise_products, depthwise_kernel : bool
+        Kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -149,7 +184,9 @@ class LoweringTable(SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
+    input_gradient_accumulation: bool = False
     convolution_transposes: bool
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
@@ -162,30 +199,34 @@ class LoweringTable(SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
-    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+    def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules as the lowering wants them.
 
         Parameters
         ----------
-        library_algorithms : tuple of str
-            Convolution algorithms the DNN library offers on the architecture at hand. [-]
+        support : LibrarySupport
+            What the DNN library offers for the data type on the architecture at hand. [-]
 
         Returns
         -------
         LoweringRules
             Plain records. [-]
         """
+        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         return LoweringRules(
-            convolution_algorithms=self.convolution_algorithms or library_algorithms,
+            convolution_algorithms=self.convolution_algorithms or convolutions,
+            groups_together=support.groups_together,
+            layout_passes=support.tensor_cores and self.image_layout == "channels_first",
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
+            input_gradient_accumulation=self.input_gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
             depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
-            recurrent=RecurrentRules(**self.recurrent.model_dump()),
+            recurrent=self.recurrent.rules(support.algorithms),
             passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         )
 

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -29,7 +29,7 @@ from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
 from perfmodel.graph.sizes import free_sizes, with_sizes
 from perfmodel.graph.structure import GraphStructure
 from perfmodel.graph.summary import GraphSummary, summarise
-from perfmodel.layers import Optimizer, load_optimizer
+from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_path
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
@@ -162,8 +162,32 @@ class LayerGraph(GraphStructure):
             if size not in self.free_sizes:
                 noun = f"free size of graph {self.name!r}:"
                 raise UnknownNameError(noun, size, self.free_sizes)
-        shapes, layers = with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes)
-        graph = type(self)(self.name, inputs=shapes, fixed_batch_size=self.fixed_batch_size)
+        return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
+
+    def at_inference(self) -> Self:
+        """Return the network as it runs where nothing is trained: statistics are given ones, nothing drops out.
+
+        Returns
+        -------
+        LayerGraph
+            The same names, shapes and parameters; the network itself where its layers make no difference. [-]
+
+        Examples
+        --------
+        >>> from perfmodel import zoo
+        >>> graph = zoo.resnet18()
+        >>> graph.at_inference().work(batch_size=1, phase="forward").read_bytes < graph.work(
+        ...     batch_size=1, phase="forward").read_bytes
+        True
+        """
+        if self._at_inference is None:
+            layers = [node.layer.at_inference(node.input_shapes) for node in self.layers]
+            same = layers == [node.layer for node in self.layers]
+            self._at_inference = self if same else self._rebuilt(self._input_shapes, layers)
+        return self._at_inference
+
+    def _rebuilt(self, input_shapes: Mapping[str, Shape], layers: Sequence[Layer]) -> Self:
+        graph = type(self)(self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size)
         for node, layer in zip(self.layers, layers, strict=True):
             graph.add(node.name, layer, inputs=node.input_names, **node.usage.options)
         return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import networkx as nx
 import numpy as np
@@ -63,6 +63,7 @@ class GraphStructure:
         self._digraph.add_nodes_from(self._input_shapes)
         self._fingerprint: str | None = None
         self._free_sizes: tuple[str, ...] | None = None
+        self._at_inference: Self | None = None
 
     def __repr__(self) -> str:
         parameters = cell_text(self.parameter_count)
@@ -150,7 +151,7 @@ class GraphStructure:
         self._nodes[name] = node
         self._digraph.add_node(name)
         self._digraph.add_edges_from((input_name, name) for input_name in input_names)
-        self._fingerprint = self._free_sizes = None
+        self._fingerprint = self._free_sizes = self._at_inference = None
         return name
 
     @property

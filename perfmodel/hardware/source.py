@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -76,6 +76,21 @@ Text = Annotated[str, Field(min_length=1)]
 ESTIMATE: Final = "estimate"
 """The title of a source that is our own estimate."""
 
+Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
+"""How sure a source is: a document about the thing (data sheet, manual, source code), a measurement of it, a fit to a
+measured table, arithmetic on other numbers, our own estimate, or a document that was remembered and not re-read."""
+
+PROVENANCES: Final[tuple[str, ...]] = get_args(Provenance)
+"""All of them, as explain() and the tables name them."""
+
+_PROVENANCE_OF_TITLE: Final[dict[str, Provenance]] = {
+    ESTIMATE: "estimate",
+    "calculation": "calculation",
+    "as on the GPU": "estimate",
+}
+_FITTED_WORDS: Final = ("Fitted by ", "fitted on ", "fit plan ")
+_REMEMBERED_WORDS: Final = ("from memory", "not re-read", "not opened")
+
 
 class SpecTable(BaseModel):
     """A table of a spec file: immutable, no unknown keys."""
@@ -113,6 +128,16 @@ class Source(SpecTable):
         When it was read. [-]
     note : str or None
         What the reader should know; for an estimate, how it was made. [-]
+    provenance : str or None
+        One of ``PROVENANCES``; None leaves it to the words of title and note. [-]
+    table : str or None
+        Measured table that a fit or a measurement rests on. [-]
+    rows : int or None
+        Rows of it. [1]
+    residual_percent : float or None
+        Median absolute error on rows that the fit held out. [%]
+    verified : bool or None
+        Whether somebody looked at the source itself; None leaves it to the provenance. [-]
     """
 
     fields: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -120,6 +145,11 @@ class Source(SpecTable):
     url: Text | None = None
     read_on: date | None = None
     note: Text | None = Field(default=None, validate_default=True)
+    provenance: Provenance | None = None
+    table: Text | None = None
+    rows: Count | None = None
+    residual_percent: NonNegativeNumber | None = None
+    verified: Annotated[bool, Field(strict=True)] | None = None
 
     @field_validator("note")
     @classmethod
@@ -128,6 +158,40 @@ class Source(SpecTable):
             message = "an estimate needs a note that says how it was made"
             raise ValueError(message)
         return note
+
+    @model_validator(mode="after")
+    def _provenance_fits_the_rest(self) -> Self:
+        stated = {"table": self.table, "rows": self.rows, "residual_percent": self.residual_percent}
+        if self.provenance == "fitted" and None in stated.values():
+            lacking = [name for name, given in stated.items() if given is None]
+            raise fault_at(("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well")
+        told = [name for name, given in stated.items() if given is not None]
+        if told and self.provenance not in ("fitted", "measured"):
+            raise fault_at((told[0],), stated[told[0]], 'only goes with provenance "fitted" or "measured"')
+        if self.title == ESTIMATE and self.provenance not in (None, ESTIMATE):
+            raise fault_at(("provenance",), self.provenance, 'must be "estimate", as the title says')
+        if self.provenance == "memory" and self.verified:
+            raise fault_at(("verified",), self.verified, "must be false for what was remembered and not re-read")
+        return self
+
+    @property
+    def kind(self) -> Provenance:
+        """Its provenance: as stated, else by the words of its title and note."""
+        note = self.note or ""
+        if self.provenance is not None:
+            return self.provenance
+        if self.title in _PROVENANCE_OF_TITLE:
+            return _PROVENANCE_OF_TITLE[self.title]
+        if self.title.startswith("own measurement"):
+            return "measured"
+        if any(words in note for words in _FITTED_WORDS):
+            return "fitted"
+        return "memory" if any(words in note for words in _REMEMBERED_WORDS) else "datasheet"
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether somebody looked at the source itself: as stated, else false for what is remembered or estimated."""
+        return self.kind not in ("memory", "estimate") if self.verified is None else self.verified
 
 
 _STEM: Final = "_stem"
@@ -165,6 +229,27 @@ class SpecFile(SpecTable):
         """Return the same object, which knows the stem of its file from now on; no part of its content or equality."""
         self.__dict__[_STEM] = stem
         return self
+
+    def source_of(self, field: str) -> Source | None:
+        """Return where a number comes from: of the sources that cover it, the one that names it most closely.
+
+        Parameters
+        ----------
+        field : str
+            Dotted name of a number. [-]
+
+        Returns
+        -------
+        Source or None
+            The last of those that name it equally closely; None where none covers it. [-]
+        """
+        found = [
+            (len(name), place, source)
+            for place, source in enumerate(self.source)
+            for name in source.fields
+            if _covers(name, field)
+        ]
+        return max(found, key=lambda entry: entry[:2])[2] if found else None
 
     @field_validator("schema_version")
     @classmethod

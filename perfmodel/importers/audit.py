@@ -15,7 +15,7 @@ from perfmodel.layers.shapes import shape_text
 from perfmodel.records import Phase, Role, Work
 
 if TYPE_CHECKING:
-    from perfmodel.importers.torch_module import Imported
+    from perfmodel.importers.torch.module import Imported
 
 PHASES: Final = ("forward_backward", "forward")
 NOT_IN_GRAPH: Final = "(no layer)"
@@ -80,7 +80,7 @@ def audit(
     if batch_size is not None:
         allowed = "a torch module has the batch size of its example inputs; only a LayerGraph takes batch_size"
         raise ArgumentError("batch_size", batch_size, allowed)
-    from perfmodel.importers.torch_module import import_torch, messages
+    from perfmodel.importers.torch.module import import_torch, messages
 
     training = phase != "forward"
     imported = import_torch(
@@ -113,7 +113,7 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
 
 
 def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
-    from perfmodel.importers.torch_products import BackwardProducts, backward_products
+    from perfmodel.importers.torch.products import BackwardProducts, backward_products
 
     graph, calls = imported.built.graph, imported.run.recording.calls
     products = _products(graph, batch_size=imported.batch_size, phase=phase)

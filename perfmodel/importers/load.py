@@ -13,7 +13,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.config_fields import CONFIG_NAME
 from perfmodel.importers.huggingface import from_huggingface_config
-from perfmodel.importers.onnx_file import from_onnx
+from perfmodel.importers.onnx.file import from_onnx
 
 FILE_ENDINGS: Final = (".json", ".onnx")
 """Endings by which a word without a folder is a file's name."""

@@ -104,6 +104,11 @@ class Layer(ABC):
         del input_shapes
         return {}
 
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer that runs in its place where nothing is trained; itself where that makes no difference."""
+        del input_shapes
+        return self
+
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return bytes kept for back-propagation besides the layer's inputs and output, e.g. a mask [B]."""
         del input_shapes, batch_size, element_bytes

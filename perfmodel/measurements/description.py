@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
-from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
+from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, GPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
 SCHEMA_VERSION = 1
 """Version of the format that this code reads."""
@@ -27,6 +27,7 @@ class HardwareEntry(_Entry):
     device: str = Text
     kind: Literal["cpu", "gpu"]
     physical_cores: PositiveInt | None = None
+    host: str | None = None
     note: str = ""
 
 
@@ -70,9 +71,12 @@ class RunEntry(_Entry):
     optimizer_options: dict[str, float] = {}
     clipping: str = "none"
     phase: str = "step"
+    training_mode: bool = False
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
+    gpu_dtype: str = "fp32"
     subnormal_products_per_sample: NonNegativeFloat = 0.0
+    averaged_steps: NonNegativeInt = 0
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
 
@@ -93,8 +97,13 @@ class RunEntry(_Entry):
 
     @field_validator("cpu_dtype")
     @classmethod
-    def _known_dtype(cls, dtype: str) -> str:
+    def _known_cpu_dtype(cls, dtype: str) -> str:
         return _one_of(dtype, CPU_DTYPES)
+
+    @field_validator("gpu_dtype")
+    @classmethod
+    def _known_gpu_dtype(cls, dtype: str) -> str:
+        return _one_of(dtype, GPU_DTYPES)
 
     @field_validator("evidence")
     @classmethod

@@ -40,7 +40,7 @@ def read_rows(path: Path, *, table: str) -> tuple[MeasuredRow, ...]:
     TableError
         With every fault of the file.
     """
-    header, lines = _read_lines(path)
+    header, lines = read_lines(path)
     if faults := _header_faults(header):
         raise table_error(path, faults)
     rows: list[MeasuredRow] = []
@@ -71,8 +71,26 @@ def table_error(path: Path, faults: list[str]) -> TableError:
     return TableError(f"{path}: {count}: {shown}{rest}")
 
 
-def _read_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the header and the non-empty lines with their numbers, all values stripped."""
+def read_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Return the header and the non-empty lines with their numbers, all values stripped.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV. [-]
+
+    Returns
+    -------
+    list of str
+        Names of the columns. [-]
+    list of tuple of int and list of str
+        Line number and values. [-]
+
+    Raises
+    ------
+    TableError
+        If it cannot be read.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -102,7 +120,13 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     batch_size = _count(values["batch_size"], column="batch_size", number=number, faults=found)
     threads_text = values.get("threads", "")
     threads = _count(threads_text, column="threads", number=number, faults=found) if threads_text else None
-    step_s = _time(values["step_s"], number=number, faults=found) if values["step_s"] else None
+    empty_is_missing = "seconds above 0, or empty where it is missing"
+    stated = values["step_s"]
+    step_s = (
+        positive_seconds(stated, column="step_s", number=number, faults=found, allowed=empty_is_missing)
+        if stated
+        else None
+    )
     faults += found
     if found or batch_size is None:
         return None
@@ -126,16 +150,36 @@ def _count(text: str, *, column: str, number: int, faults: list[str]) -> int | N
     return None
 
 
-def _time(text: str, *, number: int, faults: list[str]) -> float | None:
+def positive_seconds(
+    text: str, *, column: str, number: int, faults: list[str], allowed: str = "seconds above 0"
+) -> float | None:
+    """Return a measured time, or None after adding what is wrong with it to ``faults``.
+
+    Parameters
+    ----------
+    text : str
+        As the CSV has it. [-]
+    column : str
+        Name of its column. [-]
+    number : int
+        Line of the CSV. [1]
+    faults : list of str
+        Lines to add to. [-]
+    allowed : str
+        What is allowed, in words. [-]
+
+    Returns
+    -------
+    float or None
+        The time. [s]
+    """
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if math.isfinite(seconds) and seconds > 0:
         return seconds
-    faults.append(
-        f"row {number}, column step_s: {text!r} is not allowed: seconds above 0, or empty where it is missing"
-    )
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: {allowed}")
     return None
 
 

@@ -18,6 +18,9 @@ PHASES = ("step", "forward_backward", "forward")
 CPU_DTYPES = ("fp32", "fp64")
 """Data types that a script may have computed in on CPUs."""
 
+GPU_DTYPES = ("fp32", "tf32", "fp16", "bf16")
+"""Data types that a script may have computed in on GPUs."""
+
 ORIGINS = ("reader", "host_tensor", "interpreter")
 """Where a fed array lives: a reader's buffer, a framework's tensor in host memory, an array of the script."""
 
@@ -94,15 +97,24 @@ class Run:
         One of CLIPPINGS. [-]
     phase : str
         One of PHASES. [-]
+    training_mode : bool
+        True where a forward pass alone ran as in training: statistics of the mini-batch, dropout. [-]
     feed : tuple of FeedItem
         What each step takes from host memory; empty where the input stays on the device. [-]
     input_gradient : bool
         True where the gradient of the network's own input is computed too. [-]
     cpu_dtype : str
-        One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs; GPUs compute in fp32. [-]
+        One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs. [-]
+    gpu_dtype : str
+        One of GPU_DTYPES: the type of its products on GPUs. [-]
     subnormal_products_per_sample : float
         SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
         numbers to zero. [1]
+    averaged_steps : int
+        Steps whose mean was printed, the first of the process among them, which also sets up libraries and memory; 0
+        where the first steps were left out. [1]
+    hosts : mapping of str to str
+        The machine that each GPU of the table was in, where that is known; read-only by convention. [-]
     evidence : tuple of Evidence
         A (fact, text) for each fact that somebody has to believe. [-]
 
@@ -124,10 +136,14 @@ class Run:
     optimizer_options: Mapping[str, float] = field(default_factory=dict, hash=False)
     clipping: str = "none"
     phase: str = "step"
+    training_mode: bool = False
     feed: tuple[FeedItem, ...] = ()
     input_gradient: bool = False
     cpu_dtype: str = "fp32"
+    gpu_dtype: str = "fp32"
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
+    hosts: Mapping[str, str] = field(default_factory=dict, hash=False)
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -146,9 +162,9 @@ class Run:
         Returns
         -------
         str
-            ``fp32`` or ``fp64``. [-]
+            ``cpu_dtype`` or ``gpu_dtype``. [-]
         """
-        return self.cpu_dtype if processor == "cpu" else "fp32"
+        return self.cpu_dtype if processor == "cpu" else self.gpu_dtype
 
     @property
     def feed_bytes_per_sample(self) -> int:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.cpu import capped_efficiency, cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
-from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
+from perfmodel.cost.threads import (
+    effective_clock,
+    fork_join_time,
+    serial_below,
+    serial_if_narrow,
+    thread_speedup,
+    usable_threads,
+)
 from perfmodel.framework.profile import in_base_units
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
@@ -36,8 +43,8 @@ class CpuNumbers:
 
     Parameters
     ----------
-    threads : float
-        Threads in use. [1]
+    threads, matmul_threads : float
+        Threads in use, and those that products get. [1]
     peak_flop_per_s_per_core : float
         SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
     clock_hz : float
@@ -48,7 +55,7 @@ class CpuNumbers:
         Last-level cache in use. [B]
     gemm_efficiency, packing_efficiency : float
         Share of the peak, and of the streaming bandwidth while packing. [1]
-    core_cache_bandwidth_bytes_per_s : float
+    core_copy_bytes_per_s : float
         Packing rate of one core from the last-level cache. [B/s]
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
@@ -77,6 +84,7 @@ class CpuNumbers:
     """
 
     threads: Quantity
+    matmul_threads: Quantity
     peak_flop_per_s_per_core: Quantity
     clock_hz: Quantity
     core_bandwidth_bytes_per_s: Quantity
@@ -84,6 +92,7 @@ class CpuNumbers:
     cache_bytes: Quantity
     gemm_efficiency: Quantity
     packing_efficiency: Quantity
+    core_copy_bytes_per_s: Quantity
     core_cache_bandwidth_bytes_per_s: Quantity
     tile_rows: Quantity
     tile_columns: Quantity
@@ -92,6 +101,7 @@ class CpuNumbers:
     pass_law: Mapping[str, Quantity]
     physical_cores: Quantity
     smallest_parallel_product: Quantity
+    smallest_side_per_thread: Quantity
     smallest_parallel_bytes: Quantity
     fork_join_s: Quantity
     cycles_per_flop: Mapping[str, Quantity]
@@ -120,9 +130,15 @@ class CpuNumbers:
         work = m * n * k * count
         tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
         threads = serial_below(
-            threads=usable_threads(threads=self.threads, pieces=tiles),
+            threads=usable_threads(threads=self.matmul_threads, pieces=tiles),
             work=work,
             smallest_parallel_work=self.smallest_parallel_product,
+        )
+        threads = serial_if_narrow(
+            threads=threads,
+            shorter_side=minimum(m, n),
+            count=count,
+            smallest_side_per_thread=self.smallest_side_per_thread,
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
         compute_s = cpu_matmul_time(
@@ -137,7 +153,7 @@ class CpuNumbers:
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
             packing_efficiency=self.packing_efficiency,
             cache_bytes=self.cache_bytes,
-            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s,
+            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
             tile_m=self.tile_rows,
             tile_n=self.tile_columns,
             result_passes=self.result_passes,
@@ -165,11 +181,13 @@ class CpuNumbers:
             clock_hz=self.clock_hz,
             speedup=speedup,
         )
-        memory_s = self.pass_slowdown * cpu_stream_time(
+        memory_s = cpu_stream_time(
             moved_bytes=moved_bytes,
             speedup=speedup,
-            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
@@ -203,15 +221,27 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
     )
 
 
-LAW = ("serial_fraction", "contention", "smt_gain", "oversubscription_penalty")
-"""Constants of the law of threads, in a library as they are and in a framework with the prefix ``pass_``."""
+POLICY = ("smt_gain", "oversubscription_penalty")
+"""Constants of a framework's law of threads beyond the cores: how its threads wait for each other."""
 
 
 def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
-    law = {name: blas[name] for name in LAW}
-    law["serial_fraction"] = minimum(law["serial_fraction"] * own["blas_serial_factor"], 1.0)
-    return law
+    serial_fraction = minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0)
+    return {
+        "serial_fraction": serial_fraction,
+        "contention": blas["contention"],
+        **{name: own[name] for name in POLICY},
+    }
+
+
+def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the law of threads of a framework's own loops."""
+    return {
+        "serial_fraction": own["pass_serial_fraction"],
+        "contention": own["pass_contention"],
+        **{name: own[name] for name in POLICY},
+    }
 
 
 def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
@@ -269,11 +299,13 @@ def cpu_numbers(
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
         for table in ("cycles_per_flop", "cycles_per_byte")
     )
-    simd_clock_hz = _clock_hz(cpu, isa, active_cores)
+    clock = scaled({"clock_base_ghz": 1.0}, place=f"devices/{cpu.stem}/", factors=factors)["clock_base_ghz"]
+    simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
+        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
-        clock_hz=_clock_hz(cpu, None, active_cores),
+        clock_hz=clock * _clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
         total_bandwidth_bytes_per_s=_total_bandwidth(
             cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
@@ -281,14 +313,16 @@ def cpu_numbers(
         cache_bytes=active_sockets * cpu.l3_bytes,
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
-        core_cache_bandwidth_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_cache_bandwidth_bytes_per_s=8.0 * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
         matmul_law=_matmul_law(blas, own),
-        pass_law={name: own[f"pass_{name}"] for name in LAW},
+        pass_law=_pass_law(own),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_side_per_thread=blas["smallest_side_per_thread"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
         fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
         cycles_per_flop=cycles_per_flop,

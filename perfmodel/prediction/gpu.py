@@ -10,7 +10,10 @@ import numpy as np
 
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
+from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
+from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.numeric import first_array_length, maximum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
@@ -32,6 +35,8 @@ class MatmulLibrary:
 
     Parameters
     ----------
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
@@ -56,6 +61,7 @@ class MatmulLibrary:
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
+    peak_ratio: float
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
@@ -70,6 +76,84 @@ class MatmulLibrary:
     resident_tiles: float
     unaligned_share: float
     skinny_bandwidth_fraction: Quantity | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLibrary:
+    """What a DNN library reaches on the products of recurrent layers that wait for one another.
+
+    Parameters
+    ----------
+    tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
+        Tile menu. [1]
+    efficiency, thin_efficiency : float
+        Fraction of peak inside the largest tile, and of products with few rows. [1]
+    latency_s, narrow_latency_s : float
+        Latency a unit cannot hide at each step of the sum, and with few rows. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    step_s : float
+        Time that a time step waits besides its kernels. [s]
+    persistent_efficiency : float or None
+        Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
+    """
+
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    efficiency: Quantity
+    thin_efficiency: Quantity
+    latency_s: Quantity
+    narrow_latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    step_s: Quantity
+    persistent_efficiency: Quantity | None
+
+    def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of products of one time step. [s]"""
+        return recurrent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            tile_rows=self.tile_rows,
+            tile_columns=self.tile_columns,
+            tile_efficiency=self.tile_efficiency,
+            efficiency=self.efficiency,
+            thin_efficiency=self.thin_efficiency,
+            latency_s=self.latency_s,
+            narrow_latency_s=self.narrow_latency_s,
+            ramp_steps=self.ramp_steps,
+            bandwidth_fraction=self.bandwidth_fraction,
+            step_s=self.step_s,
+        )
+
+    def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        return persistent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            steps=columns["count"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.persistent_efficiency,
+            bandwidth_fraction=self.bandwidth_fraction,
+        )
+
+
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
+"""Efficiency name of a product of a recurrent layer to what times it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +174,8 @@ class GpuNumbers:
         Capacity of the L2 cache. [B]
     matmul_libraries : tuple of MatmulLibrary
         BLAS and DNN library; each shape class belongs to one of them. [-]
+    recurrent_library : RecurrentLibrary or None
+        The DNN library's recurrent layers, where it has any. [-]
     stream_efficiency : mapping of str to float
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_step_s : float
@@ -108,6 +194,7 @@ class GpuNumbers:
     unit_count: Quantity
     l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
+    recurrent_library: RecurrentLibrary | None
     stream_efficiency: Mapping[str, Quantity]
     serial_step_s: Quantity
     element_bytes: int
@@ -119,11 +206,13 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        own = (getattr(self, field.name) for field in fields(self) if field.name != "matmul_libraries")
+        libraries = ("matmul_libraries", "recurrent_library")
+        own = (getattr(self, field.name) for field in fields(self) if field.name not in libraries)
         menu = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+        recurrent = () if self.recurrent_library is None else (self.recurrent_library,)
         of_libraries = (
             getattr(library, field.name)
-            for library in self.matmul_libraries
+            for library in (*self.matmul_libraries, *recurrent)
             for field in fields(library)
             if field.name not in menu
         )
@@ -150,6 +239,11 @@ class GpuNumbers:
             if across.any():
                 compute_of_rows = self._with_strided_loads(library, picked, compute_of_rows, across)
             timed.append((rows, compute_of_rows, memory_of_rows))
+        for name, times in RECURRENT_TIMES.items():
+            if self.recurrent_library is not None and name in names:
+                rows = np.flatnonzero(code_of_row == names.index(name))
+                picked = {column: values[rows] for column, values in columns.items()}
+                timed.append((rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -168,7 +262,7 @@ class GpuNumbers:
             n=n,
             k=columns["k"],
             count=columns["count"],
-            peak_flop_per_s=self.peak_flop_per_s,
+            peak_flop_per_s=self.peak_flop_per_s * library.peak_ratio,
             unit_count=self.unit_count,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             tile_rows=library.tile_rows,
@@ -240,19 +334,22 @@ def _matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
+    peak_ratio: float,
     clock_hz: float,
     calls: Quantity = 1.0,
+    ramp_steps: Quantity,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
-    share = constants["translation_efficiency"] * calls
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulLibrary(
+        peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
         tile_rows=np.array(constants["tile_rows"]),
         tile_columns=np.array(constants["tile_columns"]),
         tile_efficiency=np.array(constants["tile_efficiency"]),
         split_k=np.array(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
-        ramp_steps=constants["ramp_steps"],
+        ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         shortest_part=constants.get("shortest_part", 0.0),
         strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
@@ -263,17 +360,46 @@ def _matmul_library(
     )
 
 
+def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
+    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
+    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+
+
+def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
+    """Return a library's recurrent layers; None where it states no constants of such."""
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    share = constants["translation_efficiency"]
+    return RecurrentLibrary(
+        tile_rows=np.array(constants["recurrent_tile_rows"]),
+        tile_columns=np.array(constants["recurrent_tile_columns"]),
+        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        efficiency=share * constants[RECURRENT_PRODUCT],
+        thin_efficiency=share * constants["recurrent_thin"],
+        latency_s=constants["recurrent_latency_cycles"] / clock_hz,
+        narrow_latency_s=constants["recurrent_narrow_latency_cycles"] / clock_hz,
+        ramp_steps=constants["recurrent_ramp_steps"],
+        bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
+        step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
+        persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
+    )
+
+
 TRANSPOSED = "_transposed"
 """Ending of the efficiency of a product that reads its weights against the way they lie."""
 
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
+
+RECURRENT_PREFIX = "recurrent_"
+"""Beginning of the names of a DNN library's constants of recurrent layers."""
 
 NOT_SHAPE_CLASSES = frozenset(
     (
@@ -283,12 +409,35 @@ NOT_SHAPE_CLASSES = frozenset(
         "tile_efficiency",
         "split_k",
         "latency_cycles",
-        "ramp_steps",
         "matmul_bandwidth_fraction",
         "translation_efficiency",
+        "architecture_factor",
     )
 )
 """Constants of a DNN library that are no fraction of peak of a shape class."""
+
+
+def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: str) -> str:
+    """Return the type in which a library computes products of tensors of a type.
+
+    Parameters
+    ----------
+    device : Gpu
+        The device. [-]
+    profile : FrameworkProfile
+        The framework, which may let single precision round to TF32. [-]
+    role : str
+        ``gpu_blas`` or ``gpu_dnn``. [-]
+    dtype : str
+        Data type of the tensors. [-]
+
+    Returns
+    -------
+    str
+        ``tf32`` for single precision where the framework allows it and the device has it, else ``dtype``. [-]
+    """
+    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    return "tf32" if rounds else dtype
 
 
 def gpu_numbers(
@@ -298,6 +447,7 @@ def gpu_numbers(
     *,
     dtype: str,
     element_bytes: int,
+    host_slowdown: Quantity = 1.0,
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
@@ -314,6 +464,8 @@ def gpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    host_slowdown : float or ndarray of shape (configurations,)
+        Time of host code over that of the hosts that the framework's file speaks of. [1]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors on constants by name. [1]
 
@@ -323,35 +475,61 @@ def gpu_numbers(
         Everything the step's path needs.
     """
     blas, dnn = (
-        library_constants(libraries[role], device, factors=factors, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")
+        library_constants(
+            libraries[role], device, factors=factors, dtype=product_dtype(device, profile, role, dtype=dtype)
+        )
+        for role in ("gpu_blas", "gpu_dnn")
     )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
-    convolution_classes = tuple(name for name in dnn if name not in NOT_SHAPE_CLASSES)
+    ratios = {
+        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
+        / device.sustained_peak_flop_per_s(dtype)
+        for role in ("gpu_blas", "gpu_dnn")
+    }
+    convolution_classes = tuple(
+        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
+    )
     return GpuNumbers(
-        peak_flop_per_s=device.sustained_peak_flop_per_s(dtype),
-        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
         l2_bytes=device.l2_bytes,
         matmul_libraries=(
             _matmul_library(
                 blas,
                 BLAS_SHAPE_CLASSES,
+                peak_ratio=ratios["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
+                ramp_steps=blas["ramp_steps"],
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            _matmul_library(dnn, convolution_classes, clock_hz=device.clock_hz, skinny_bandwidth_fraction=None),
+            _matmul_library(
+                dnn,
+                convolution_classes,
+                peak_ratio=ratios["gpu_dnn"],
+                clock_hz=device.clock_hz,
+                ramp_steps=write_out_steps(
+                    peak_flop_per_s=ratios["gpu_dnn"] * peaks[dtype],
+                    bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+                    element_bytes=element_bytes,
+                ),
+                skinny_bandwidth_fraction=None,
+            ),
         ),
+        recurrent_library=_recurrent_library(dnn, clock_hz=device.clock_hz),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=own["dispatch_us"],
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=host_slowdown * own["dispatch_us"],
+        step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )

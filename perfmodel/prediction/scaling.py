@@ -56,7 +56,8 @@ def scaled(
     constants : mapping of str to float or tuple of float
         Values as the file states them. [unit of each constant]
     place : str
-        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``. [-]
+        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``; ``links/pcie_3/`` for fields
+        of the file itself. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
     described : mapping of str to Constant or None
@@ -74,7 +75,7 @@ def scaled(
     """
     changed = dict(constants)
     for name, value in constants.items():
-        full_name = f"{place}.{name}"
+        full_name = f"{place}{name}" if place.endswith("/") else f"{place}.{name}"
         if full_name not in factors:
             continue
         product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
@@ -128,6 +129,25 @@ def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
     described = cpu.memory.constant
     constants = {name: getattr(cpu.memory, name) for name in described}
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
+
+
+def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
+    """Return how fast a CPU drives a GPU, scaled.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The host. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name, e.g. ``devices/xeon_e5_2630_v3/host.call_slowdown``. [1]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        ``call_slowdown``. [1]
+    """
+    constants = {name: getattr(cpu, name) for name in cpu.constant}
+    return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
 
 
 def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:

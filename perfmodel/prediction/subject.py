@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
@@ -36,6 +37,10 @@ class Subject:
         What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
     subnormal_products_per_sample : float
         SIMD multiplications with a subnormal operand or result. [1]
+    averaged_steps : int
+        Steps whose mean counts, the first of the process among them; 0 for any later step. [1]
+    hosts : mapping of str to str
+        The machine that a GPU is in, by the GPU's name; others are in an average one. [-]
     """
 
     graph: LayerGraph
@@ -45,6 +50,8 @@ class Subject:
     input_gradient: bool | None = None
     feed: tuple[FeedItem, ...] | None = None
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
@@ -77,7 +84,8 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
         allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
     chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
-    return Subject(graph=graph, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
+    running = graph.at_inference() if chosen is Phase.FORWARD else graph
+    return Subject(graph=running, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 
 
 def subject_of_run(run: Run) -> Subject:
@@ -95,14 +103,18 @@ def subject_of_run(run: Run) -> Subject:
     """
     from perfmodel import zoo
 
+    graph = zoo.build(run.builder, **run.builder_options)
+    is_inference = run.phase == Phase.FORWARD and not run.training_mode
     return Subject(
-        graph=zoo.build(run.builder, **run.builder_options),
+        graph=graph.at_inference() if is_inference else graph,
         name=f"{run.network} as {run.framework} ran it",
         optimizer=load_optimizer(run.optimizer, clipping=run.clipping, **run.optimizer_options),
         phase=Phase(run.phase),
         input_gradient=run.input_gradient,
         feed=run.feed,
         subnormal_products_per_sample=run.subnormal_products_per_sample,
+        averaged_steps=run.averaged_steps,
+        hosts=run.hosts,
     )
 
 

@@ -33,6 +33,15 @@ GROUP_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS: Final = (".png", ".pdf", ".svg")
 """Endings of the files a figure can be saved as."""
 
+MANY_POINTS: Final = 100
+"""Points of one group from which on they are drawn small. [1]"""
+
+LARGE_MARKER: Final = 34
+"""Area of a point among few. [pt^2]"""
+
+SMALL_MARKER: Final = 12
+"""Area of a point among many. [pt^2]"""
+
 DOTS_PER_INCH: Final = 150
 
 
@@ -43,8 +52,10 @@ def parity_plot(
     groups: Sequence[str],
     title: str,
     hollow: Sequence[bool] | None = None,
+    intervals: Sequence[tuple[float, float]] | None = None,
+    quantity: str = "step time",
 ) -> Figure:
-    """Plot predicted against measured step times, both logarithmic, with lines of equality and of 25 % error.
+    """Plot predicted against measured times, both logarithmic, with lines of equality and of 25 % error.
 
     Parameters
     ----------
@@ -56,6 +67,10 @@ def parity_plot(
         Heading. [-]
     hollow : sequence of bool or None
         Points to draw hollow, because they are shown but not scored; None for none of them. [-]
+    intervals : sequence of tuple of float or None
+        Low and high end of each prediction's interval; NaN or None for no bar. [s]
+    quantity : str
+        What the times are, for the axes. [-]
 
     Returns
     -------
@@ -83,13 +98,16 @@ def parity_plot(
     for factor, name in ((1 + TOLERANCE, f"± {100 * TOLERANCE:.0f} %"), (1 - TOLERANCE, None)):
         line = [factor * lowest, factor * highest]
         axes.plot(limits, line, color="0.5", linewidth=0.9, linestyle="--", zorder=1, label=name)
+    if intervals is not None and not any(math.isnan(end) for ends in intervals for end in ends):
+        lows, highs = zip(*intervals, strict=True)
+        axes.vlines(times["measured"], lows, highs, color="0.7", linewidth=0.8, zorder=1, label="80 % intervals")
     for index, group in enumerate(dict.fromkeys(groups)):
         of_group = [place for place, other in enumerate(groups) if other == group]
         filled = [place for place in of_group if not hollow[place]]
         _scatter(axes, times, filled, index=index, label=f"{group} ({len(filled)})")
         if aside := [place for place in of_group if hollow[place]]:
             _scatter(axes, times, aside, index=index, label=f"{group}, not scored ({len(aside)})", hollow=True)
-    _dress_parity(axes, limits, title)
+    _dress_parity(axes, limits, title=title, quantity=quantity)
     return figure
 
 
@@ -107,7 +125,7 @@ def _scatter(
     axes.scatter(
         [times["measured"][place] for place in places],
         [times["predicted"][place] for place in places],
-        s=34,
+        s=LARGE_MARKER if len(places) < MANY_POINTS else SMALL_MARKER,
         facecolors="none" if hollow else colour,
         edgecolors=colour if hollow else "white",
         marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
@@ -129,14 +147,14 @@ def _check_points(times: Mapping[str, Sequence[float]], groups: Sequence[str]) -
             raise ArgumentError(argument=name, given=wrong[0], allowed=allowed)
 
 
-def _dress_parity(axes: Axes, limits: tuple[float, float], title: str) -> None:
+def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quantity: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         scale("log")
         axis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.set(xlim=limits, ylim=limits, xlabel="measured step time [s]", ylabel="predicted step time [s]")
+    axes.set(xlim=limits, ylim=limits, xlabel=f"measured {quantity} [s]", ylabel=f"predicted {quantity} [s]")
     axes.set_title(title, fontsize="medium")
     axes.set_aspect("equal")
     axes.grid(True, which="major", color="0.9", linewidth=0.8)
@@ -201,7 +219,7 @@ def check_format(path: Path) -> None:
         raise ArgumentError(argument="path", given=str(path), allowed=allowed)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
     """Write a figure so that a reader sees the old file or the whole new one, never a part.
 
     Parameters
@@ -210,6 +228,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         The figure. [-]
     path : str or Path
         Where to write; the ending chooses png, pdf or svg, and a link is followed to the file it names. [-]
+    dots_per_inch : int
+        How fine a png is. [1]
 
     Returns
     -------
@@ -224,5 +244,5 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path).expanduser()
     check_format(path)
     with replacement_of(path) as temporary:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
+        figure.savefig(temporary, dpi=dots_per_inch, format=path.suffix[1:].lower())
     return path

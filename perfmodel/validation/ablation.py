@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.calibration.fit_plan import load_fit_plan
 from perfmodel.calibration.folds import fit_folds
+from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.gpu import GpuNumbers, MatmulLibrary
 from perfmodel.prediction.prepared import Prepared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from perfmodel.prediction.targets import resolve_target
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import Run
+    from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]
 """Called with the number of things done and of all things."""
@@ -88,6 +90,8 @@ class PredictedCell:
         ``FCN``, ``CNN`` or ``LSTM``. [-]
     fold : str
         What was held out when its prediction was fitted; empty where nothing was fitted. [-]
+    low_s, high_s : float
+        Ends of its 80 % interval, made without a residual of what its fold holds out; NaN where none was made. [s]
     """
 
     network: str
@@ -107,6 +111,8 @@ class PredictedCell:
     bandwidth_bytes_per_s: float
     family: str
     fold: str = ""
+    low_s: float = math.nan
+    high_s: float = math.nan
 
     @property
     def row_key(self) -> tuple[str, str, str]:
@@ -158,6 +164,33 @@ def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
     return MeasuredCell(row=row, prepared=prepared, family=family)
 
 
+def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None) -> Prediction:
+    """Predict what one cell executed.
+
+    Parameters
+    ----------
+    cell : MeasuredCell
+        The cell. [-]
+    factors : mapping of str to float or None
+        Factors on constants by full name; None for the constants of the files. [1]
+
+    Returns
+    -------
+    Prediction
+        With everything that explains it. [-]
+    """
+    prepared = cell.prepared
+    return predict_subject(
+        prepared.subject,
+        target=prepared.target,
+        profile=prepared.profile,
+        batch_size=prepared.batch_size,
+        dtype=prepared.dtype,
+        library=None,
+        factors=factors,
+    )
+
+
 def predict_cell(
     cell: MeasuredCell, factors: Mapping[str, float] | None = None, *, fold: str = ""
 ) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
@@ -181,15 +214,7 @@ def predict_cell(
     """
     prepared, row = cell.prepared, cell.row
     subject, target = prepared.subject, prepared.target
-    prediction = predict_subject(
-        subject,
-        target=target,
-        profile=prepared.profile,
-        batch_size=prepared.batch_size,
-        dtype=prepared.dtype,
-        library=None,
-        factors=factors,
-    )
+    prediction = prediction_of(cell, factors)
     work = subject.graph.work(
         batch_size=row.batch_size,
         phase=subject.phase,

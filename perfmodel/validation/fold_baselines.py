@@ -78,7 +78,7 @@ def _one_by_one(rule: Callable[[Cells], Floats], trained: Cells, tested: Cells) 
 def _device_scaling(cells: Cells) -> Floats:
     return baselines.device_scaling(
         _measured(cells),
-        items=[(cell.framework, cell.network) for cell in cells],
+        items=[(cell.framework, cell.network, cell.batch_size) for cell in cells],
         devices=[cell.device for cell in cells],
         peak_flop_per_s=_column(cells, "peak_flop_per_s"),
         bandwidth_bytes_per_s=_column(cells, "bandwidth_bytes_per_s"),
@@ -88,7 +88,7 @@ def _device_scaling(cells: Cells) -> Floats:
 def _other_cpu(cells: Cells, *, same_threads: bool) -> Floats:
     rule, same_count = cpu_baselines.same_as_other_cpu(
         _measured(cells),
-        items=[(cell.framework, cell.network) for cell in cells],
+        items=[(cell.framework, cell.network, cell.batch_size) for cell in cells],
         devices=[cell.device for cell in cells],
         threads=[cell.threads or 1 for cell in cells],
     )
@@ -105,7 +105,7 @@ def _all_cores(cells: Cells, *, below: Cells, cores: Mapping[str, int]) -> Float
     known = (*below, cells[-1])
     return cpu_baselines.same_as_all_cores(
         _measured(known),
-        items=[(cell.framework, cell.network) for cell in known],
+        items=[(cell.framework, cell.network, cell.batch_size) for cell in known],
         devices=[cell.device for cell in known],
         threads=[cell.threads or 1 for cell in known],
         physical_cores=cores,

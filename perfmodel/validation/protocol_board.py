@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -93,34 +93,107 @@ def protocol_board(
         As for ``validate``.
     """
     loaded = checked_table(table)
-    subsets = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset)]
+    jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
+    rows: list[ProtocolRow] = []
+    for subset, protocol, report in protocol_reports(loaded, jobs, progress=progress):
+        del subset
+        rows += [protocol_row(each, label) for label, each in reports_apart(report, protocol)]
+    without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
+    return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
+
+
+Jobs = list[tuple[str, str]]
+"""Subsets with protocols."""
+
+
+def protocol_jobs(
+    table: MeasurementTable, *, only: str | None = None, protocols: Sequence[str] | None = None
+) -> tuple[Jobs, Jobs]:
+    """Return which protocols a table can be scored under.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        What is scored. [-]
+    only : str or None
+        One subset; None for all. [-]
+    protocols : sequence of str or None
+        Protocols; None for all that leave every fold something to fit. [-]
+
+    Returns
+    -------
+    list of tuple of str
+        Subset and protocol of each job, subset by subset. [-]
+    list of tuple of str
+        Those of which a fold would have nothing to fit. [-]
+
+    Raises
+    ------
+    TableError
+        If nothing is left to score.
+    """
+    subsets = [subset for subset in SUBSETS if only in (None, subset) and table.subset(subset)]
     if not subsets:
-        raise nothing_to_score(loaded, only)
-    asked = tuple(protocols or protocol_names())
-    jobs = [
+        raise nothing_to_score(table, only)
+    jobs: Jobs = [
         (subset, protocol)
         for subset in subsets
-        for protocol in asked
+        for protocol in protocols or protocol_names()
         if not (subset == "gpu" and protocol in PROTOCOLS and PROTOCOLS[protocol].needs_threads)
     ]
-    senseless = [] if protocols else _senseless(loaded, jobs)
-    jobs = [job for job in jobs if job not in senseless]
-    rows: list[ProtocolRow] = []
+    senseless = [] if protocols else _senseless(table, jobs)
+    return [job for job in jobs if job not in senseless], senseless
+
+
+def protocol_reports(
+    table: MeasurementTable, jobs: Jobs, *, progress: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[str, str, Report]]:
+    """Yield the report of each job as it is done.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        What is scored. [-]
+    jobs : list of tuple of str
+        Subset and protocol of each. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Yields
+    ------
+    tuple of str, str and Report
+        Subset, protocol and report. [-]
+    """
     for done, (subset, protocol) in enumerate(jobs):
 
         def told(part: int, whole: int, before: int = done) -> None:
             if progress is not None:
                 progress(100 * before + round(100 * part / whole), 100 * len(jobs))
 
-        report = validate(loaded, protocol=protocol, only=subset, progress=told)
-        rows.append(protocol_row(report, protocol))
-        rows += [
-            protocol_row(report.where(network=network), f"{network} out")
-            for network in APART.get(protocol, ())
-            if any(cell.network == network for cell in report.cells)
-        ]
-    without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
-    return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
+        yield subset, protocol, validate(table, protocol=protocol, only=subset, progress=told)
+
+
+def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:
+    """Return a report, and those of its folds that get a line of their own.
+
+    Parameters
+    ----------
+    report : Report
+        Of one subset. [-]
+    protocol : str
+        What was held out. [-]
+
+    Returns
+    -------
+    list of tuple of str and Report
+        Label and report of each line. [-]
+    """
+    apart = [
+        (f"{network} out", report.where(network=network))
+        for network in APART.get(protocol, ())
+        if any(cell.network == network for cell in report.cells)
+    ]
+    return [(protocol, report), *apart]
 
 
 def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

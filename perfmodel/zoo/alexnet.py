@@ -1,4 +1,4 @@
-"""AlexNet in its three published forms."""
+"""AlexNet in its published forms."""
 
 from __future__ import annotations
 
@@ -43,17 +43,28 @@ def _classifier(graph: LayerGraph, x: str, *, dropout: bool) -> LayerGraph:
     return graph
 
 
-def _one_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    _refuse_padding("one_tower", padding, first_padding)
-    graph = LayerGraph("alexnet", input_shape=(3, 224, 224))
-    x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=64, kernel_size=11, stride=4, padding=2))
+def _tower(graph: LayerGraph, *, first_padding: int, fourth_channels: int, dropout: bool) -> LayerGraph:
+    first = Convolution2d(out_channels=64, kernel_size=11, stride=4, padding=first_padding)
+    x = _convolution(graph, 1, graph.input, first)
     x = graph.add("pool1", MaxPool2d(kernel_size=3, stride=2), inputs=x)
     x = _convolution(graph, 2, x, Convolution2d(out_channels=192, kernel_size=5, padding=2))
     x = graph.add("pool2", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    for index, channels in ((3, 384), (4, 256), (5, 256)):
+    for index, channels in ((3, 384), (4, fourth_channels), (5, 256)):
         x = _convolution(graph, index, x, Convolution2d(out_channels=channels, kernel_size=3, padding=1))
     x = graph.add("pool5", MaxPool2d(kernel_size=3, stride=2), inputs=x)
     return _classifier(graph, x, dropout=dropout)
+
+
+def _one_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
+    _refuse_padding("one_tower", padding, first_padding)
+    graph = LayerGraph("alexnet", input_shape=(3, 224, 224))
+    return _tower(graph, first_padding=2, fourth_channels=256, dropout=dropout)
+
+
+def _wide_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
+    _refuse_padding("wide_tower", padding, first_padding)
+    graph = LayerGraph("alexnet_wide_tower", input_shape=(3, 227, 227))
+    return _tower(graph, first_padding=0, fourth_channels=384, dropout=dropout)
 
 
 def _grouped(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
@@ -104,6 +115,7 @@ def _check_first_padding(argument: str, given: Any) -> None:
 
 VARIANTS: dict[str, Callable[..., LayerGraph]] = {
     "one_tower": _one_tower,
+    "wide_tower": _wide_tower,
     "grouped": _grouped,
     "shi2016": _shi2016,
 }
@@ -124,8 +136,9 @@ def alexnet(
     ----------
     variant : str
         ``one_tower`` [1]_ (64-192-384-256-256 channels, 61,100,840 parameters, 0.714 G multiply-adds
-        forward); ``grouped`` [2]_ (two towers as groups, 96-256-384-384-256, local response norm, 227 x 227:
-        60,965,224 parameters, 0.724 G, of which convolutions 0.666 G); ``shi2016`` [3]_ (96-256-384-384-256,
+        forward); ``wide_tower`` [4]_ (the same with 384 channels in the fourth convolution, 227 x 227: 61,838,248
+        parameters, 0.838 G); ``grouped`` [2]_ (two towers as groups, 96-256-384-384-256, local response norm, 227 x
+        227: 60,965,224 parameters, 0.724 G, of which convolutions 0.666 G); ``shi2016`` [3]_ (96-256-384-384-256,
         neither groups nor norm, 224 x 224: 62,378,344 parameters, 6x6x256 before the dense layers, 1.13 G).
         [-]
     padding : str
@@ -149,5 +162,6 @@ def alexnet(
     .. [2] Krizhevsky, Sutskever, Hinton, ImageNet classification with deep convolutional neural networks,
        NIPS 2012.
     .. [3] Shi, Wang, Xu, Chu, arXiv:1608.07249, and https://github.com/hclhkbu/dlbench.
+    .. [4] TensorFlow, https://github.com/tensorflow/benchmarks, scripts/tf_cnn_benchmarks, alexnet_model.py.
     """
     return VARIANTS[variant](padding=padding, first_padding=first_padding, dropout=dropout)

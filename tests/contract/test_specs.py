@@ -100,6 +100,13 @@ def test_a_number_from_memory_or_estimated_says_so(path):
             assert source.note is not None
 
 
+def test_what_nobody_read_or_computed_is_marked_as_not_verified(path):
+    """From memory and estimates, where no day of reading is stated: ``verified = false``."""
+    for source in spec_files.load(path, class_of(path)).source:
+        if source.read_on is None and (source.title == ESTIMATE or "from memory" in (source.note or "")):
+            assert source.verified is False, source
+
+
 def test_every_gpu_names_a_link_that_exists():
     for name in spec_files.names("devices"):
         device = load_device(name)

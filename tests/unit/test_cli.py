@@ -15,6 +15,8 @@ from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.validation.score_records import ScoredTable
+from perfmodel.validation.scoreboard import Scoreboard, save_scoreboard
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
 RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]
@@ -546,3 +548,50 @@ def test_warnings_are_one_line(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     (line,) = done.stderr.splitlines()
     assert line.startswith("perfmodel: warning: Net: no layer is aten.linalg_qr")
+
+
+SCORE_ALL = ["validate", "--all", "--no-progress"]
+GEMM_CSV = (
+    "device,version,precision,phase,M,N,K,transA,transB,seconds\n"
+    "Tesla M40,CUDA 7.5; cuDNN 5,Float,gemm,1760,16,1024,N,N,0.000192\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["validate"], "a table"),
+        (["validate", "shi2016", "--data", "."], "--all"),
+        (["validate", "shi2016", "--quick"], "--all"),
+        ([*SCORE_ALL, "--max-mape", "5"], "--max-mape"),
+        (["validate", "shi2016", "--all"], "a table"),
+        ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to='/nowhere/at/all' is not allowed: an existing folder"),
+        ([*SCORE_ALL, "--data", "/nowhere/at/all", "--to", "{folder}"], "/nowhere/at/all: is no folder"),
+    ],
+)
+def test_the_scoreboard_refuses_before_any_work(capsys, tmp_path, words, told):
+    assert told in refused(capsys, *(word.format(folder=tmp_path) for word in words))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GEMM_CSV.replace("transB", "trans_B"), "lacks column transB (nearest: trans_B)"),
+        (GEMM_CSV.replace("1760,16", "1760,sixteen"), "row 2, column N: 'sixteen'"),
+    ],
+)
+def test_a_wrong_table_of_kernels_is_refused_before_any_work(capsys, tmp_path, text, told):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "mine.csv").write_text(text)
+    assert told in refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
+
+
+def test_a_table_that_is_not_the_one_scored_before_is_refused(capsys, tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "mine.csv").write_text(GEMM_CSV)
+    table = ScoredTable(name="mine", kind="kernels", is_shipped=False, sha256="f" * 64, rows=1)
+    save_scoreboard(Scoreboard(version="1", code="c", tables=(table,)), tmp_path / "scoreboard.json")
+    told = refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
+    assert "mine: SHA-256" in told
+    assert "where ffffffffffffffff was scored" in told
+    assert "--new-tables" in told

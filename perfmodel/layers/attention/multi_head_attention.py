@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 from perfmodel.layers.attention.heads import SCORES, Heads, check_divides
@@ -139,6 +139,11 @@ class MultiHeadAttention(Layer):
     def _output_projection(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Any, Any, Any]:
         positions, features = input_shapes[0]
         return batch_size * positions, self._widths(input_shapes)[0], features
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        del input_shapes
+        return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return queries, keys, values, the attention's output, and its statistics or probabilities [B]."""

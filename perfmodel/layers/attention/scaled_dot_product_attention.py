@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 from perfmodel.layers.attention.heads import SCORES, Heads, check_divides
@@ -175,6 +175,11 @@ class ScaledDotProductAttention(Layer):
         sizes = self._heads(input_shapes)
         features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
         return (*input_shapes[0][:-1], features)
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        del input_shapes
+        return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
@@ -121,6 +121,11 @@ class BatchNorm(Layer):
         """Return gamma and beta, if any."""
         channels = (self._channels(input_shapes[0]),)
         return {"gamma": channels, "beta": channels} if self.affine else {}
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer with given statistics."""
+        del input_shapes
+        return replace(self, statistics="given")
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return mean and inverse standard deviation of each channel [B]."""

@@ -64,6 +64,10 @@ class Dropout(Layer):
         """Return the input's shape."""
         return input_shapes[0]
 
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return a layer that does nothing."""
+        return Reshape(shape=tuple(input_shapes[0]))
+
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return the mask [B]."""
         del element_bytes

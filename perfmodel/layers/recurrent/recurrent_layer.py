@@ -138,6 +138,11 @@ class RecurrentLayer(Layer):
             return None
         return Dropout(rate=self.dropout), ((input_shapes[0][0], self._width),)
 
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        del input_shapes
+        return replace(self, dropout=0.0)
+
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return what cells keep of every step, every h that is not the output, and masks of dropout [B]."""
         sequence = batch_size * input_shapes[0][0] * self._width

@@ -1,0 +1,111 @@
+"""Names as measured tables write them, matched to spec files: devices by their words, libraries by their versions."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.library import LibraryProfile
+
+LIBRARY_WORDS = {"blas": "CUDA", "dnn": "cuDNN"}
+"""Kind of GPU library -> the word before its version in a table's text; cuBLAS comes with CUDA."""
+
+
+def device_of_text(text: str) -> str:
+    """Return the device file that a table's text names.
+
+    Parameters
+    ----------
+    text : str
+        A board as a table writes it. [-]
+
+    Returns
+    -------
+    str
+        File stem: the one with the most words, all of which occur in the text. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If no file's words all occur; names the nearest.
+
+    Examples
+    --------
+    >>> device_of_text("Tesla P100-PCIE (host X99-E WS)")
+    'tesla_p100_pcie'
+    """
+    words = _words(text)
+    fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
+    if not fitting:
+        kind = "device of a measured table"
+        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
+    return max(fitting, key=lambda stem: stem.count("_"))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+
+
+def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
+    """Return the version that follows a word.
+
+    Parameters
+    ----------
+    text, word : str
+        Software as a table writes it, and the word, e.g. ``cuDNN``. [-]
+
+    Returns
+    -------
+    tuple of int or None
+        None where the text states none. [1]
+
+    Examples
+    --------
+    >>> version_of_text("CUDA 8.0.88; cuDNN 6.0.21; driver 375.66", "cuDNN")
+    (6, 0, 21)
+    """
+    found = re.search(rf"\b{re.escape(word)}\s*(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    return None if found is None else tuple(int(part) for part in found.group(1).split("."))
+
+
+@cache
+def _gpu_libraries(kind: str, names: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return versions and stems of the GPU libraries of a kind, the oldest first."""
+    profiles = {stem: load_library(stem) for stem in names}
+    found = {
+        tuple(int(part) for part in re.findall(r"\d+", profile.version)): stem
+        for stem, profile in profiles.items()
+        if (profile.kind, profile.processor) == (kind, "gpu")
+    }
+    return tuple(sorted(found.items()))
+
+
+def library_of_text(text: str, kind: str) -> LibraryProfile | None:
+    """Return the GPU library that a table's text names.
+
+    Parameters
+    ----------
+    text : str
+        Software as a table writes it. [-]
+    kind : str
+        ``blas`` or ``dnn``. [-]
+
+    Returns
+    -------
+    LibraryProfile or None
+        Of the highest version that is not above the stated one, else the oldest; None where none is stated. [-]
+
+    Examples
+    --------
+    >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
+    'cublas_7_5'
+    """
+    stated = version_of_text(text, LIBRARY_WORDS[kind])
+    if stated is None:
+        return None
+    libraries = _gpu_libraries(kind, spec_files.names("libraries"))
+    not_above = [stem for version, stem in libraries if version[: len(stated)] <= stated]
+    return load_library(not_above[-1] if not_above else libraries[0][1])

@@ -1,0 +1,301 @@
+"""The batch of an ONNX file: which axes of its inputs it is, and whether the network holds for any size of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNameError
+from perfmodel.importers.batch_axes import Layout, guessed_layout, layout, whole
+from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
+from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
+from perfmodel.importers.progress import Progress
+from perfmodel.layers.checks import check_count
+from perfmodel.layers.translation import Operand
+
+BATCH_SIZES: Final = (2, 3, 5)
+"""Batch sizes at which shapes are compared: two tell the extents of a sample, the third that there is one [samples]."""
+BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
+"""Names of free sizes that mean the batch, besides all that begin with "batch"."""
+TIME_FIRST_RANK: Final = 3
+"""Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
+RECURRENT: Final = ("LSTM", "GRU", "RNN")
+"""Operators that say by their option ``layout`` which axis the batch is."""
+
+BATCH_FIRST: Final = (
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool",
+    "GroupNormalization", "InstanceNormalization", "LRN", "MaxPool",
+)  # fmt: skip
+"""Operators whose first input has samples, then channels."""
+
+BatchAxes = Mapping[str, int | None]
+"""The batch axis of each input by name; None where an input has none [-]."""
+
+
+class NoSampleShapeError(Exception):
+    """A tensor is not made of samples: an extent is neither fixed nor a multiple of the batch size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A file with the shapes of all its tensors.
+
+    Parameters
+    ----------
+    model : OnnxModel
+        The file. [-]
+    traces : tuple of ShapeTrace
+        Shapes at several batch sizes, or at the only one it holds for. [-]
+    fixed_batch_size : int or None
+        The only batch size it holds for; None where any will do. [samples]
+    batch_axis : int
+        Axis of the inputs that holds the samples, where they are that many. [-]
+    problem : str
+        Why it holds for no other. [-]
+    """
+
+    model: OnnxModel
+    traces: tuple[ShapeTrace, ...]
+    fixed_batch_size: int | None = None
+    batch_axis: int = 0
+    problem: str = ""
+
+    @cached_property
+    def _fed(self) -> set[str]:
+        """Tensors that are computed from inputs."""
+        found = {given.name for given in self.model.inputs}
+        for node in self.model.nodes:
+            if not found.isdisjoint(node.input):
+                found.update(name for name in node.output if not self.traces[0].values[name].is_exact)
+        return found
+
+    def operand(self, name: str) -> Operand:
+        """Return a tensor as layers read it; NoSampleShapeError where it is not made of samples."""
+        values = [trace.values[name] for trace in self.traces]
+        first = values[0]
+        found = self._layout(name)
+        contents = [value.content for value in values]
+        is_known = all(each is not None and np.array_equal(contents[0], each) for each in contents)  # type: ignore[arg-type]
+        return Operand(
+            key=name,
+            shape=found.shape,
+            axes=found.axes,
+            is_parameter=first.is_trained,
+            is_index=first.is_index,
+            value=contents[0] if is_known else None,
+        )
+
+    def _layout(self, name: str) -> Layout:
+        """Return a tensor as samples; where no other batch size can be had, by a guess."""
+        shapes = [trace.values[name].shape for trace in self.traces]
+        if self.fixed_batch_size is not None:
+            if name not in self._fed:
+                return whole(shapes[0])
+            return guessed_layout(shapes[0], batch_size=self.fixed_batch_size, batch_axis=self.batch_axis)
+        found = layout(shapes, batch_sizes=BATCH_SIZES)
+        if found is None:
+            sizes = ", ".join(map(str, BATCH_SIZES))
+            listed = " / ".join(map(str, shapes))
+            problem = f"tensor {name!r} is not made of samples: its shape is {listed} at {sizes} samples"
+            raise NoSampleShapeError(problem)
+        return found
+
+
+def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
+    """Return a file with all shapes, its batch free where the network allows it.
+
+    Parameters
+    ----------
+    model : OnnxModel
+        The file. [-]
+    batch_size : int or None
+        Samples to take where the network holds for one batch size only and the file leaves it free. [samples]
+    sizes : mapping of str to int
+        Values of the file's other free sizes. [1]
+    advance : callable
+        Called for each node at each batch size. [-]
+
+    Returns
+    -------
+    Traced
+        The file with its shapes. [-]
+
+    Raises
+    ------
+    SpecError
+        If a free size has no value, or shapes do not fit; names the size, or the node.
+    UnknownNameError
+        If a value is given for no size of the file.
+    ArgumentError
+        If a size is no count, or ``batch_size`` another than the only one the network holds for.
+    """
+    _check_sizes(model, sizes)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    freedom = _Freedom.of(model, sizes)
+    problems: list[str] = []
+    for axes, rewrites in freedom.attempts():
+        settings = [freedom.setting(axes, batch_size=size, rewrites=rewrites) for size in BATCH_SIZES]
+        try:
+            traced = Traced(model=model, traces=tuple(ShapeTrace(model, each, advance=advance) for each in settings))
+            _check_samples(traced)
+        except (ShapesDoNotFollowError, NoSampleShapeError) as error:
+            problems.append(str(error))
+        else:
+            return traced
+    problem = problems[0] if problems else "its inputs have different extents along the first axis"
+    return _at_one_batch_size(freedom, batch_size, problem=problem, advance=advance)
+
+
+def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str, advance: Progress) -> Traced:
+    """Return the file at the only batch size it holds for."""
+    model, written = freedom.model, freedom.written
+    if written is not None and batch_size not in (None, written):
+        allowed = f"{written}, the only one that {model.path} holds for: {problem}"
+        raise ArgumentError("batch_size", batch_size, allowed)
+    size = written or batch_size
+    if size is None:
+        raise SpecError(model.path, [f"holds for one batch size only, so give batch_size: {problem}"])
+    try:
+        trace = ShapeTrace(model, freedom.setting({}, batch_size=size, rewrites=False), advance=advance)
+    except ShapesDoNotFollowError as error:
+        raise SpecError(model.path, [str(error)]) from error
+    return Traced(model=model, traces=(trace,), fixed_batch_size=size, batch_axis=freedom.axis, problem=problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Freedom:
+    """What a file leaves open of its batch.
+
+    ``symbols`` are the names of free sizes that are the batch, ``axis`` where it stands in the inputs that matter, and
+    ``written`` its size where the file states one.
+    """
+
+    model: OnnxModel
+    sizes: Mapping[str, int]
+    symbols: tuple[str, ...]
+    axis: int
+    written: int | None
+
+    @classmethod
+    def of(cls, model: OnnxModel, sizes: Mapping[str, int]) -> _Freedom:
+        """Return what is open; SpecError where a size that is not the batch has no value."""
+        symbols = _batch_symbols(model, sizes)
+        _check_no_other_free_size(model, symbols, sizes)
+        if not symbols:
+            axis, written = _written_batch(model, sizes)
+            return cls(model=model, sizes=sizes, symbols=(), axis=axis, written=written)
+        places = [
+            given.extents.index(symbol) for given in model.inputs for symbol in symbols if symbol in given.extents
+        ]
+        return cls(model=model, sizes=sizes, symbols=symbols, axis=places[0], written=None)
+
+    def attempts(self) -> Iterator[tuple[BatchAxes, bool]]:
+        """Yield batch axes of the inputs, and whether targets of reshapes are rewritten, most likely first."""
+        inputs = self.model.inputs
+        if self.symbols:
+            places = {
+                given.name: [axis for axis, extent in enumerate(given.extents) if extent in self.symbols]
+                for given in inputs
+            }
+            yield {name: found[0] if found else None for name, found in places.items()}, False
+            return
+        has_time = any(len(given.extents) >= TIME_FIRST_RANK for given in inputs)
+        for axis in (0, 1) if has_time else (0,):
+            extents = {self._extent(each) for given in inputs for each in given.extents[axis : axis + 1]}
+            if len(extents) == 1:  # inputs that disagree cannot all have the batch there
+                axes = {given.name: axis if len(given.extents) > axis else None for given in inputs}
+                yield axes, False
+                yield axes, True
+
+    def _extent(self, extent: Extent) -> int:
+        return self.sizes[extent] if isinstance(extent, str) else extent
+
+    def setting(self, axes: BatchAxes, *, batch_size: int, rewrites: bool) -> Setting:
+        """Return the sizes at which shapes are asked for."""
+        values = {**self.sizes, **dict.fromkeys(self.symbols, batch_size)}
+        shapes = {
+            given.name: tuple(
+                batch_size if axes.get(given.name) == axis else values[extent] if isinstance(extent, str) else extent
+                for axis, extent in enumerate(given.extents)
+            )
+            for given in self.model.inputs
+        }
+        return Setting(
+            input_shapes=shapes,
+            sizes=values,
+            batch_size=batch_size,
+            written_batch_size=self.written,
+            rewrites_targets=rewrites,
+        )
+
+
+def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
+    known = {extent for given in model.inputs for extent in given.extents if isinstance(extent, str)}
+    for name, size in sizes.items():
+        if name not in known:
+            noun = f"free size of {model.path}:"
+            raise UnknownNameError(noun, str(name), known)
+        check_count(f"sizes[{name!r}]", size)
+
+
+def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of free sizes that are the batch: by their name, else by their place at the first axis."""
+    free = [
+        (axis, extent)
+        for given in model.inputs
+        for axis, extent in enumerate(given.extents)
+        if isinstance(extent, str) and extent not in sizes
+    ]
+    named = [name for _, name in free if name.lower() in BATCH_NAMES or name.lower().startswith("batch")]
+    return tuple(dict.fromkeys(named or [name for axis, name in free if axis == 0]))
+
+
+def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]) -> None:
+    places = {
+        f"input {given.name!r}, axis {axis}": extent
+        for given in model.inputs
+        for axis, extent in enumerate(given.extents)
+        if isinstance(extent, str) and extent not in symbols and extent not in sizes
+    }
+    if places:
+        raise FreeSizeError(model.path, places, how="sizes={{'{name}': ...}}")
+
+
+def _written_batch(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return the batch axis of a file that leaves it no freedom, and its extent.
+
+    It is the first axis of the first input, unless a recurrent node says otherwise.
+    """
+    axes = {node.input[0]: _batch_axis(node) or 0 for node in model.nodes if node.op_type in RECURRENT}
+    for given in model.inputs:
+        axis = axes.get(given.name, 0)
+        if len(given.extents) > axis:
+            extent = given.extents[axis]
+            return axis, sizes[extent] if isinstance(extent, str) else extent
+    return 0, 1
+
+
+def _check_samples(traced: Traced) -> None:
+    """Raise NoSampleShapeError where a tensor is not made of samples, or a recurrence runs over them."""
+    for node in traced.model.nodes:
+        for name in filter(None, (*node.input, *node.output)):
+            values = [trace.values[name] for trace in traced.traces]
+            if all(value.content is not None for value in values):
+                continue  # numbers computed from shapes may depend on the batch size in any way
+            axes = traced.operand(name).axes
+            wanted = _batch_axis(node) if name in node.input[:1] else None
+            if wanted is not None and None in axes and axes[wanted : wanted + 1] != (None,):
+                problem = f"node {node_name(node)!r} has its samples along axis {wanted}, and they come along another"
+                raise NoSampleShapeError(problem)
+
+
+def _batch_axis(node: Any) -> int | None:
+    """Return the axis along which an operator's definition has the samples of its first input, if it says so [-]."""
+    if node.op_type in RECURRENT:
+        return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1
+    return 0 if node.op_type in BATCH_FIRST else None

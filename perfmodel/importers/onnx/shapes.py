@@ -1,0 +1,221 @@
+"""Shapes of all tensors of an ONNX file at one batch size, node by node with onnx's own rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.importers.onnx.fits import misfit
+from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_name, schema_of
+from perfmodel.importers.onnx.values import Value, computed_content, makes_zeros, stored_value
+from perfmodel.importers.progress import Progress
+
+SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
+"""Standard operators for whose shapes onnx has no rule: that of what they normalise."""
+FIXED_TARGETS: Final = {"Reshape": 1, "Expand": 1, "Resize": 3}
+"""Operator to its input that is a shape, in which an export at one batch size writes this size [-]."""
+
+
+class ShapesDoNotFollowError(Exception):
+    """The shapes of an ONNX graph do not follow from those of its inputs.
+
+    Parameters
+    ----------
+    node : str
+        The node at which it shows. [-]
+    problem : str
+        What does not fit. [-]
+    """
+
+    def __init__(self, node: str, problem: str) -> None:
+        self.node, self.problem = node, problem
+        super().__init__(f"node {node!r}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """At which sizes shapes are asked for.
+
+    Parameters
+    ----------
+    input_shapes : mapping of str to tuple of int
+        Extents of the whole inputs, batch axis included. [1]
+    sizes : mapping of str to int
+        Values of the file's free sizes. [1]
+    batch_size : int
+        Samples. [samples]
+    written_batch_size : int or None
+        Samples for which the file was exported; None where it leaves them free. [samples]
+    rewrites_targets : bool
+        Whether these samples, at the head of a reshape's target, are read as ``batch_size``. [-]
+    """
+
+    input_shapes: Mapping[str, tuple[int, ...]]
+    sizes: Mapping[str, int]
+    batch_size: int
+    written_batch_size: int | None = None
+    rewrites_targets: bool = False
+
+
+class ShapeTrace:
+    """The values of all tensors of a file in one setting.
+
+    Parameters
+    ----------
+    model : OnnxModel
+        The file. [-]
+    setting : Setting
+        Sizes of its inputs. [-]
+    advance : callable
+        Called for each node. [-]
+
+    Raises
+    ------
+    ShapesDoNotFollowError
+        If a node does not take the shapes offered, or makes one that follows from no shape.
+    """
+
+    def __init__(self, model: OnnxModel, setting: Setting, *, advance: Progress) -> None:
+        self._model = model
+        self._setting = setting
+        self._written: set[str] = set()  # whole numbers that the file itself states, not computed from a shape
+        self.values: dict[str, Value] = dict(self._stored())
+        for given in model.inputs:
+            self.values[given.name] = Value(shape=setting.input_shapes[given.name], element_type=given.element_type)
+        for node in model.nodes:
+            advance()
+            self._run(node)
+
+    def _stored(self) -> Iterator[tuple[str, Value]]:
+        for name, tensor in self._model.initialisers.items():
+            self._written.add(name)
+            yield name, stored_value(tensor, file=self._model.path)
+        for name, tensor in self._model.sparse_initialisers.items():
+            yield (
+                name,
+                Value(shape=tuple(tensor.dims), element_type=tensor.values.data_type, is_trained=bool(tensor.dims)),
+            )
+
+    def _run(self, node: Any) -> None:
+        """Add the values of what a node makes."""
+        inputs = [self.values[name] if name else None for name in node.input]
+        if node.op_type == "Constant" and is_standard(node) and any(each.HasField("t") for each in node.attribute):
+            value = stored_value(node.attribute[0].t, file=self._model.path)
+            is_trained = value.is_trained and math.prod(value.shape) > 1  # some programs store weights this way
+            self.values[node.output[0]] = replace(value, is_trained=is_trained, is_exact=value.content is not None)
+            self._written.add(node.output[0])
+            return
+        types = self._output_types(node, inputs)
+        shapes = {name: shape for name, (_, shape) in types.items()}
+        if is_standard(node):
+            given = [None if value is None else value.shape for value in inputs]
+            problem = misfit(node, given, shapes.get(node.output[0]))
+            if problem:
+                raise ShapesDoNotFollowError(node_name(node), problem)
+        contents = computed_content(node, inputs, shapes, version=self._model.version)
+        is_zero = makes_zeros(node, inputs)
+        for name, (element_type, shape) in types.items():
+            content = contents.get(name)
+            if content is None and shape is None:
+                raise ShapesDoNotFollowError(
+                    node_name(node), f"the shape of {name!r}, made by {node.op_type}, depends on data"
+                )
+            known = content.shape if content is not None else shape
+            self.values[name] = Value(
+                shape=known or (),
+                element_type=element_type,
+                content=content,
+                is_exact=content is not None,
+                is_zero=is_zero or (content is not None and not np.any(content)),
+            )
+        if node.op_type == "Constant":
+            self._written.update(node.output)
+
+    def _output_types(self, node: Any, inputs: list[Value | None]) -> dict[str, tuple[int, tuple[int, ...] | None]]:
+        """Return data type and shape, where it follows, of each named output."""
+        named = [name for name in node.output if name]
+        schema = schema_of(node, self._model.version)
+        if schema is None:
+            return {name: self._stated(name, inputs) for name in named}
+        types = self._inferred(node, inputs, schema)
+        found: dict[str, tuple[int, tuple[int, ...] | None]] = {}
+        for name in named:
+            given = types.get(name)
+            if node.op_type in SAME_AS_FIRST_INPUT and inputs[0] is not None:
+                found[name] = inputs[0].element_type, inputs[0].shape
+            elif given is not None and given.HasField("tensor_type"):
+                found[name] = given.tensor_type.elem_type, _known_shape(given.tensor_type)
+            else:
+                raise ShapesDoNotFollowError(node_name(node), f"{name!r}, made by {node.op_type}, is no tensor")
+        return found
+
+    def _inferred(self, node: Any, inputs: list[Value | None], schema: Any) -> Mapping[str, Any]:
+        """Return the onnx.TypeProto of each output by onnx's rule for the operator."""
+        from onnx import helper, numpy_helper
+        from onnx.checker import ValidationError
+        from onnx.shape_inference import InferenceError, infer_node_outputs
+
+        versions = [helper.make_opsetid("", schema.since_version)]
+        types, data = {}, {}
+        for name, value in zip(node.input, inputs, strict=True):
+            if value is not None:
+                # first states of a recurrence come as zeros for the exported batch size: any size can be had of them
+                is_any_size = node.op_type == "Expand" and value.is_zero and name == node.input[0]
+                types[name] = helper.make_tensor_type_proto(value.element_type, () if is_any_size else value.shape)
+                if value.content is not None:
+                    data[name] = numpy_helper.from_array(self._target(node, name, value, inputs))
+        try:
+            return infer_node_outputs(schema, node, types, data, opset_imports=versions)
+        except (InferenceError, ValidationError, RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise ShapesDoNotFollowError(node_name(node), f"{node.op_type}: {_first_line(error)}") from error
+
+    def _target(self, node: Any, name: str, value: Value, inputs: list[Value | None]) -> np.ndarray[Any, Any]:
+        """Return an input's content, with the batch size in the place of the one an export wrote into a target."""
+        content = value.content
+        assert content is not None
+        place = FIXED_TARGETS.get(node.op_type, len(node.input))
+        is_target = name in node.input[place : place + 1] and name in self._written
+        if not (self._setting.rewrites_targets and is_target and content.size and inputs[0] is not None):
+            return content
+        if content.flat[0] != self._setting.written_batch_size:
+            return content
+        changed = content.copy()
+        changed.flat[0] = self._setting.batch_size
+        elements = math.prod(inputs[0].shape)
+        is_whole = node.op_type != "Reshape" or (changed <= 0).any() or math.prod(changed.tolist()) == elements
+        return changed if is_whole else content
+
+    def _stated(self, name: str, inputs: list[Value | None]) -> tuple[int, tuple[int, ...]]:
+        """Return what the file states of a tensor that an unknown operator makes, else that of its first input."""
+        first = next((value for value in inputs if value is not None), None)
+        if name not in self._model.stated_extents:
+            return (first.element_type, first.shape) if first is not None else (1, ())
+        element_type, extents = self._model.stated_extents[name]
+        if all(isinstance(extent, int) or extent in self._setting.sizes for extent in extents):
+            return element_type, self._sized(extents)
+        return element_type, first.shape if first is not None else ()
+
+    def _sized(self, extents: tuple[Extent, ...]) -> tuple[int, ...]:
+        setting = self._setting
+        shape = [setting.sizes[extent] if isinstance(extent, str) else extent for extent in extents]
+        if shape and shape[0] == setting.written_batch_size:
+            shape[0] = setting.batch_size
+        return tuple(shape)
+
+
+def _known_shape(tensor_type: Any) -> tuple[int, ...] | None:
+    """Return the shape in an onnx.TypeProto.Tensor, or None where an extent is missing."""
+    if not tensor_type.HasField("shape"):
+        return None
+    dimensions = tensor_type.shape.dim
+    if not all(dimension.HasField("dim_value") for dimension in dimensions):
+        return None
+    return tuple(dimension.dim_value for dimension in dimensions)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

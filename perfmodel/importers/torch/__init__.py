@@ -1,0 +1,1 @@
+"""Torch modules, recorded on fake tensors without running them, as programs and layer graphs."""

@@ -1,0 +1,357 @@
+"""Measured kernels: CSVs of others in which a row is one call of a library, or one layer of a framework's log.
+
+The formats are those in which Baidu's DeepBench (matrix products, convolutions, recurrent layers) and the logs by layer
+of ``caffe time`` (convnet-benchmarks) are passed on. What a row means as an operation is said higher up
+(``calibration/kernel_operations.py``); here it is only read and checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from perfmodel.errors import TableError, nearest_match
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernel:
+    """One timed call.
+
+    Parameters
+    ----------
+    row_number : int
+        Line of the CSV. [1]
+    device, software, precision : str
+        As the table names them: board, versions, data type. [-]
+    phase : str
+        ``gemm``, ``forward``, ``backward``, ``backward_input`` or ``backward_weight``. [-]
+    sizes : mapping of str to int
+        Extents, by the table's column. [1]
+    words : mapping of str to str
+        What else says what was computed, by the table's column. [-]
+    shapes : tuple of tuple of int
+        Shapes of the inputs of a layer, with the batch first; empty for a call that ``sizes`` describe. [1]
+    seconds : float
+        Measured time of one call. [s]
+    """
+
+    row_number: int
+    device: str
+    software: str
+    precision: str
+    phase: str
+    sizes: Mapping[str, int]
+    words: Mapping[str, str]
+    shapes: tuple[Shape, ...] = ()
+    seconds: float
+
+    @property
+    def shape_key(self) -> tuple[object, ...]:
+        """What was computed, whatever the phase and layout: folds keep rows with the same key together."""
+        return (*self.sizes.values(), *self.shapes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFormat:
+    """A kind of table.
+
+    Parameters
+    ----------
+    name : str
+        Of the operation: ``gemm``, ``conv``, ``rnn`` or ``layer``. [-]
+    collection : str
+        Whose measurements these are, as sources of constants name them. [-]
+    subjects : tuple of str
+        What such a source calls what was timed. [-]
+    framework : str
+        File of the framework that called. [-]
+    sizes, paddings, words : tuple of str
+        Columns of extents above zero, of extents that may be zero, and of text. [-]
+    device, software, precision : str
+        Columns that say on what and with what; an empty name where the table has none. [-]
+    """
+
+    name: str
+    collection: str
+    subjects: tuple[str, ...]
+    framework: str
+    sizes: tuple[str, ...]
+    paddings: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    device: str = "device"
+    software: str = "version"
+    precision: str = "precision"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns without which the table cannot be read. [-]"""
+        stated = (self.device, self.software, self.precision)
+        return (*filter(None, stated), "phase", "seconds", *self.sizes, *self.paddings, *self.words)
+
+
+FORMATS: Final = (
+    KernelFormat(
+        name="gemm",
+        collection="DeepBench",
+        subjects=("gemm",),
+        framework="library_calls",
+        sizes=("M", "N", "K"),
+        words=("transA", "transB"),
+    ),
+    KernelFormat(
+        name="conv",
+        collection="DeepBench",
+        subjects=("convolution",),
+        framework="library_calls",
+        sizes=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w"),
+        paddings=("pad_h", "pad_w"),
+    ),
+    KernelFormat(
+        name="rnn",
+        collection="DeepBench",
+        subjects=("recurrent", "rnn"),
+        framework="library_calls",
+        sizes=("hidden", "N", "timesteps"),
+        words=("cell",),
+    ),
+    KernelFormat(
+        name="layer",
+        collection="convnet-benchmarks",
+        subjects=("layer", "caffe"),
+        framework="caffe_1_0_rc3",
+        sizes=("batch_size",),
+        words=("network", "layer", "layer_type", "params", "top_shape"),
+        software="framework_version",
+        precision="",
+    ),
+)
+"""Kinds of tables that can be read; the layer log is of Caffe with cuDNN 4, as the profile named here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelMeasurements:
+    """A table of timed calls.
+
+    Parameters
+    ----------
+    name : str
+        Stem of its file. [-]
+    sha256 : str
+        Hash of the file's content. [-]
+    format : KernelFormat
+        What its rows are. [-]
+    rows : tuple of MeasuredKernel
+        Timed calls, in the order of the file. [-]
+    skipped : int
+        Lines that time no layer: totals of a log, its inputs, splits. [1]
+    """
+
+    name: str
+    sha256: str
+    format: KernelFormat
+    rows: tuple[MeasuredKernel, ...]
+    skipped: int = 0
+
+
+def content_hash(*paths: Path) -> str:
+    """Return the SHA-256 of the content of files, one after the other.
+
+    Parameters
+    ----------
+    *paths : Path
+        The files. [-]
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits. [-]
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def format_of(header: Iterable[str]) -> KernelFormat | None:
+    """Return the format whose columns a header has; None where it is none of them, nor nearly.
+
+    Parameters
+    ----------
+    header : iterable of str
+        Names of columns. [-]
+
+    Returns
+    -------
+    KernelFormat or None
+        The format. [-]
+
+    Raises
+    ------
+    TableError
+        If the header has the columns of a format but for a few; names the missing ones and the nearest there are.
+    """
+    present = set(header)
+    found = next((each for each in FORMATS if present.issuperset(each.columns)), None)
+    if found is not None:
+        return found
+    nearly = max(FORMATS, key=lambda each: len(present.intersection(each.columns)) / len(each.columns))
+    missing = [name for name in nearly.columns if name not in present]
+    if len(missing) > len(nearly.columns) / 3:
+        return None
+    hints = [f"{name}{_nearest(name, present - set(nearly.columns))}" for name in missing]
+    message = f"row 1: a table of {nearly.name} kernels lacks column {', '.join(hints)}"
+    raise TableError(message)
+
+
+def _nearest(name: str, others: Iterable[str]) -> str:
+    nearest = nearest_match(name, others)
+    return f" (nearest: {nearest})" if nearest else ""
+
+
+def read_kernels(path: str | Path) -> KernelMeasurements | None:
+    """Read a table of timed calls.
+
+    Parameters
+    ----------
+    path : str or Path
+        The CSV. [-]
+
+    Returns
+    -------
+    KernelMeasurements or None
+        None where the columns are of no known format. [-]
+
+    Raises
+    ------
+    TableError
+        If it cannot be read, lacks a column, or a value is wrong; names row, column, value and what is allowed.
+    """
+    path = Path(path)
+    header, lines = read_lines(path)
+    try:
+        found = format_of(header)
+    except TableError as error:
+        raise table_error(path, [str(error)]) from error
+    if found is None:
+        return None
+    faults: list[str] = []
+    records = [(number, dict(zip(header, values, strict=False))) for number, values in lines]
+    timed = [(number, values) for number, values in records if _is_timed(values, found)]
+    shapes_of = _layer_shapes(records) if "top_shape" in found.words else None
+    rows = tuple(
+        row
+        for number, values in timed
+        if (row := _row(values, number=number, kind=found, shapes_of=shapes_of, faults=faults)) is not None
+    )
+    if not rows and not faults:
+        faults.append("no rows: at least one is needed below the header")
+    if faults:
+        raise table_error(path, faults)
+    return KernelMeasurements(
+        name=path.stem, sha256=content_hash(path), format=found, rows=rows, skipped=len(records) - len(timed)
+    )
+
+
+UNTIMED_LAYERS: Final = ("", "Input")
+"""Types of lines in a log of layers that compute nothing: totals, splits, inputs. [-]"""
+
+
+def _is_timed(values: Mapping[str, str], kind: KernelFormat) -> bool:
+    return "layer_type" not in kind.words or values.get("layer_type", "") not in UNTIMED_LAYERS
+
+
+def _row(
+    values: Mapping[str, str],
+    *,
+    number: int,
+    kind: KernelFormat,
+    shapes_of: Callable[[Mapping[str, str]], tuple[Shape, ...]] | None,
+    faults: list[str],
+) -> MeasuredKernel | None:
+    found: list[str] = []
+    sizes = {name: _extent(values.get(name, ""), least=1, place=(number, name), faults=found) for name in kind.sizes}
+    sizes |= {
+        name: _extent(values.get(name, ""), least=0, place=(number, name), faults=found) for name in kind.paddings
+    }
+    seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=found)
+    shapes: tuple[Shape, ...] = ()
+    try:
+        shapes = () if shapes_of is None else shapes_of(values)
+    except TableError as error:
+        found.append(f"row {number}, {error}")
+    faults += found
+    if found or seconds is None:
+        return None
+    return MeasuredKernel(
+        row_number=number,
+        device=values[kind.device],
+        software=values[kind.software],
+        precision=values[kind.precision] if kind.precision else "Float",
+        phase=values["phase"],
+        sizes=sizes,
+        words={name: values[name] for name in kind.words},
+        shapes=shapes,
+        seconds=seconds,
+    )
+
+
+def _extent(text: str, *, least: int, place: tuple[int, str], faults: list[str]) -> int:
+    if text.isascii() and text.isdecimal() and int(text) >= least:
+        return int(text)
+    number, column = place
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least {least}")
+    return 0
+
+
+def _layer_shapes(
+    records: list[tuple[int, dict[str, str]]],
+) -> Callable[[Mapping[str, str]], tuple[Shape, ...]]:
+    """Return a function that finds the shapes of what a layer of the log reads."""
+    shapes = {
+        (values["network"], values["layer"]): tuple(int(part) for part in values["top_shape"].split("x"))
+        for _, values in records
+        if values.get("top_shape")
+    }
+
+    def inputs(values: Mapping[str, str]) -> tuple[Shape, ...]:
+        return tuple(of_blob(values["network"], blob) for blob in blobs_read(values["params"]))
+
+    def of_blob(network: str, blob: str) -> Shape:
+        # a blob is named as the layer that yields it, or with its window's size behind a stroke
+        names = ("input" if blob == "data" else blob, blob.partition("/")[0])
+        found = next((shapes[network, name] for name in names if (network, name) in shapes), None)
+        if found is None:
+            known = sorted(layer for of_network, layer in shapes if of_network == network)
+            message = f"column params: reads {blob!r}, which no layer of {network} yields{_nearest(blob, known)}"
+            raise TableError(message)
+        return found
+
+    return inputs
+
+
+def blobs_read(params: str) -> tuple[str, ...]:
+    """Return the names of what a layer of a log reads.
+
+    Parameters
+    ----------
+    params : str
+        Its parameters as the log prints them. [-]
+
+    Returns
+    -------
+    tuple of str
+        Names. [-]
+
+    Examples
+    --------
+    >>> blobs_read("num_output=64 pad=2 kernel_size=11 stride=4 bottom=data")
+    ('data',)
+    """
+    stated = dict(part.partition("=")[::2] for part in params.split())
+    return tuple(filter(None, stated.get("bottom", "").split(",")))

@@ -1,0 +1,155 @@
+"""Scores on tables that do not come with perfmodel: measured kernels, and steps on systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import TableError
+from perfmodel.measurements.data_folder import DataFolder
+from perfmodel.measurements.kernel_tables import KernelMeasurements, content_hash
+from perfmodel.validation.collected import Collected, Picture
+from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD
+from perfmodel.validation.kernel_scores import kernel_scores
+from perfmodel.validation.protocols import NOTHING_FITTED
+from perfmodel.validation.score_records import BoardScore, ScoredTable
+from perfmodel.validation.step_scores import score_steps
+from perfmodel.validation.system_tables import read_system_table
+from perfmodel.validation.validate import checked_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.validation.scoreboard import Scoreboard
+
+Progress = Callable[[int, int], None]
+Tell = Callable[[str], None]
+
+PICTURED: Final = (AS_SHIPPED, FIVE_FOLD.name)
+"""Protocols of measured kernels that get a parity plot. [-]"""
+
+
+def score_folder(folder: DataFolder, *, progress: Progress | None = None, tell: Tell | None = None) -> Collected:
+    """Score the tables of a folder.
+
+    Parameters
+    ----------
+    folder : DataFolder
+        Tables that do not come with perfmodel. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+    tell : callable or None
+        Told each score as it is there. [-]
+
+    Returns
+    -------
+    Collected
+        Scores and pictures.
+
+    Raises
+    ------
+    TableError, UnknownNameError
+        If a table is wrong, or names something unknown.
+    """
+    collected = Collected()
+    things: list[KernelMeasurements | Path] = [*folder.kernels, *folder.systems]
+    for done, thing in enumerate(things):
+
+        def told(part: int, whole: int, before: int = done) -> None:
+            if progress is not None:
+                progress(1000 * before + round(1000 * part / whole), 1000 * len(things))
+
+        if isinstance(thing, KernelMeasurements):
+            _score_kernels(thing, collected, progress=told, tell=tell)
+        else:
+            _score_system(thing, collected, progress=told, tell=tell)
+    return collected
+
+
+def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
+    scored = kernel_scores(table, progress=progress)
+    not_scored = [f"{count} rows of another data type ({precision})" for precision, count in scored.left_out.items()]
+    not_scored += [f"{table.skipped} lines of a log that time nothing"] if table.skipped else []
+    collected.add(
+        "tables",
+        ScoredTable(
+            name=table.name,
+            kind="kernels",
+            is_shipped=False,
+            sha256=table.sha256,
+            rows=len(table.rows) - sum(scored.left_out.values()),
+            not_scored="; ".join(not_scored),
+        ),
+    )
+    for each in scored.scores:
+        collected.add(
+            "scores",
+            BoardScore(table=table.name, part=each.part, protocol=each.protocol, note=each.note, **asdict(each.score)),
+        )
+    for protocol, points in scored.points.items():
+        if protocol not in PICTURED:
+            continue
+        times = [(float(predicted), float(measured), board) for predicted, measured, board in points]
+        collected.pictures.append(
+            Picture(
+                name=f"{table.name}_{protocol}",
+                title=f"{table.name}, {protocol}",
+                predicted_s=tuple(time[0] for time in times),
+                measured_s=tuple(time[1] for time in times),
+                groups=tuple(time[2] for time in times),
+                hollow=(False,) * len(times),
+                quantity="time of a call",
+            )
+        )
+    if tell is not None:
+        tell(f"{table.name}: {len(scored.scores)} scores")
+
+
+def _score_system(path: Path, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
+    table = read_system_table(path)
+    if table is None:
+        progress(1, 1)
+        return
+    several = table.multi_device_rows
+    entry = ScoredTable(
+        name=path.stem,
+        kind="systems",
+        is_shipped=False,
+        sha256=content_hash(path),
+        rows=len(table.measurements.rows),
+        not_scored=f"{several} rows of several devices, which this version does not predict" if several else "",
+    )
+    score_steps(
+        checked_table(table.measurements),
+        entry,
+        collected,
+        protocols={"gpu": (NOTHING_FITTED,)},
+        progress=progress,
+        tell=tell,
+    )
+
+
+def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:
+    """Refuse tables whose content is not that of committed results of the same name.
+
+    Parameters
+    ----------
+    folder : DataFolder
+        Tables that do not come with perfmodel. [-]
+    kept : Scoreboard
+        Committed results. [-]
+
+    Raises
+    ------
+    TableError
+        Naming every table that differs.
+    """
+    known = {table.name: table.sha256 for table in kept.tables if not table.is_shipped}
+    present = {table.name: table.sha256 for table in folder.kernels}
+    present |= {path.stem: content_hash(path) for path in folder.systems}
+    wrong = [name for name, found in present.items() if known.get(name, found) != found]
+    if wrong:
+        lines = "; ".join(f"{name}: SHA-256 {present[name][:16]} where {known[name][:16]} was scored" for name in wrong)
+        message = f"tables are not those of the committed results: {lines}; --new-tables scores them all the same"
+        raise TableError(message)

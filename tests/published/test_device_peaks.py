@@ -1,0 +1,125 @@
+"""Peaks and bandwidths of the shipped GPUs against the arithmetic of their data sheets, redone from other facts.
+
+The loader already compares fp32 with lanes and clock, so each row here rests on facts the files do not hold: cores of
+the whole board, tensor-core rates and their clock, bus width and data rate. Tolerance 1 %: data sheets round.
+"""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.gpu import Gpu
+
+GPUS = {name: pm.load_device(name) for name in spec_files.names("devices")}
+GPUS = {name: device for name, device in GPUS.items() if isinstance(device, Gpu)}
+
+# cores, boost MHz, bus width in bits, Gb/s per pin
+CORES_CLOCK_BUS_RATE = {
+    "tesla_k20": (2496, 706, 320, 5.2),
+    "tesla_k20x": (2688, 732, 384, 5.2),
+    "tesla_k40": (2880, 875, 384, 6.008),
+    "tesla_k80_gk210": (4992 / 2, 875, 384, 5.012),
+    "gtx_titan_black": (2880, 980, 384, 7.0),
+    "gtx_980": (2048, 1216, 256, 7.0),
+    "gtx_980_ti": (2816, 1075, 384, 7.012),
+    "titan_x_maxwell": (3072, 1075, 384, 7.012),
+    "tesla_m40": (3072, 1114, 384, 6.0),
+    "tesla_m60": (4096 / 2, 1178, 256, 5.012),
+    "gtx_1070": (1920, 1683, 256, 8.008),
+    "gtx_1080": (2560, 1733, 256, 10.0),
+    "titan_x_pascal": (3584, 1531, 384, 10.008),
+    "gtx_1080_ti": (3584, 1582, 352, 11.008),
+    "titan_xp": (3840, 1582, 384, 11.408),
+    "tesla_p40": (3840, 1531, 384, 7.232),
+    "tesla_p100_pcie": (3584, 1303, 4096, 1.43),
+    "tesla_p100_sxm2": (3584, 1480, 4096, 1.43),
+    "titan_v": (5120, 1455, 3072, 1.7),
+    "v100_pcie": (5120, 1380, 4096, 1.752),
+    "v100_sxm2": (5120, 1530, 4096, 1.752),
+    "t4": (2560, 1590, 256, 10.0),
+    "rtx_2080_ti": (4352, 1545, 352, 14.0),
+    "titan_rtx": (4608, 1770, 384, 14.0),
+    "a100_40_pcie": (6912, 1410, 5120, 2.43),
+    "a100_40_sxm": (6912, 1410, 5120, 2.43),
+    "a100_80_pcie": (6912, 1410, 5120, 3.024),
+    "a100_80_sxm": (6912, 1410, 5120, 3.186),
+    "rtx_3090": (10496, 1695, 384, 19.5),
+    "rtx_a6000": (10752, 1800, 384, 16.0),
+    "a10": (9216, 1695, 384, 12.5),
+    "l4": (7424, 2040, 192, 12.5),
+    "l40s": (18176, 2520, 384, 18.0),
+    "rtx_4090": (16384, 2520, 384, 21.0),
+    "h100_pcie": (14592, 1755, 5120, 3.186),
+    "h100_sxm": (16896, 1980, 5120, 5.234),
+    "h200_sxm": (16896, 1980, 6144, 6.25),
+    "b200": (18944, 1965, 8192, 7.8125),
+    "mi250x_gcd": (14080 / 2, 1700, 4096, 3.2),
+    "mi300x": (2 * 19456, 2100, 8192, 5.176),  # two fp32 operations a cycle and stream processor
+}
+
+# fp16 on tensor or matrix cores: units, multiply-adds a unit and cycle with fp32 accumulation, MHz of these units
+TENSOR = {
+    "titan_v": (80, 512, 1455),
+    "v100_pcie": (80, 512, 1380),
+    "v100_sxm2": (80, 512, 1530),
+    "t4": (40, 512, 1590),
+    "rtx_2080_ti": (68, 256, 1545),  # half rate on consumer boards
+    "titan_rtx": (72, 512, 1770),
+    "a100_40_pcie": (108, 1024, 1410),
+    "a100_40_sxm": (108, 1024, 1410),
+    "a100_80_pcie": (108, 1024, 1410),
+    "a100_80_sxm": (108, 1024, 1410),
+    "rtx_3090": (82, 256, 1695),
+    "rtx_a6000": (84, 512, 1800),
+    "a10": (72, 512, 1695),
+    "l4": (58, 512, 2040),
+    "l40s": (142, 512, 2490),  # the data sheet's 362 is 1 % below 2520 MHz
+    "rtx_4090": (128, 256, 2520),
+    "h100_pcie": (114, 2048, 1620),
+    "h100_sxm": (132, 2048, 1830),
+    "h200_sxm": (132, 2048, 1830),
+    "mi250x_gcd": (110, 512, 1700),
+    "mi300x": (304, 1024, 2100),
+}
+NO_PUBLISHED_TENSOR_CLOCK = {"b200"}
+
+
+def test_every_gpu_is_recomputed():
+    assert set(CORES_CLOCK_BUS_RATE) == set(GPUS)
+    with_tensor_cores = {
+        name for name, gpu in GPUS.items() if (gpu.peak_tflop_per_s.fp16 or 0) > 2 * gpu.peak_tflop_per_s.fp32 * 0.95
+    } - {"tesla_p100_pcie", "tesla_p100_sxm2"}  # packed vector arithmetic
+    assert with_tensor_cores | {"rtx_3090", "rtx_4090"} == set(TENSOR) | NO_PUBLISHED_TENSOR_CLOCK
+
+
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_vector_peak_and_bandwidth(name):
+    cores, clock_mhz, bus_bits, gbit_per_s = CORES_CLOCK_BUS_RATE[name]
+    gpu = GPUS[name]
+    assert gpu.peak_flop_per_s("fp32") == pytest.approx(2 * cores * clock_mhz * 1e6, rel=0.01)
+    assert gpu.memory_bandwidth_bytes_per_s == pytest.approx(bus_bits * gbit_per_s * 1e9 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(TENSOR))
+def test_tensor_peak_is_dense(name):
+    units, multiply_adds, clock_mhz = TENSOR[name]
+    assert GPUS[name].peak_flop_per_s("fp16") == pytest.approx(2 * units * multiply_adds * clock_mhz * 1e6, rel=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_no_sparse_rate_slipped_in(name):
+    """tf32 : bf16 : fp8 is 1 : 2 : 4 in every generation that has them all (consumer Ampere and Ada: fp8 alone)."""
+    listed = GPUS[name].peak_tflop_per_s
+    if listed.bf16 and listed.tf32:
+        assert listed.bf16 / listed.tf32 == pytest.approx(2, rel=0.02)
+    if listed.bf16 and listed.fp8:
+        assert listed.fp8 / listed.bf16 == pytest.approx(2, rel=0.02)
+    if listed.bf16:
+        assert listed.bf16 == listed.fp16
+
+
+def test_the_k80_is_one_die_and_its_board_no_device():
+    """Two dies are two devices: their memory is not pooled and a kernel runs on one of them."""
+    with pytest.raises(pm.errors.UnknownNameError, match="tesla_k80_gk210"):
+        pm.load_device("tesla_k80")
+    assert 2 * GPUS["tesla_k80_gk210"].peak_tflop_per_s.fp32 == pytest.approx(8.74, rel=0.001)

@@ -1,0 +1,109 @@
+"""A score that got worse must be named; one that is not what the code gives must be seen."""
+
+from dataclasses import replace
+
+import pytest
+
+from perfmodel.errors import TableError
+from perfmodel.validation.score_changes import differences, newest_section, unnamed, worse_scores
+from perfmodel.validation.score_records import BoardScore, ScoredTable
+from perfmodel.validation.scoreboard import Scoreboard, load_scoreboard, save_scoreboard
+
+SCORE = BoardScore(
+    table="shi2016",
+    subset="cpu",
+    protocol="leave_one_row_out",
+    model="perfmodel",
+    cells=10,
+    fitted=3,
+    mape=10.0,
+    median_ape=8.0,
+    p90_ape=20.0,
+    typical_factor_percent=11.0,
+    geometric_mean_ratio=1.0,
+    percent_within_10=50.0,
+    percent_within_25=90.0,
+)
+NAIVE = replace(SCORE, model="roofline", mape=40.0)
+CHANGELOG = """# Changelog
+
+## 0.2.0
+
+### Predictions that changed
+- `shi2016`, `cpu`: {protocols} are worse, because
+  a bound was wrong.
+
+### Added
+- `leave_one_row_out` of shi2016, cpu.
+
+## 0.1.0
+
+### Predictions that changed
+- shi2016, cpu, leave_one_row_out
+"""
+
+
+def board(*scores, kind="steps"):
+    table = ScoredTable(name="shi2016", kind=kind, is_shipped=True, sha256="0", rows=10)
+    return Scoreboard(version="1", code="c", tables=(table,), scores=scores)
+
+
+def changed(**figures):
+    return replace(SCORE, **figures)
+
+
+@pytest.mark.parametrize("column", ["mape", "typical_factor_percent"])
+def test_half_a_point_is_tolerated_and_more_is_not(column):
+    before = getattr(SCORE, column)
+    assert worse_scores(board(SCORE), board(changed(**{column: before + 0.5}))) == []
+    (found,) = worse_scores(board(SCORE), board(changed(**{column: before + 0.6})))
+    assert (found.column, found.before) == (column, before)
+    assert worse_scores(board(SCORE), board(changed(**{column: before - 5}))) == []
+
+
+def test_kernels_are_judged_by_their_median():
+    assert worse_scores(board(SCORE), board(changed(mape=12.0), kind="kernels")) == []
+    assert worse_scores(board(SCORE), board(changed(median_ape=8.6), kind="kernels"))
+
+
+def test_naive_rules_may_get_worse():
+    assert worse_scores(board(NAIVE), board(replace(NAIVE, mape=60.0))) == []
+
+
+def test_only_the_newest_section_names_and_all_three_words_count():
+    change = worse_scores(board(SCORE), board(changed(mape=11.0)))
+    assert unnamed(change, CHANGELOG.format(protocols="`leave_one_device_out` and `leave_one_row_out`")) == []
+    assert unnamed(change, CHANGELOG.format(protocols="`leave_one_device_out`")) == change
+    assert unnamed(change, CHANGELOG.format(protocols="`leave_one_row_out`").replace("`cpu`", "`cpu_oversubscribed`"))
+    assert "Added" not in newest_section(CHANGELOG)
+
+
+def test_a_recomputation_may_differ_by_rounding_only():
+    assert differences(board(SCORE, NAIVE), board(changed(mape=10.04))) == []
+    assert differences(board(SCORE), board(changed(mape=10.06)))
+    assert differences(board(SCORE), board(changed(fitted=4)))
+    assert differences(board(SCORE), board(replace(SCORE, protocol="new")))
+
+
+def test_a_file_round_trips_and_another_layout_is_refused(tmp_path):
+    path = tmp_path / "scoreboard.json"
+    save_scoreboard(board(SCORE, NAIVE), path)
+    assert load_scoreboard(path) == board(SCORE, NAIVE)
+    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(TableError, match="format 99"):
+        load_scoreboard(path)
+    path.write_text('{"format": 1, "version": "1", "code": "c", "scores": [{"table": "a"}]}')
+    with pytest.raises(TableError, match="compute it again"):
+        load_scoreboard(path)
+
+
+def test_what_is_not_computed_again_stays():
+    fast, slow = replace(SCORE, protocol="fast"), replace(SCORE, protocol="slow")
+    other = replace(SCORE, table="elsewhere")
+    kept = board(slow, fast, other)
+    merged = board(replace(fast, mape=9.0)).with_slow_scores(kept).with_kept(kept)
+    assert [(each.table, each.protocol, each.mape) for each in merged.scores] == [
+        ("shi2016", "slow", 10.0),
+        ("shi2016", "fast", 9.0),
+        ("elsewhere", "leave_one_row_out", 10.0),
+    ]
