@@ -169,7 +169,7 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
         ),
         Term(
             "transposed weights",
-            numbers=_of_libraries(lambda library: replace(library, strided_bandwidth_fraction=np.inf)),
+            numbers=_of_libraries(lambda library: replace(library, strided_bandwidth_fraction=BOUNDLESS)),
         ),
         Term("rows that one thread reduces", numbers=lambda numbers: replace(numbers, serial_step_s=0.0)),
         Term("FFT convolution", algorithms=("fft", "fft_tiling")),
