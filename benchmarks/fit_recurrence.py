@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from fitting import Constants, Unknown, breakdown, by_board, cross_validated, fit, summary
-from kernel_rows import BOARDS, with_board
+from kernel_rows import with_board
 
 import perfmodel as pm
 from perfmodel.framework.profile import load_framework
@@ -227,7 +227,9 @@ def report_boards(table: pd.DataFrame) -> None:
         print(f"\n{other} by the constants of {one}:\n{by_phase(test, predicted)}")
         both = test.merge(train[[*shape, "seconds", "peak", "bandwidth"]], on=shape, suffixes=("", "_sister"))
         scale = np.sqrt(both.peak_sister / both.peak * both.bandwidth_sister / both.bandwidth)
-        print(f"  its times scaled by sqrt(peak x bandwidth)  {summary((both.seconds_sister * scale).to_numpy(), both.seconds.to_numpy())}")
+        print(
+            f"  its times scaled by sqrt(peak x bandwidth)  {summary((both.seconds_sister * scale).to_numpy(), both.seconds.to_numpy())}"
+        )
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from perfmodel.errors import CalibrationError
+from perfmodel.hardware.calibration import Z_80
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.fit_plan import FitPlan, Unknown
+    from perfmodel.hardware.fit_plan import FitPlan, Unknown
 
 Stages = tuple[tuple[float, float], ...]
 """Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
@@ -30,9 +31,6 @@ DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.05, 1e-3), (0.01, 1e-4)),)
 
 MOST_EVALUATIONS: Final = 60
 """Evaluations after which a stage that has not converged stops. [1]"""
-
-Z_80: Final = 1.2816
-"""Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
 
 
 class FitProblem(Protocol):
@@ -75,20 +73,29 @@ class Fit:
         Names of the unknowns. [-]
     log_factors : ndarray, shape (unknowns,)
         Logarithms of the factors. [1]
-    spreads : ndarray, shape (unknowns,)
-        Standard deviations of the logarithms, from the curvature of the cost. [1]
+    covariance : ndarray, shape (unknowns, unknowns)
+        Of the logarithms, from the curvature of the cost. [1]
     parameter_count : int
         Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
         stay where their prior and group put them. [1]
     converged : bool
         Whether the cost stopped falling. [-]
+    mean_abs_log_ratio : float
+        Mean of abs ln(predicted / measured) over the fitted rows. [1]
     """
 
     names: tuple[str, ...]
     log_factors: NDArray[np.float64]
-    spreads: NDArray[np.float64]
+    covariance: NDArray[np.float64]
     parameter_count: int
     converged: bool
+    mean_abs_log_ratio: float
+
+    @property
+    def spreads(self) -> NDArray[np.float64]:
+        """Standard deviations of the logarithms, shape (unknowns,). [1]"""
+        deviations: NDArray[np.float64] = np.sqrt(np.diag(self.covariance))
+        return deviations
 
     @property
     def factors(self) -> dict[str, float]:
@@ -171,9 +178,10 @@ def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.
     return Fit(
         names=tuple(unknown.name for unknown in problem.unknowns),
         log_factors=best.log_factors,
-        spreads=np.sqrt(np.diag(covariance)),
+        covariance=covariance,
         parameter_count=len(problem.reached_by(rows)),
         converged=best.converged,
+        mean_abs_log_ratio=float(problem.plan.noise * np.mean(np.abs(residuals))),
     )
 
 

@@ -35,6 +35,10 @@ def cache_folder() -> Path | None:
     return Path(base) / "perfmodel" / "fits"
 
 
+FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "intervals"})
+"""Kind folders of what follows from fits, and no fit from them."""
+
+
 @cache
 def code_fingerprint() -> str:
     """Return a fingerprint of every module of the package: another formula is another fit."""
@@ -60,7 +64,7 @@ def fingerprint(parts: Iterable[object]) -> str:
         Hexadecimal digits. [-]
     """
     digest = hashlib.sha256(code_fingerprint().encode())
-    for folder in spec_files.NOUN_BY_FOLDER:
+    for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
         for path in spec_files.files(folder):
             digest.update(f"{folder}/{path.name}".encode())
             digest.update(path.read_bytes())
@@ -109,9 +113,10 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
         {
             "names": list(fit.names),
             "log_factors": fit.log_factors.tolist(),
-            "spreads": fit.spreads.tolist(),
+            "covariance": fit.covariance.tolist(),
             "parameter_count": fit.parameter_count,
             "converged": fit.converged,
+            "mean_abs_log_ratio": fit.mean_abs_log_ratio,
         }
         for fit in fits
     ]
@@ -127,7 +132,8 @@ def _fit_of(entry: dict[str, Any]) -> Fit:
     return Fit(
         names=tuple(entry["names"]),
         log_factors=np.array(entry["log_factors"]),
-        spreads=np.array(entry["spreads"]),
+        covariance=np.array(entry["covariance"]),
         parameter_count=int(entry["parameter_count"]),
         converged=bool(entry["converged"]),
+        mean_abs_log_ratio=float(entry["mean_abs_log_ratio"]),
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.calibration.fit_plan import FitPlan, Unknown
+from perfmodel.hardware.fit_plan import FitPlan, Unknown
+from perfmodel.prediction.covariance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -223,9 +224,5 @@ def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     ndarray, shape (unknowns, unknowns)
         Inverse of the Cholesky root of the covariance. [1]
     """
-    groups = np.array([unknown.group for unknown in unknowns])
-    shared = np.array([unknown.shared_spread for unknown in unknowns])
-    own = np.array([unknown.spread for unknown in unknowns])
-    covariance = np.diag(own**2) + (groups[:, None] == groups[None, :]) * shared[:, None] * shared[None, :]
-    root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(covariance))
+    root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
     return root

@@ -51,9 +51,10 @@ def _load_framework_with_libraries(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
-    from perfmodel.calibration.fit_plan import load_fit_plan
     from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import load_device, load_library, load_storage, load_system
+    from perfmodel.hardware.fit_plan import load_fit_plan
+    from perfmodel.hardware.interval_scale import load_interval_scale
 
     return {
         "devices": load_device,
@@ -64,6 +65,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "frameworks": _load_framework_with_libraries,
         "calibrations": load_calibration,
         "fits": load_fit_plan,
+        "intervals": load_interval_scale,
     }
 
 

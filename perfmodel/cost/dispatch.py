@@ -45,9 +45,10 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
     .. [1] J. Appleyard, T. Kocisky, P. Blunsom, Optimizing performance of recurrent neural networks on GPUs,
        arXiv:1604.01946: launch-bound and device-bound kernels of unfused LSTM cells.
     """
-    if overlap_exponent == 1 or (not is_symbolic(dispatch_s) and not _any(dispatch_s)):
+    single = not getattr(overlap_exponent, "shape", ())
+    if (single and overlap_exponent == 1) or (not is_symbolic(dispatch_s) and not _any(dispatch_s)):
         return dispatch_s + 0 * busy_s
-    if math.isinf(overlap_exponent):
+    if single and math.isinf(overlap_exponent):
         return maximum(dispatch_s - busy_s, 0.0)
     if is_symbolic(busy_s, dispatch_s):
         return (busy_s**overlap_exponent + dispatch_s**overlap_exponent) ** (1 / overlap_exponent) - busy_s

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PROBE_BATCH_SIZES = (1, 2, 3)
 MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches", "library_launches")
+UPDATE_KIND = "update"
+"""What the optimizer's operations are counted as, whatever they are made of."""
 STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
 
 
@@ -123,6 +125,8 @@ class KernelTable:
         Occurrences of each group. [1]
     is_update : ndarray of bool, shape (groups,)
         Whether the group belongs to the optimizer. [-]
+    operation_kinds : tuple of str
+        Kind of each group's operation; ``update`` for those of the optimizer. [-]
     occurrences : tuple of Occurrence
         Every operation in the order it runs. [-]
     """
@@ -138,6 +142,7 @@ class KernelTable:
     choices: NDArray[np.intp]
     multiplicity: NDArray[np.float64]
     is_update: NDArray[np.bool_]
+    operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
 
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
@@ -227,8 +232,9 @@ class _TableBuilder:
         self.workspaces: list[list[tuple[Any, ...]]] = []
         self.group_choices: list[list[int]] = []
         self.group_roles: list[Role] = []
+        self.group_kinds: list[str] = []
 
-    def add_group(self, role: Role, probes: Sequence[tuple[Alternative, ...]]) -> int:
+    def add_group(self, operation: Operation, probes: Sequence[tuple[Alternative, ...]]) -> int:
         choices = []
         for versions in zip(*probes, strict=True):
             entries = [
@@ -240,7 +246,8 @@ class _TableBuilder:
             self.alternative_names.append(versions[0].name)
             self.workspaces.append([(version.workspace_bytes,) for version in versions])
         self.group_choices.append(choices)
-        self.group_roles.append(role)
+        self.group_roles.append(operation.role)
+        self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
         return len(self.group_choices) - 1
 
     def finish(self, occurrences: Sequence[Occurrence]) -> KernelTable:
@@ -265,6 +272,7 @@ class _TableBuilder:
             choices=np.array(padded, dtype=np.intp).T.reshape(widest, len(padded)),
             multiplicity=np.bincount(groups, minlength=len(self.group_choices)).astype(np.float64),
             is_update=np.array([role is Role.UPDATE for role in self.group_roles], dtype=bool),
+            operation_kinds=tuple(self.group_kinds),
             occurrences=tuple(occurrences),
         )
 
@@ -305,7 +313,7 @@ def build_kernel_table(
                 lower(operation, rules=rules, element_bytes=element_bytes, processor=processor)
                 for operation in operations
             ]
-            group_of[operations] = builder.add_group(operations[0].role, lowered)
+            group_of[operations] = builder.add_group(operations[0], lowered)
         first = versions[0]
         occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group_of[operations]))
     if not occurrences:

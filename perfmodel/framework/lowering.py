@@ -25,13 +25,17 @@ def _bias_pass(output_elements: Any, *, element_bytes: int) -> Stream:
     return Stream(read_bytes=moved, written_bytes=moved, flop_count=output_elements, efficiency="bias")
 
 
+def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
+    return Stream(read_bytes=0, written_bytes=element_bytes * elements, flop_count=0, efficiency="clear")
+
+
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     del processor
     op = operation
     loops = rules.batched_contraction == "loop"
-    accumulated = op.m * op.n if rules.gradient_accumulation and op.role is Role.WEIGHT_GRADIENT else 0
+    accumulated = op.m * op.n if rules.accumulates(op.role) else 0
     per_launch = 1 if loops else op.count
     product = Matmul(
         m=op.m,
@@ -46,6 +50,8 @@ def _lower_contraction(
     kernels: tuple[Kernel, ...] = (product,)
     if op.bias_elements and rules.bias == "separate":
         kernels = (product, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
+    if rules.clears(op.role):
+        kernels = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes), *kernels)
     return (Alternative(name="gemm", kernels=kernels),)
 
 
@@ -117,27 +123,44 @@ def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternat
     return (Alternative(name="depthwise", kernels=(kernel,)),)
 
 
+def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
+    """Return the alternative with one launch for all groups of a convolution in place of one for each."""
+    kernels: list[Kernel] = []
+    for kernel in alternative.kernels:
+        together = replace(
+            kernel, read_bytes=kernel.read_bytes * groups, written_bytes=kernel.written_bytes * groups, launches=1
+        )
+        kernels.append(replace(together, count=together.count * groups) if isinstance(together, Matmul) else together)
+    workspace = alternative.workspace_bytes * groups
+    return replace(alternative, kernels=tuple(kernels), workspace_bytes=workspace)
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
     plain = operation.mirrored if operation.transposed else operation
     direct = rules.pointwise_products and _is_pointwise(plain)
+    depthwise = rules.depthwise_kernel and _is_depthwise(plain)
     if direct:
         alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
-    elif rules.depthwise_kernel and _is_depthwise(plain):
+    elif depthwise:
         alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
             plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
         )
+        if rules.groups_together and plain.groups > 1:
+            alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if rules.convolution_transposes and not direct:
+    if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
         extra += _layout_passes(operation, element_bytes=element_bytes)
-    accumulated = rules.gradient_accumulation and operation.role is Role.WEIGHT_GRADIENT
-    reread = element_bytes * operation.weight_elements if accumulated else 0
+    if rules.clears(operation.role):
+        extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
+    result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}
+    reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
     return tuple(replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives)
 
 
@@ -159,7 +182,7 @@ def _lower_memory_pass(
         written_bytes=written / shares,
         flop_count=op.flop_count / shares,
         serial_steps=op.row_elements if key in rules.serial_rows else 0,
-        efficiency=key,
+        efficiency=key if rule is None or rule.bandwidth_of is None else rule.bandwidth_of,
         launches=launches,
     )
     return (Alternative(name=key, kernels=(kernel,)),)

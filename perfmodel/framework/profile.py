@@ -18,6 +18,7 @@ from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.source import (
     Count,
     Identifier,
@@ -100,11 +101,14 @@ class PassTable(SpecTable):
         Times the tensor is read and written. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
     reads: NonNegativeNumber
     writes: NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: Identifier | None = None
 
 
 class RecurrentTable(SpecTable):
@@ -158,8 +162,13 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
-        Policies on gradients and layouts, and kernels of the framework's own. [-]
+    image_layout : str
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
+        convolution) or ``channels_last``. [-]
+    gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
+        Policies on gradients and layouts. [-]
+    pointwise_products, depthwise_kernel : bool
+        Kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -175,7 +184,9 @@ class LoweringTable(SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
+    input_gradient_accumulation: bool = False
     convolution_transposes: bool
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
@@ -188,31 +199,34 @@ class LoweringTable(SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
-    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+    def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules as the lowering wants them.
 
         Parameters
         ----------
-        library_algorithms : tuple of str
-            What the DNN library offers on the architecture at hand: convolution algorithms, recurrent layers. [-]
+        support : LibrarySupport
+            What the DNN library offers for the data type on the architecture at hand. [-]
 
         Returns
         -------
         LoweringRules
             Plain records. [-]
         """
-        convolutions = tuple(name for name in library_algorithms if name not in (FUSED, PERSISTENT))
+        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         return LoweringRules(
             convolution_algorithms=self.convolution_algorithms or convolutions,
+            groups_together=support.groups_together,
+            layout_passes=support.tensor_cores and self.image_layout == "channels_first",
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
+            input_gradient_accumulation=self.input_gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
             depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
-            recurrent=self.recurrent.rules(library_algorithms),
+            recurrent=self.recurrent.rules(support.algorithms),
             passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         )
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.constant import FiniteNumber
+from perfmodel.hardware.seen import Seen
 from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 INTERVAL_PERCENT: Final = 80
 """Share of the posterior that the interval of a factor holds. [%]"""
+
+Z_80: Final = 1.2816
+"""Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
 
 
 def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
@@ -49,6 +59,8 @@ class FittedOn(SpecTable):
         Version of perfmodel. [-]
     content : str
         Fingerprint of the rows, the Runs, the spec files and the plan of the fit. [-]
+    seen : Seen or None
+        What the cells tell about; None where the file does not say. [-]
     """
 
     table: Text
@@ -60,6 +72,12 @@ class FittedOn(SpecTable):
     fitted_at: date
     code_version: Text
     content: Text
+    seen: Seen | None = None
+
+    @property
+    def mean_abs_log_ratio(self) -> float:
+        """Mean of abs ln(predicted / measured) on the cells used. [1]"""
+        return math.log1p(self.typical_factor_percent / 100)
 
 
 class Factor(SpecTable):
@@ -77,6 +95,13 @@ class Factor(SpecTable):
         Ends of its 80 % interval. [1]
     prior_spread : float
         Standard deviation of ln(factor) before the data were seen. [1]
+    shared_spread : float
+        The part of it that the factor shares with its group. [1]
+    group : str or None
+        Factors of one group share a part; None for a factor by itself. [-]
+    covariance : tuple of float
+        Of ln(factor) with the factors before it in the file, and with itself; empty where only the interval is
+        known. [1]
     """
 
     name: Identifier
@@ -85,6 +110,9 @@ class Factor(SpecTable):
     low: PositiveNumber
     high: PositiveNumber
     prior_spread: PositiveNumber
+    shared_spread: NonNegativeNumber = 0.0
+    group: Identifier | None = None
+    covariance: tuple[FiniteNumber, ...] = ()
 
     @field_validator("high")
     @classmethod
@@ -120,12 +148,15 @@ class CalibratedConstant(SpecTable):
         Full name, and unit of the values. [-]
     shipped, fitted : float
         Value of the spec file, and after the factors. [``unit``]
+    at_limit : bool
+        Whether the factors asked for more than the constant's validity range admits. [-]
     """
 
     name: Text
     unit: Text
     shipped: float
     fitted: float
+    at_limit: bool = False
 
 
 class CalibrationFile(SpecFile):
@@ -158,6 +189,33 @@ class CalibrationFile(SpecFile):
             raise ValueError(message)
         return factor
 
+    @field_validator("factor")
+    @classmethod
+    def _covariances_are_a_triangle(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
+        lengths = [len(each.covariance) for each in factor]
+        if any(lengths) and lengths != list(range(1, len(factor) + 1)):
+            message = "covariance must have one number more in each factor, from one in the first, or be absent in all"
+            raise ValueError(message)
+        return factor
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Covariance of ln(factor), shape (factors, factors); diagonal where the file states none. [1]"""
+        count = len(self.factor)
+        if not self.factor[0].covariance:
+            reach = np.array([math.log(each.high / each.low) / 2 for each in self.factor])
+            return np.diag((reach / Z_80) ** 2)
+        lower = np.zeros((count, count))
+        for index, each in enumerate(self.factor):
+            lower[index, : index + 1] = each.covariance
+        whole: NDArray[np.float64] = lower + np.tril(lower, -1).T
+        return whole
+
+    @property
+    def constants_at_limit(self) -> tuple[str, ...]:
+        """Names of the constants that a factor pushes against the end of their validity range."""
+        return tuple(each.name for each in self.constant if each.at_limit)
+
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
         """Return the factors of constants, by their full names.
 
@@ -176,9 +234,11 @@ class CalibrationFile(SpecFile):
     def describe(self) -> str:
         """Return the calibration in one line."""
         fit = self.fitted_on
+        limited = self.constants_at_limit
+        told = f"; at the end of their range: {', '.join(limited)}" if limited else ""
         return (
             f"{fit.parameter_count} constants fitted on {fit.row_count} cells of {fit.table} ({fit.subset}): "
-            f"MAPE {fit.mape_percent:.1f} % on them"
+            f"MAPE {fit.mape_percent:.1f} % on them{told}"
         )
 
     def save(self, path: str | Path) -> None:
@@ -213,19 +273,39 @@ def toml_text(calibration: CalibrationFile) -> str:
     """
     content = calibration.model_dump(mode="python")
     lines = [f"{key} = {_toml(content[key])}" for key in ("schema_version", "name", "kind")]
-    lines += ["", "[fitted_on]", *_entries(content["fitted_on"])]
+    lines += ["", "[fitted_on]", *toml_entries(content["fitted_on"])]
     for table in ("factor", "constant", "source"):
         for entry in content[table]:
-            lines += ["", f"[[{table}]]", *_entries(entry)]
+            lines += ["", f"[[{table}]]", *toml_entries(entry)]
     return "\n".join(lines) + "\n"
 
 
-def _entries(table: dict[str, Any]) -> list[str]:
-    return [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+def toml_entries(table: dict[str, Any]) -> list[str]:
+    """Return the lines of a table of a TOML file.
+
+    Parameters
+    ----------
+    table : dict
+        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
+
+    Returns
+    -------
+    list of str
+        A line for each key. [-]
+    """
+    return [
+        f"{key} = {_toml(value)}"
+        for key, value in table.items()
+        if value is not None and value is not False and value != ()
+    ]
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML writes it: the file has text, numbers, dates and lists of text, nothing else."""
+    """Return a value as TOML writes it: the file has text, truths, numbers, dates, lists and tables of them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{ {', '.join(toml_entries(value))} }}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):

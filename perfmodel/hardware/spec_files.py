@@ -34,6 +34,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "frameworks": "framework",
     "calibrations": "calibration",
     "fits": "fit plan",
+    "intervals": "interval scale",
 }
 """What one file of each kind folder describes; kinds that later versions will read are not among them yet."""
 

@@ -7,6 +7,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.report import (
@@ -14,6 +15,7 @@ from perfmodel.prediction.report import (
     WIDTH,
     configuration,
     fit_sentence,
+    interval_text,
     layer_totals,
     memory_contents,
     remark_lines,
@@ -55,6 +57,22 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
 """Bottleneck -> how a sentence calls it."""
 
 
+CAUSES: Final[dict[str, str]] = {
+    "physics": "what the model leaves out",
+    "constants": "uncertain constants",
+    "device": "a device without measured rows",
+    "framework": "a framework without measured rows",
+    "operations": "a mix of operations without measured rows",
+    "dtype": "a data type without measured rows",
+    "architecture": "a library without constants for the architecture",
+    "oversubscription": "more threads than cores",
+}
+"""Part of an interval's variance -> what a sentence calls it."""
+
+CONSTANTS_SHOWN: Final = 6
+"""Constants that an explanation lists; ``provenance`` has them all. [1]"""
+
+
 def explain(p: Prediction) -> str:
     """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from.
 
@@ -70,6 +88,7 @@ def explain(p: Prediction) -> str:
     """
     paragraphs = [
         f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: {p.samples_per_s:,.4g} samples/s.",
+        _on_interval(p),
         _on_bottleneck(p),
         _on_arithmetic(p),
         _on_dispatch(p),
@@ -77,7 +96,7 @@ def explain(p: Prediction) -> str:
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
-    return "\n\n".join([*blocks, *remark_lines(p), _on_constants(p)])
+    return "\n\n".join([*blocks, *remark_lines(p), *_on_uncertain_constants(p), _on_constants(p)])
 
 
 def _filled(text: str) -> str:
@@ -98,6 +117,29 @@ def _on_bottleneck(p: Prediction) -> str:
         f"What bounds it most is {BOTTLENECK_NAMES[p.bottleneck]}. The step divides into {listed}. "
         f"The longest layers, {percent_text(share)} together, are {layers}."
     )
+
+
+def _on_interval(p: Prediction) -> str:
+    if p.basis is None:
+        return ""
+    interval = p.interval
+    parts = sorted(interval.shares.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
+    new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE]
+    told = "This extrapolates" if new else "Nothing in it extrapolates"
+    where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
+    return (
+        f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
+        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {told} from {where}."
+    )
+
+
+def _on_uncertain_constants(p: Prediction) -> list[str]:
+    if p.basis is None:
+        return []
+    lines = ["The constants that make it most uncertain, with their share of what all constants do:"]
+    lines += [_indented(f"{percent_text(row.share)} {row.describe()}") for row in p.provenance.head(CONSTANTS_SHOWN)]
+    return ["\n".join(lines)]
 
 
 def _on_arithmetic(p: Prediction) -> str:
@@ -202,13 +244,29 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "totals": {name: float(getattr(p, name)) for name in TOTALS},
         "memory": memory,
         "remarks": list(p.remarks),
+        "interval": _interval_dict(p),
+        "constants": [] if p.basis is None else p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
+
+
+def _interval_dict(p: Prediction) -> dict[str, Any] | None:
+    if p.basis is None:
+        return None
+    low_s, high_s = p.interval_s
+    return {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares}
 
 
 def _source_dicts(spec: SpecFile) -> list[dict[str, Any]]:
     """Return the sources of a spec file as plain values."""
     return [
-        {"title": source.title, "url": source.url, "note": source.note, "fields": list(source.fields)}
+        {
+            "title": source.title,
+            "url": source.url,
+            "note": source.note,
+            "provenance": source.kind,
+            "verified": source.is_verified,
+            "fields": list(source.fields),
+        }
         for source in spec.source
     ]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time, transposed_efficiency
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
+from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.numeric import first_array_length, maximum, where
@@ -45,8 +47,16 @@ class MatmulLibrary:
         Steps that filling and draining a tile costs. [1]
     bandwidth_fraction : float
         Fraction of memory bandwidth. [1]
-    transposed_slowdown, wide_transposed_slowdown : float
-        Factor on the time of products that read their weights transposed, narrow and wide ones. [1]
+    shortest_part : float
+        Shortest part of a split sum over the longer extent of the result. [1]
+    strided_bandwidth_fraction : float
+        Fraction of memory bandwidth of loads of weights that lie transposed. [1]
+    strided_aligned_share : float
+        Share of the time of such loads where the weights' rows are whole pages. [1]
+    resident_tiles : float
+        Tiles of a unit that run together and share such loads. [1]
+    unaligned_share : float
+        Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
     skinny_bandwidth_fraction : float or None
         The same for products with few rows or columns, where the library is slower there. [1]
     """
@@ -60,8 +70,11 @@ class MatmulLibrary:
     latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
-    transposed_slowdown: Quantity
-    wide_transposed_slowdown: Quantity
+    shortest_part: float
+    strided_bandwidth_fraction: Quantity
+    strided_aligned_share: float
+    resident_tiles: float
+    unaligned_share: float
     skinny_bandwidth_fraction: Quantity | None
 
 
@@ -136,7 +149,10 @@ class RecurrentLibrary:
         )
 
 
-RECURRENT_TIMES = {RECURRENT_PRODUCT: RecurrentLibrary.step_times, PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times}
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
 """Efficiency name of a product of a recurrent layer to what times it."""
 
 
@@ -154,6 +170,8 @@ class GpuNumbers:
         Peak memory bandwidth. [B/s]
     unit_count : float
         Streaming multiprocessors. [1]
+    l2_bytes : float
+        Capacity of the L2 cache. [B]
     matmul_libraries : tuple of MatmulLibrary
         BLAS and DNN library; each shape class belongs to one of them. [-]
     recurrent_library : RecurrentLibrary or None
@@ -174,6 +192,7 @@ class GpuNumbers:
     lane_peak_flop_per_s: Quantity
     bandwidth_bytes_per_s: Quantity
     unit_count: Quantity
+    l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     recurrent_library: RecurrentLibrary | None
     stream_efficiency: Mapping[str, Quantity]
@@ -212,10 +231,15 @@ class GpuNumbers:
             of_name = [library.efficiency.get(name, 1.0) for name in names]
             picked = {name: column[rows] for name, column in columns.items()}
             of_row = by_row(of_name, code_of_row[rows], like=picked["m"])
+            if library.unaligned_share < 1:
+                of_row = of_row * unaligned_efficiency(
+                    n=picked["n"], k=picked["k"], share=library.unaligned_share, element_bytes=self.element_bytes
+                )
+            compute_of_rows, memory_of_rows = self._times_by_library(library, picked, of_row)
             across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row[rows])
             if across.any():
-                of_row = of_row * _kept_across(library, picked, across)
-            timed.append((rows, *self._times_by_library(library, picked, of_row)))
+                compute_of_rows = self._with_strided_loads(library, picked, compute_of_rows, across)
+            timed.append((rows, compute_of_rows, memory_of_rows))
         for name, times in RECURRENT_TIMES.items():
             if self.recurrent_library is not None and name in names:
                 rows = np.flatnonzero(code_of_row == names.index(name))
@@ -250,6 +274,7 @@ class GpuNumbers:
             element_bytes=self.element_bytes,
             latency_s=library.latency_s,
             ramp_steps=library.ramp_steps,
+            shortest_part=library.shortest_part,
         )
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         if library.skinny_bandwidth_fraction is None:
@@ -269,6 +294,26 @@ class GpuNumbers:
             skinny_efficiency=library.skinny_bandwidth_fraction,
             element_bytes=self.element_bytes,
         )
+
+    def _with_strided_loads(
+        self, library: MatmulLibrary, columns: Mapping[str, Quantity], compute_s: Quantity, across: NDArray[np.bool_]
+    ) -> Quantity:
+        """Return compute seconds with the loads of the rows that read their weights transposed. [s]"""
+        strided_s = strided_time(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            count=columns["count"],
+            unit_count=self.unit_count,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=library.strided_bandwidth_fraction,
+            l2_bytes=self.l2_bytes,
+            resident_tiles=library.resident_tiles,
+            aligned_share=library.strided_aligned_share,
+            element_bytes=self.element_bytes,
+        )
+        both = with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+        return where(across if np.ndim(both) == 1 else across[:, None], both, compute_s)
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
@@ -293,9 +338,10 @@ def _matmul_library(
     peak_ratio: float,
     clock_hz: float,
     calls: Quantity = 1.0,
+    ramp_steps: Quantity,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
-    share = constants["translation_efficiency"] * calls
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulLibrary(
         peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
@@ -304,12 +350,21 @@ def _matmul_library(
         tile_efficiency=np.array(constants["tile_efficiency"]),
         split_k=np.array(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
-        ramp_steps=constants["ramp_steps"],
+        ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
-        transposed_slowdown=constants.get("transposed_slowdown", 1.0),
-        wide_transposed_slowdown=constants.get("wide_transposed_slowdown", 1.0),
+        shortest_part=constants.get("shortest_part", 0.0),
+        strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
+        strided_aligned_share=constants.get("strided_aligned_share", 1.0),
+        resident_tiles=constants.get("resident_tiles", 0.0),
+        unaligned_share=constants.get("unaligned_efficiency", 1.0),
         skinny_bandwidth_fraction=skinny_bandwidth_fraction,
     )
+
+
+def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
+    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
+    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
 
 
 def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
@@ -332,22 +387,13 @@ def _recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> Recu
     )
 
 
-def _kept_across(library: MatmulLibrary, columns: Mapping[str, Quantity], across: NDArray[np.bool_]) -> Quantity:
-    """Return the share of their rate that rows keep which read their weights transposed; one for the others."""
-    m, n = columns["m"], columns["n"]
-    kept = transposed_efficiency(
-        m=m, n=n, slowdown=library.transposed_slowdown, wide_slowdown=library.wide_transposed_slowdown
-    )
-    return where(across if np.ndim(kept) == 1 else across[:, None], kept, 1.0)
-
-
 TRANSPOSED = "_transposed"
 """Ending of the efficiency of a product that reads its weights against the way they lie."""
 
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather")
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
@@ -364,9 +410,9 @@ NOT_SHAPE_CLASSES = frozenset(
         "tile_efficiency",
         "split_k",
         "latency_cycles",
-        "ramp_steps",
         "matmul_bandwidth_fraction",
         "translation_efficiency",
+        "architecture_factor",
         "issue_us",
     )
 )
@@ -403,6 +449,7 @@ def gpu_numbers(
     *,
     dtype: str,
     element_bytes: int,
+    host_slowdown: Quantity = 1.0,
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
@@ -419,6 +466,8 @@ def gpu_numbers(
         Data type. [-]
     element_bytes : int
         Size of one element. [B]
+    host_slowdown : float or ndarray of shape (configurations,)
+        Time of host code over that of the hosts that the framework's file speaks of. [1]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors on constants by name. [1]
 
@@ -427,23 +476,26 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    blas, dnn = (library_constants(libraries[role], device, factors=factors) for role in ("gpu_blas", "gpu_dnn"))
+    dtypes = {role: product_dtype(device, profile, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
+    blas, dnn = (
+        library_constants(libraries[role], device, factors=factors, dtype=of_role) for role, of_role in dtypes.items()
+    )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
-    peak = device.sustained_peak_flop_per_s(dtype)
-    ratios = {
-        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype)) / peak
-        for role in ("gpu_blas", "gpu_dnn")
-    }
+    rate = device.sustained_peak_flop_per_s(dtype)
+    ratios = {role: device.sustained_peak_flop_per_s(of_role) / rate for role, of_role in dtypes.items()}
     convolution_classes = tuple(
         name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
     )
     return GpuNumbers(
-        peak_flop_per_s=peak,
-        lane_peak_flop_per_s=device.sustained_peak_flop_per_s("fp32"),
-        bandwidth_bytes_per_s=device.sustained_memory_bandwidth_bytes_per_s,
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
+        l2_bytes=device.l2_bytes,
         matmul_libraries=(
             _matmul_library(
                 blas,
@@ -451,6 +503,7 @@ def gpu_numbers(
                 peak_ratio=ratios["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
+                ramp_steps=blas["ramp_steps"],
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
@@ -459,6 +512,11 @@ def gpu_numbers(
                 convolution_classes,
                 peak_ratio=ratios["gpu_dnn"],
                 clock_hz=device.clock_hz,
+                ramp_steps=write_out_steps(
+                    peak_flop_per_s=ratios["gpu_dnn"] * peaks[dtype],
+                    bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+                    element_bytes=element_bytes,
+                ),
                 skinny_bandwidth_fraction=None,
             ),
         ),
@@ -468,8 +526,8 @@ def gpu_numbers(
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=own["dispatch_us"],
-        library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=host_slowdown * own["dispatch_us"],
+        library_issue_s=host_slowdown * to_base_units("issue_us", dnn["issue_us"]),
+        step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )

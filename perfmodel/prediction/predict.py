@@ -20,13 +20,12 @@ from perfmodel.prediction.arguments import (
     refuse_reserved,
     resolved_batch_size,
 )
+from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
-from perfmodel.presentation.quantities import bytes_text
-from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,11 +92,6 @@ def predict_subject(
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
     plan, libraries = prepared.plan, prepared.libraries
-    memory = prepared.footprint(timed.groups)
-    remarks = target.remarks(profile, libraries, dtype=dtype)
-    if recompute is not None and Phase.BACKWARD in subject.phase.parts:
-        whole = _bytes_without_checkpoints(prepared, library=library, factors=factors)
-        remarks += (_twice(recompute, spared_bytes=whole - memory.total_bytes),)
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -107,8 +101,8 @@ def predict_subject(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        memory=memory,
-        remarks=remarks,
+        memory=prepared.footprint(timed.groups),
+        told=target.remarks(profile, libraries, dtype=dtype),
         sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
@@ -116,32 +110,15 @@ def predict_subject(
         step_overhead_s=timed.numbers.step_overhead_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
+        basis=Basis(
+            prepared=prepared,
+            factors=factors,
+            timed=timed,
+            calibration=calibration,
+            library=library,
+            recompute=recompute,
+        ),
     )
-
-
-def _bytes_without_checkpoints(
-    prepared: Prepared, *, library: str | Path | LibraryProfile | None, factors: Factors
-) -> float:
-    kept = prepare(
-        prepared.subject,
-        target=prepared.target,
-        profile=prepared.profile,
-        batch_size=prepared.batch_size,
-        dtype=prepared.dtype,
-        library=library,
-        pinned=prepared.pinned,
-    )
-    return float(kept.footprint(kept.step(factors).groups).total_bytes)
-
-
-def _twice(recompute: str, *, spared_bytes: float) -> str:
-    """Say what checkpoints cost and what they are worth: where the peak lies elsewhere they are only a cost."""
-    twice = (
-        f"activations between checkpoints are computed a second time in the backward phase (recompute={recompute!r})"
-    )
-    if spared_bytes > 0:
-        return f"{twice}, which saves {bytes_text(spared_bytes)}"
-    return f"{twice}, which saves no memory here: the peak does not lie where activations are kept"
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.provenance import ConstantRow
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",
@@ -94,8 +98,8 @@ class Prediction:
         Exclusive parts and totals. [s]
     memory : MemoryFootprint
         What the step keeps in memory. [B]
-    remarks : tuple of str
-        What the user should know: it does not fit, a library is not native, constants are estimates. [-]
+    told : tuple of str
+        What the user should know of target and libraries: not native, extrapolated, another data type. [-]
     sources : tuple of SpecFile
         The files whose numbers were used: framework, libraries, device, system, link. [-]
     table : KernelTable
@@ -110,6 +114,8 @@ class Prediction:
         Peak rate of the target in the data type. [FLOP/s]
     memory_bandwidth_bytes_per_s : float or None
         Peak bandwidth to the target's memory. [B/s]
+    basis : Basis or None
+        The step and the constants that timed it, from which interval and provenance are made when asked for. [-]
     """
 
     subject: str
@@ -121,7 +127,7 @@ class Prediction:
     threads: int | None
     parts: StepTime
     memory: MemoryFootprint
-    remarks: tuple[str, ...]
+    told: tuple[str, ...]
     sources: tuple[SpecFile, ...]
     table: KernelTable
     groups: GroupTimes
@@ -129,6 +135,7 @@ class Prediction:
     step_overhead_s: float
     peak_flop_per_s: float
     memory_bandwidth_bytes_per_s: float | None = None
+    basis: Basis | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Give each part and total of the step by its name, e.g. ``compute_s``."""
@@ -136,6 +143,39 @@ class Prediction:
             return float(getattr(self.parts, name))
         message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
         raise AttributeError(message)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
+        return self.told if self.basis is None else (*self.told, *self.basis.remarks)
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The 80 % interval of the step time, and what it is made of.
+
+        Raises
+        ------
+        ArgumentError
+            If the prediction was not made by :func:`perfmodel.predict` for one configuration.
+        """
+        from perfmodel.prediction.interval import interval_of
+
+        if self.basis is None:
+            argument, allowed = "basis", "what predict() keeps of the constants: without it there is no interval"
+            raise ArgumentError(argument, None, allowed)
+        return interval_of(self.basis)
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """Ends of the 80 % interval of the step time, low and high. [s]"""
+        return self.interval.low_s, self.interval.high_s
+
+    @cached_property
+    def provenance(self) -> Table[ConstantRow]:
+        """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
+        from perfmodel.prediction.provenance import constant_table
+
+        return constant_table(self)
 
     @property
     def samples_per_s(self) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
-from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
+from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
 from perfmodel.prediction.subject import Subject, habitual_feed
 from perfmodel.records import Phase
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.targets import Libraries, Target
 
 
@@ -82,6 +83,12 @@ class Prepared:
         Prepared.feed_times(self, asked)
         return tuple(asked.names)
 
+    @cached_property
+    def specs(self) -> dict[str, SpecFile]:
+        """Files whose constants the step's time may depend on, by kind folder and stem."""
+        libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
+        return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place
+
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Return the plain numbers of hardware, libraries and framework.
 
@@ -127,8 +134,16 @@ class Prepared:
             subnormal_s=self.target.subnormal_time(
                 numbers, self.batch_size * self.subject.subnormal_products_per_sample
             ),
+            first_step_s=self._share_of_first_step(factors),
         )
         return TimedStep(numbers, groups, parts)
+
+    def _share_of_first_step(self, factors: Factors) -> Any:
+        """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
+        steps = self.subject.averaged_steps
+        constants = framework_constants(self.profile, self.target.processor, factors=factors)
+        first_step_s = self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0)
+        return first_step_s / steps if steps else 0.0
 
     def footprint(self, groups: GroupTimes) -> MemoryFootprint:
         """Return what the step keeps in memory.
@@ -227,6 +242,7 @@ def prepare(
     if recompute is not None and trains and profile.memory.activation_gradients == "kept":
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
+    target = target.behind(subject.hosts)
     libraries = target.libraries(profile, library)
     plan = plan_for(
         subject.graph,
@@ -236,7 +252,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+        support=target.support(profile, libraries, dtype=dtype),
         recompute=recompute,
     )
     return Prepared(

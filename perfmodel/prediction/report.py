@@ -239,6 +239,23 @@ def configuration(p: Prediction) -> str:
     return f"batch size {p.batch_size}, {PHASE_NAMES.get(phase, phase)}, {p.dtype}{threads}"
 
 
+def interval_text(p: Prediction) -> str:
+    """Say between which times the interval lies.
+
+    Parameters
+    ----------
+    p : Prediction
+        A prediction with a basis. [-]
+
+    Returns
+    -------
+    str
+        Both ends with their unit. [-]
+    """
+    low_s, high_s = p.interval_s
+    return f"{seconds_text(low_s)} to {seconds_text(high_s)}"
+
+
 def fit_sentence(p: Prediction) -> str:
     """Say whether the step fits in memory, and by how much.
 
@@ -277,8 +294,10 @@ def remark_lines(p: Prediction) -> list[str]:
 
 
 def _headline(p: Prediction) -> dict[str, str]:
+    interval = {} if p.basis is None else {f"{100 * p.interval.level:.0f} % interval": interval_text(p)}
     return {
         "step time": seconds_text(p.step_s),
+        **interval,
         "throughput": f"{p.samples_per_s:,.4g} samples/s",
         "bottleneck": p.bottleneck,
     }

@@ -279,6 +279,7 @@ def step_time(
     prefetched_feed_s: Quantity = 0.0,
     groups: GroupTimes | None = None,
     subnormal_s: Quantity = 0.0,
+    first_step_s: Quantity = 0.0,
     scheduler_threads: int = 1,
 ) -> StepTime:
     r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
@@ -302,6 +303,8 @@ def step_time(
         Result of :func:`group_times` for the same arguments, if it is at hand. [-]
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost besides the kernels. [s]
+    first_step_s : float, ndarray or sympy.Expr
+        Share of what the first step of a process costs besides, where it counts. [s]
     scheduler_threads : int
         Threads that run independent operations beside each other, each operation on one of them. [1]
 
@@ -339,7 +342,7 @@ def step_time(
     return StepTime(
         compute_s=compute_s,
         memory_bound_s=memory_bound_s,
-        overhead_s=launch_s + exposed_dispatch_s,
+        overhead_s=launch_s + exposed_dispatch_s + first_step_s,
         update_s=update_s,
         exposed_transfer_s=feed_s + maximum(prefetched_feed_s - computing_s, 0.0),
         transfer_s=feed_s + prefetched_feed_s,

@@ -52,6 +52,7 @@ def parity_plot(
     groups: Sequence[str],
     title: str,
     hollow: Sequence[bool] | None = None,
+    intervals: Sequence[tuple[float, float]] | None = None,
     quantity: str = "step time",
 ) -> Figure:
     """Plot predicted against measured times, both logarithmic, with lines of equality and of 25 % error.
@@ -66,6 +67,8 @@ def parity_plot(
         Heading. [-]
     hollow : sequence of bool or None
         Points to draw hollow, because they are shown but not scored; None for none of them. [-]
+    intervals : sequence of tuple of float or None
+        Low and high end of each prediction's interval; NaN or None for no bar. [s]
     quantity : str
         What the times are, for the axes. [-]
 
@@ -95,6 +98,9 @@ def parity_plot(
     for factor, name in ((1 + TOLERANCE, f"± {100 * TOLERANCE:.0f} %"), (1 - TOLERANCE, None)):
         line = [factor * lowest, factor * highest]
         axes.plot(limits, line, color="0.5", linewidth=0.9, linestyle="--", zorder=1, label=name)
+    if intervals is not None and not any(math.isnan(end) for ends in intervals for end in ends):
+        lows, highs = zip(*intervals, strict=True)
+        axes.vlines(times["measured"], lows, highs, color="0.7", linewidth=0.8, zorder=1, label="80 % intervals")
     for index, group in enumerate(dict.fromkeys(groups)):
         of_group = [place for place, other in enumerate(groups) if other == group]
         filled = [place for place in of_group if not hollow[place]]
@@ -213,7 +219,7 @@ def check_format(path: Path) -> None:
         raise ArgumentError(argument="path", given=str(path), allowed=allowed)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
     """Write a figure so that a reader sees the old file or the whole new one, never a part.
 
     Parameters
@@ -222,6 +228,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         The figure. [-]
     path : str or Path
         Where to write; the ending chooses png, pdf or svg, and a link is followed to the file it names. [-]
+    dots_per_inch : int
+        How fine a png is. [1]
 
     Returns
     -------
@@ -236,5 +244,5 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path).expanduser()
     check_format(path)
     with replacement_of(path) as temporary:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
+        figure.savefig(temporary, dpi=dots_per_inch, format=path.suffix[1:].lower())
     return path

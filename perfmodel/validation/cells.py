@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -89,6 +90,8 @@ class PredictedCell:
         ``FCN``, ``CNN`` or ``LSTM``. [-]
     fold : str
         What was held out when its prediction was fitted; empty where nothing was fitted. [-]
+    low_s, high_s : float
+        Ends of its 80 % interval, made without a residual of what its fold holds out; NaN where none was made. [s]
     """
 
     network: str
@@ -108,6 +111,8 @@ class PredictedCell:
     bandwidth_bytes_per_s: float
     family: str
     fold: str = ""
+    low_s: float = math.nan
+    high_s: float = math.nan
 
     @property
     def row_key(self) -> tuple[str, str, str]:

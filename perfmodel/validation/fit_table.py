@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from perfmodel.calibration.fit_plan import factors_by_constant
 from perfmodel.errors import UnknownNameError
-from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
-from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.fit_plan import factors_by_constant
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
+from perfmodel.prediction.constants import stated_constant
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
+from perfmodel.validation.intervals import seen_in
 from perfmodel.validation.protocols import ALL_FITTED
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
-
-    from perfmodel.hardware.constant import Constant
 
 MOST_CHANGED = 1e-9
 """Relative change below which a constant counts as untouched. [1]"""
@@ -85,7 +83,7 @@ def fit(
 def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> CalibrationFile:
     found, unknowns = fitted.fits[0], fitted.problem.unknowns
     factors = []
-    for unknown in unknowns:
+    for index, unknown in enumerate(unknowns):
         low, high = found.interval(unknown.name)
         factors.append(
             Factor(
@@ -95,6 +93,9 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
                 low=low,
                 high=high,
                 prior_spread=float(np.hypot(unknown.spread, unknown.shared_spread)),
+                shared_spread=unknown.shared_spread,
+                group=unknown.group,
+                covariance=tuple(float(f"{entry:.4g}") for entry in found.covariance[index, : index + 1]),
             )
         )
     (predicted,) = fitted.predicted
@@ -117,6 +118,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             content=content_key(
                 fitted.cells, plan=fitted.problem.plan, trained=[fold.trained for fold in fitted.folds]
             ),
+            seen=seen_in(fitted.cells),
         ),
         factor=tuple(factors),
         constant=_constants(fitted, found.factors),
@@ -133,30 +135,24 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
 def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[CalibratedConstant, ...]:
     """Return every single constant that a factor moved, before and after."""
     names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
+    specs = {key: spec for cell in fitted.cells for key, spec in cell.prepared.specs.items()}
     by_name = factors_by_constant(fitted.problem.unknowns, factors, names)
     rows = []
     for name, factor in by_name.items():
-        stated = _stated(name)
-        if stated is None or abs(factor - 1) < MOST_CHANGED:
+        stated = stated_constant(name, specs)
+        if stated is None or stated.described is None or isinstance(stated.value, tuple):
             continue
-        value, constant = stated
-        moved = min(max(value * factor, constant.valid_min), constant.valid_max)
-        rows.append(CalibratedConstant(name=name, unit=constant.unit, shipped=value, fitted=moved))
+        if abs(factor - 1) < MOST_CHANGED:
+            continue
+        low, high = stated.described.valid_min, stated.described.valid_max
+        asked = stated.value * factor
+        rows.append(
+            CalibratedConstant(
+                name=name,
+                unit=stated.unit,
+                shipped=float(stated.value),
+                fitted=min(max(asked, low), high),
+                at_limit=not low <= asked <= high,
+            )
+        )
     return tuple(rows)
-
-
-def _stated(name: str) -> tuple[float, Constant] | None:
-    """Return value and description of a constant of a library or framework file; None for lists and device facts."""
-    kind, stem, place = name.split("/", 2)
-    head, _, constant_name = place.partition(".")
-    value: Any = None
-    described: Any = {}
-    if kind == "libraries":
-        library = load_library(stem)
-        value, described = library.constants_for(head).get(constant_name), library.constant
-    elif kind == "frameworks":
-        profile = load_framework(stem)
-        value, described = getattr(profile, head).constants.get(constant_name), profile.constant
-    if not isinstance(value, int | float) or constant_name not in described:
-        return None
-    return float(value), described[constant_name]

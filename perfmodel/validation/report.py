@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -14,7 +14,8 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
-from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score
+from perfmodel.validation.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
+from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,8 @@ class Report:
         Fitted factors with their intervals, where one fit stands for a subset. [-]
     estimates : tuple of str
         Fields of the files used that are estimates, not data. [-]
+    ratios : mapping of str to tuple of ConstantRatio
+        Intervals of a constant ratio by subset, on the same cells. [-]
     """
 
     table: str
@@ -65,6 +68,7 @@ class Report:
     folds: Table[FoldRow]
     factors: Table[FactorRow]
     estimates: tuple[str, ...] = ()
+    ratios: dict[str, tuple[ConstantRatio, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -75,6 +79,7 @@ class Report:
         outcomes: Mapping[str, Sequence[FoldOutcome]],
         baselines: dict[str, tuple[Baseline, ...]],
         estimates: tuple[str, ...],
+        ratios: dict[str, tuple[ConstantRatio, ...]],
     ) -> Report:
         """Put the folds of every subset together.
 
@@ -88,6 +93,8 @@ class Report:
             Naive rules by subset, on the scored cells in the order of the folds. [-]
         estimates : tuple of str
             Fields of the files used that are estimates. [-]
+        ratios : dict of str to tuple of ConstantRatio
+            Intervals of a constant ratio by subset, likewise. [-]
 
         Returns
         -------
@@ -119,7 +126,23 @@ class Report:
                 title="factors on the constants of the files",
             ),
             estimates=estimates,
+            ratios=ratios,
         )
+
+    @cached_property
+    def intervals(self) -> Table[IntervalRow]:
+        """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
+        return interval_rows(self)
+
+    @property
+    def coverage(self) -> float:
+        """Share of all scored cells measured within their interval; NaN where none was made. [1]"""
+        return mean_over_cells(self.intervals, "coverage_percent") / 100
+
+    @property
+    def interval_score(self) -> float:
+        """Mean interval score of ln(time) over all scored cells; lower is better. [1]"""
+        return mean_over_cells(self.intervals, "log_score")
 
     @property
     def parameter_count(self) -> int:
@@ -282,8 +305,10 @@ class Report:
         kept = tuple(cell for cell, kept in zip(self.cells, keep, strict=True) if kept)
         subset_of_cell = tuple(of_cell[keep])
         subsets = tuple(subset for subset in self.subsets if subset in subset_of_cell)
+        ratios = {subset: limited(self.ratios.get(subset, ()), keep[of_cell == subset]) for subset in self.subsets}
         return replace(
             self,
+            ratios=ratios,
             cells=kept,
             set_aside=(),
             subset_of_set_aside=(),
@@ -295,36 +320,7 @@ class Report:
     @cached_property
     def scoreboard(self) -> Table[ScoreRow]:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
-        of_cell = np.array(self.subset_of_cell)
-        rows = []
-        for subset in self.subsets:
-            mask = of_cell == subset
-            predicted, measured = self._predicted[mask], self._measured[mask]
-            fitted = self.fitted.get(subset, 0)
-            rows.append(score(subset, "perfmodel", predicted, measured_s=measured, fitted=fitted))
-            if aside := self._set_aside_of(subset):
-                rows.append(
-                    score(
-                        subset,
-                        "perfmodel, with the cells set aside",
-                        [*predicted, *(cell.predicted_s for cell in aside)],
-                        measured_s=[*measured, *(cell.measured_s for cell in aside)],
-                        fitted=fitted,
-                    )
-                )
-            for baseline in self.baselines[subset]:
-                covered = baseline.covered
-                if covered.any():
-                    rows.append(
-                        score(
-                            subset,
-                            baseline.name,
-                            baseline.predicted_s[covered],
-                            measured_s=measured[covered],
-                            fitted=baseline.parameter_count,
-                        )
-                    )
-        return Table(tuple(rows), title=f"{self.table}, {self.protocol}")
+        return Table(score_rows(self), title=f"{self.table}, {self.protocol}")
 
     def to_frame(self) -> pd.DataFrame:
         """Return every cell as a pandas DataFrame (needs the extra ``frames``)."""
@@ -346,6 +342,7 @@ class Report:
             "mape_bootstrap_percent": [low, high],
             "rank_order_share": share,
             "rank_order_pairs": pairs,
+            "intervals": [asdict(row) for row in self.intervals],
             "scoreboard": [asdict(row) for row in self.scoreboard],
             "cells": [asdict(cell) for cell in self.rows],
         }
@@ -361,20 +358,13 @@ class Report:
         Returns
         -------
         matplotlib.figure.Figure
-            Log-log plot with the identity and the 25 % lines, one colour per framework; cells that are set aside
-            are hollow.
+            Log-log plot with the identity, the 25 % lines and the intervals, one colour per framework; cells that are
+            set aside are hollow.
         """
-        from perfmodel.presentation.figures import parity_plot, save
+        from perfmodel.presentation.figures import save
+        from perfmodel.validation.parity import parity_figure
 
-        cells = (*self.cells, *self.set_aside)
-        scores = ", ".join(f"{subset} {self.only(subset).mape:.1f} %" for subset in self.subsets)
-        figure = parity_plot(
-            [cell.predicted_s for cell in cells],
-            [cell.measured_s for cell in cells],
-            groups=[cell.framework for cell in cells],
-            title=f"{self.table}, {self.protocol}: MAPE {scores}",
-            hollow=[cell.status != "measured" for cell in cells],
-        )
+        figure = parity_figure(self)
         if path is not None:
             save(figure, path)
         return figure

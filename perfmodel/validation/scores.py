@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfmodel.validation import metrics
 
 if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
     from perfmodel.validation.cells import PredictedCell
+    from perfmodel.validation.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,37 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
         percent_within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
         fitted=fitted,
     )
+
+
+def score_rows(report: Report) -> tuple[ScoreRow, ...]:
+    """Score the model and each naive baseline on the same cells, subset by subset.
+
+    Parameters
+    ----------
+    report : Report
+        A validation. [-]
+
+    Returns
+    -------
+    tuple of ScoreRow
+        The model first, then with the cells set aside, then the baselines. [-]
+    """
+    rows = []
+    for subset in report.subsets:
+        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
+        aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
+        fitted = report.fitted.get(subset, 0)
+        for model, scored in (("perfmodel", cells), ("perfmodel, with the cells set aside", [*cells, *aside])):
+            if model == "perfmodel" or aside:
+                times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+                rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))
+        measured = np.array([cell.measured_s for cell in cells])
+        for baseline in report.baselines[subset]:
+            covered, fitted = baseline.covered, baseline.parameter_count
+            if covered.any():
+                predicted = baseline.predicted_s[covered]
+                rows.append(score(subset, baseline.name, predicted, measured_s=measured[covered], fitted=fitted))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

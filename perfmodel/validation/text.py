@@ -12,6 +12,7 @@ from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.validation.cells import PredictedCell
+    from perfmodel.validation.intervals import IntervalRow
     from perfmodel.validation.report import Report
     from perfmodel.validation.scores import FactorRow, FoldRow
 
@@ -137,6 +138,59 @@ def _score_text(name: str, value: object) -> str:
     return str(value)
 
 
+INTERVAL_LEGEND: Final = (
+    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
+    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _IntervalLine:
+    cells_of: str
+    intervals: str
+    cells: int
+    coverage: str
+    high_over_low: str
+    log_score: str
+    time_score: str
+
+
+def interval_lines(rows: Iterable[IntervalRow]) -> Table[_IntervalLine]:
+    """Return the scores of intervals, ready to print.
+
+    Parameters
+    ----------
+    rows : iterable of IntervalRow
+        Ours and those of constant ratio. [-]
+
+    Returns
+    -------
+    Table
+        One line per row.
+    """
+    lines = tuple(
+        _IntervalLine(
+            row.subset,
+            row.intervals,
+            row.cells,
+            f"{row.coverage_percent:.0f}",
+            f"{row.median_ratio:.2f}",
+            f"{row.log_score:.3f}",
+            f"{row.time_score_s:.4g}",
+        )
+        for row in rows
+    )
+    headings = {
+        **HEADINGS,
+        "intervals": "80 % intervals",
+        "coverage": "in interval [%]",
+        "high_over_low": "high / low",
+        "log_score": "score of ln",
+        "time_score": "score [s]",
+    }
+    return Table(lines, title="", headings=headings)
+
+
 MOST_FOLDS: Final = 40
 """Folds up to which each is printed; --json has them all. [1]"""
 
@@ -241,6 +295,8 @@ def report_text(report: Report) -> str:
     )
     board = Table(lines, title=f"{report.table}, protocol {report.protocol}", headings=HEADINGS)
     parts = [f"{board.to_text()}\n{LEGEND}"]
+    if len(report.intervals):
+        parts.append(f"{interval_lines(report.intervals)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
         part = report._limited_to(np.array(report.subset_of_cell) == subset)
         share, pairs = part.rank_order

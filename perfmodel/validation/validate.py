@@ -15,10 +15,11 @@ from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.measurements.checking import check_names
-from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable
+from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation import fold_baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
 from perfmodel.validation.fitted import predict_subset
+from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
 from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED, Fold, check_protocol, check_share, part_of_rows
 from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
@@ -65,9 +66,7 @@ class _Told:
         self.before += 100
 
 
-def _nothing_fitted(
-    cells: Sequence[MeasuredCell], *, progress: Progress
-) -> tuple[list[FoldOutcome], tuple[SpecFile, ...]]:
+def _nothing_fitted(cells: Sequence[MeasuredCell], *, progress: Progress) -> HeldOut:
     predicted: list[PredictedCell] = []
     sources: dict[int, SpecFile] = {}
     for done, cell in enumerate(cells):
@@ -75,7 +74,8 @@ def _nothing_fitted(
         predicted.append(one)
         sources |= {id(spec): spec for spec in used}
         progress(done + 1, len(cells))
-    return [FoldOutcome(label="", predicted=tuple(predicted), trained=(), fit=None)], tuple(sources.values())
+    outcome = FoldOutcome(label="", predicted=tuple(predicted), trained=(), fit=None)
+    return HeldOut(cells, (Fold("", tuple(range(len(cells))), ()),), [outcome], tuple(sources.values()))
 
 
 def _fitted(
@@ -85,7 +85,7 @@ def _fitted(
     protocol: str,
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None,
     progress: Progress,
-) -> tuple[list[FoldOutcome], tuple[SpecFile, ...]]:
+) -> HeldOut:
     fitted = predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
     plain = [predict_cell(cell)[0] for cell in cells]  # the naive rules want the trained cells' counts and peaks
     outcomes = [
@@ -94,7 +94,47 @@ def _fitted(
         )
         for fold, fit, predicted in zip(fitted.folds, fitted.fits, fitted.predicted, strict=True)
     ]
-    return outcomes, fitted.sources
+    return HeldOut(cells, fitted.folds, outcomes, fitted.sources, fitted.problem.unknowns)
+
+
+def hold_out(
+    table: MeasurementTable,
+    *,
+    subset: Subset,
+    protocol: str,
+    split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
+    progress: Progress | None = None,
+) -> HeldOut:
+    """Predict the cells of a subset as a protocol holds them out.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        A checked table. [-]
+    subset : str
+        ``gpu``, ``cpu`` or ``cpu_oversubscribed``. [-]
+    protocol : str
+        What is fitted on what. [-]
+    split : callable or None
+        Another way to split the cells than the protocol's own. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Returns
+    -------
+    HeldOut
+        Cells, folds, fits and predictions.
+
+    Raises
+    ------
+    CalibrationError
+        If a fold has nothing to fit.
+    """
+    cells = prepare_cells(table, table.subset(subset, set_aside=True))
+    told = progress or (lambda done, total: None)
+    if split is None and protocol == NOTHING_FITTED:
+        return _nothing_fitted(cells, progress=told)
+    return _fitted(cells, subset=subset, protocol=protocol, split=split, progress=told)
 
 
 def _baselines(
@@ -237,18 +277,16 @@ def validate(
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
     outcomes: dict[str, list[FoldOutcome]] = {}
     told_baselines: dict[str, tuple[Baseline, ...]] = {}
+    ratios: dict[str, tuple[ConstantRatio, ...]] = {}
     sources: dict[int, SpecFile] = {}
     told = _Told(progress, len(wanted))
     for subset in wanted:
-        cells = prepare_cells(loaded, loaded.subset(subset, set_aside=True))
-        if fit_share is None and protocol == NOTHING_FITTED:
-            found, used = _nothing_fitted(cells, progress=told.within)
-        else:
-            found, used = _fitted(cells, subset=subset, protocol=protocol, split=split, progress=told.within)
+        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told.within)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        outcomes[subset] = found
-        told_baselines[subset] = _baselines(found, subset=subset, table=loaded, told_all=told_all)
-        sources |= {id(spec): spec for spec in used}
+        intervals = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
+        outcomes[subset], ratios[subset] = intervals.outcomes, intervals.ratios
+        told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
+        sources |= {id(spec): spec for spec in found.sources}
         told.finished()
     require_independence(loaded, sources.values())
     return Report.of(
@@ -256,5 +294,6 @@ def validate(
         protocol=name,
         outcomes=outcomes,
         baselines=told_baselines,
+        ratios=ratios,
         estimates=estimated_fields(sources.values()),
     )

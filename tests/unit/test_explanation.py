@@ -52,7 +52,7 @@ def stated(**changes: Any) -> StatedPrediction:
             launch_s=0.0004,
         ),
         "memory": MemoryFootprint(1e9, 1e9, 0.0, 3e9, 5e8, 1e6, 2e8, 8e9),
-        "remarks": ("the library has no native kernels for <pascal>",),
+        "told": ("the library has no native kernels for <pascal>",),
         "sources": (load_device("gtx_1080"),),
         "table": None,
         "groups": None,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration.fit_plan import load_fit_plan
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.validation import metrics

@@ -1,0 +1,164 @@
+"""What intervals are made of, found from residuals of rows that fits had not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE, Exposure, SpreadParameters, log_spread
+from perfmodel.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEVEL: Final = 0.8
+"""Share of measured times that an interval should hold. [1]"""
+
+USUAL_SPREAD: Final = 0.1
+"""Spread of ln(time) about which what extrapolation adds is expected before any residual is seen. [1]"""
+
+SLOPE_SPREAD: Final = 0.7
+"""Standard deviation of the slope with the share of passes before any residual is seen. [1]"""
+
+ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
+"""What extrapolation adds where no residual tells: an estimate, about as much as a new framework. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedSpread:
+    """Parameters of a spread with the quantile that calibrates them.
+
+    Parameters
+    ----------
+    parameters : SpreadParameters
+        What each part of an exposure adds. [1]
+    quantile : float
+        Spreads to either side that hold the level. [1]
+    """
+
+    parameters: SpreadParameters
+    quantile: float
+
+    def log_half_width(self, exposure: Exposure) -> Any:
+        """Return half the width of the interval of ln(time), of one prediction or many. [1]"""
+        return self.quantile * log_spread(exposure, parameters=self.parameters)
+
+
+def stacked(exposures: Sequence[Exposure]) -> Exposure:
+    """Return exposures as one of arrays.
+
+    Parameters
+    ----------
+    exposures : sequence of Exposure
+        Of single predictions. [1]
+
+    Returns
+    -------
+    Exposure
+        Arrays of shape (predictions,). [1]
+    """
+    names = [field.name for field in fields(Exposure)]
+    return Exposure(**{name: np.array([getattr(each, name) for each in exposures], dtype=float) for name in names})
+
+
+def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> float:
+    r"""Return the score that the next one stays below with a given probability, if all are exchangeable.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (rows,)
+        Absolute residuals over their spreads. [1]
+    level : float
+        Probability. [1]
+
+    Returns
+    -------
+    float
+        The :math:`\lceil (n + 1) p \rceil`-th smallest score, at most the largest. [1]
+
+    Examples
+    --------
+    >>> conformal_quantile(np.array([3.0, 1.0, 2.0, 4.0]), level=0.5)
+    3.0
+
+    References
+    ----------
+    .. [1] H. Papadopoulos et al., Inductive confidence machines for regression, ECML 2002.
+    .. [2] J. Lei et al., Distribution-free predictive inference for regression, JASA 113, 2018, section 2.
+    """
+    place = min(int(np.ceil((len(scores) + 1) * level)), len(scores)) - 1
+    return float(np.sort(scores)[place])
+
+
+def fit_spread(
+    exposures: Sequence[Exposure], log_ratios: NDArray[np.float64], *, with_passes: bool = True
+) -> FittedSpread:
+    r"""Find the parameters of a spread from residuals: most likely under a Laplace law, with weak priors.
+
+    .. math:: \min \sum_i \left(\ln \sigma_i + \frac{|r_i|}{\sigma_i}\right) + \text{priors}, \qquad
+              q = \text{conformal quantile of } |r_i| / \sigma_i
+
+    Parameters
+    ----------
+    exposures : sequence of Exposure
+        Of predictions of rows that their fit had not seen. [1]
+    log_ratios : ndarray, shape (rows,)
+        ln(measured / predicted) of each. [1]
+    with_passes : bool
+        False leaves the share of passes out. [-]
+
+    Returns
+    -------
+    FittedSpread
+        What extrapolates in none of the rows keeps an estimate, or is zero.
+
+    Raises
+    ------
+    CalibrationError
+        If there are fewer than ten residuals.
+
+    Notes
+    -----
+    Valid for: residuals that are about alike once divided by their spread. Ignores: that residuals of one fold hang
+    together, so coverage is to be looked at fold by fold.
+
+    References
+    ----------
+    .. [1] J. Lei et al., Distribution-free predictive inference for regression, JASA 113, 2018, section 5.2: residuals
+       divided by a model of their spread.
+    """
+    from scipy.optimize import minimize  # scipy loads only where something is fitted
+
+    if len(exposures) < FEWEST:
+        message = f"{len(exposures)} residual(s) are too few for an interval; {FEWEST} are needed"
+        raise CalibrationError(message)
+    exposure, sizes = stacked(exposures), np.abs(log_ratios)
+    met = [way for way in WAYS_TO_EXTRAPOLATE if np.any(getattr(exposure, way))]
+    mean_share = float(np.mean(exposure.pass_share)) if with_passes else 0.0
+
+    def parameters(point: NDArray[np.float64]) -> SpreadParameters:
+        unseen = {way: ESTIMATED.get(way, 0.0) for way in WAYS_TO_EXTRAPOLATE}
+        unseen |= dict(zip(met, np.exp(point[3:]).tolist(), strict=True))
+        return SpreadParameters(
+            structural=float(np.exp(point[0])),
+            constants_weight=float(np.exp(point[1])),
+            unseen=unseen,
+            pass_slope=float(point[2]) if with_passes else 0.0,
+            mean_pass_share=mean_share,
+        )
+
+    def cost(point: NDArray[np.float64]) -> float:
+        spread = log_spread(exposure, parameters=parameters(point))
+        priors = point[1] ** 2 + (point[2] / SLOPE_SPREAD) ** 2 + np.sum((point[3:] - np.log(USUAL_SPREAD)) ** 2)
+        return float(np.sum(np.log(spread) + sizes / spread) + priors / 2)
+
+    start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(met)))
+    found = parameters(minimize(cost, start, method="L-BFGS-B").x)
+    return FittedSpread(parameters=found, quantile=conformal_quantile(sizes / log_spread(exposure, parameters=found)))
+
+
+FEWEST: Final = 10
+"""Residuals below which no interval is found. [1]"""

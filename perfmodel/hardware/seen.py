@@ -1,0 +1,110 @@
+"""What measured rows have told about: beyond it, a prediction extrapolates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from perfmodel.hardware.source import SpecTable, Text
+
+KINDS_OF_OPERATION: Final = (
+    "contraction",
+    "convolution",
+    "attention",
+    "recurrence",
+    "memory_pass",
+    "gather",
+    "update",
+)
+"""Kinds of operation whose shares of a step make its mix; the optimizer's passes are a kind of their own."""
+
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+"""A share of a step's time. [1]"""
+
+PLACES: Final = 1
+"""Decimals to which the shares of a mix are kept: finer ones would tell rows apart that are alike. [1]"""
+
+BLUR: Final = 0.1
+"""Distance between mixes below which they are the same. [1]"""
+
+
+class Seen(SpecTable):
+    """Devices, frameworks, data types and mixes of operations of some measured rows.
+
+    Attributes
+    ----------
+    devices, frameworks : tuple of str
+        Stems of their files. [-]
+    dtypes : tuple of str
+        Data types. [-]
+    mixes : tuple of tuple of float
+        Shares of a step's time by ``KINDS_OF_OPERATION``, each mix that occurred once. [1]
+    """
+
+    devices: tuple[Text, ...]
+    frameworks: tuple[Text, ...]
+    dtypes: tuple[Text, ...]
+    mixes: tuple[tuple[Share, ...], ...]
+
+    @field_validator("mixes")
+    @classmethod
+    def _mixes_have_all_kinds(cls, mixes: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        if any(len(mix) != len(KINDS_OF_OPERATION) for mix in mixes):
+            message = f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}"
+            raise ValueError(message)
+        return mixes
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, str, Mapping[str, float]]]) -> Seen:
+        """Collect what rows tell about.
+
+        Parameters
+        ----------
+        rows : iterable of tuple
+            Device, framework, data type and mix of each row. [-]
+
+        Returns
+        -------
+        Seen
+            Each thing once, sorted; mixes rounded to one decimal.
+        """
+        devices, frameworks, dtypes, mixes = set(), set(), set(), set()
+        for device, framework, dtype, mix in rows:
+            devices.add(device)
+            frameworks.add(framework)
+            dtypes.add(dtype)
+            mixes.add(tuple(round(mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION))
+        return cls(
+            devices=tuple(sorted(devices)),
+            frameworks=tuple(sorted(frameworks)),
+            dtypes=tuple(sorted(dtypes)),
+            mixes=tuple(sorted(mixes)),
+        )
+
+    def distance_to(self, mix: Mapping[str, float]) -> float:
+        """Return how far a mix of operations is from the nearest that was seen.
+
+        Parameters
+        ----------
+        mix : mapping of str to float
+            Shares of a step's time by kind of operation. [1]
+
+        Returns
+        -------
+        float
+            Share of the time that the nearest mix spends on other kinds, beyond what rounding blurs: 0 for a mix that
+            was seen, 1 for kinds that never were, or if nothing was seen. [1]
+
+        Examples
+        --------
+        >>> dense = {"contraction": 0.8, "memory_pass": 0.2}
+        >>> Seen.of([("a", "b", "fp32", dense)]).distance_to({"convolution": 0.8, "memory_pass": 0.2})
+        0.78
+        """
+        wanted = [mix.get(kind, 0.0) for kind in KINDS_OF_OPERATION]
+        apart = (
+            sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
+        )
+        return max(min(apart, default=1.0) - BLUR, 0.0) / (1 - BLUR)

@@ -1,0 +1,74 @@
+"""What a prediction rests on: kept with it, so that interval, provenance and remarks are made only when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.presentation.quantities import bytes_text
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.prepared import TimedStep
+    from perfmodel.prediction.scaling import Factors
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basis:
+    """The step of a prediction with the constants that timed it.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step, lowered. [-]
+    factors : mapping of str to float
+        Factors on its constants by full name. [1]
+    timed : TimedStep
+        Its times. [s]
+    calibration : CalibrationFile or None
+        Where the factors come from; None where nothing was fitted. [-]
+    library : str, Path, LibraryProfile or None
+        A library in place of the framework's own, as it was given. [-]
+    recompute : str or None
+        Where checkpoints lie, as it was given. [-]
+    """
+
+    prepared: Prepared
+    factors: Factors
+    timed: TimedStep
+    calibration: CalibrationFile | None = None
+    library: str | Path | LibraryProfile | None = None
+    recompute: str | None = None
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What checkpoints cost and what they are worth: where the peak lies elsewhere they are only a cost."""
+        prepared = self.prepared
+        if self.recompute is None or Phase.BACKWARD not in prepared.subject.phase.parts:
+            return ()
+        kept = prepare(
+            prepared.subject,
+            target=prepared.target,
+            profile=prepared.profile,
+            batch_size=prepared.batch_size,
+            dtype=prepared.dtype,
+            library=self.library,
+            pinned=prepared.pinned,
+        )
+        without = kept.footprint(kept.step(self.factors).groups).total_bytes
+        spared_bytes = float(without) - float(prepared.footprint(self.timed.groups).total_bytes)
+        worth = (
+            f"saves {bytes_text(spared_bytes)}"
+            if spared_bytes > 0
+            else "saves no memory here: the peak does not lie where activations are kept"
+        )
+        return (
+            "activations between checkpoints are computed a second time in the backward phase "
+            f"(recompute={self.recompute!r}), which {worth}",
+        )

@@ -1,0 +1,258 @@
+"""The interval of a prediction: uncertain constants, what physics leaves out, and how far it extrapolates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.cost.interval import (
+    Exposure,
+    SpreadParameters,
+    interval_ends,
+    log_spread,
+    variance_parts,
+)
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
+from perfmodel.hardware.seen import Seen
+from perfmodel.prediction.doubt import Doubt, KnownConstants, doubt_of, known_constants
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.calibration import FittedOn
+    from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.prepared import Prepared, TimedStep
+
+NOTHING_SEEN: Final = Seen(devices=(), frameworks=(), dtypes=(), mixes=())
+"""What a calibration tells about that does not say on what it was fitted."""
+
+PRIOR_CELLS: Final = 20
+"""Cells with the usual residual that a calibration's own cells are held against: few cells fit too well. [1]"""
+
+PASS_KINDS: Final = ("memory_pass", "gather", "update")
+"""Kinds of operation that move memory: their kernels are the framework's own, and no table times them."""
+
+
+def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
+    """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step. [-]
+    timed : TimedStep
+        Its times. [s]
+
+    Returns
+    -------
+    dict of str to float
+        Shares, which sum to one. [1]
+    """
+    groups, table = timed.groups, prepared.plan.table
+    seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
+    seconds = seconds * table.multiplicity
+    shares: dict[str, float] = {}
+    for kind, of_group in zip(table.operation_kinds, (seconds / seconds.sum()).tolist(), strict=True):
+        shares[kind] = shares.get(kind, 0.0) + of_group
+    return shares
+
+
+def _pass_share(prepared: Prepared, timed: TimedStep) -> float:
+    table, groups = prepared.plan.table, timed.groups
+    is_pass = np.array([kind in PASS_KINDS for kind in table.operation_kinds])
+    kernel_s = (groups.compute_s + groups.memory_s) @ (table.multiplicity * is_pass)
+    return float((kernel_s + timed.parts.exposed_transfer_s) / timed.parts.step_s)
+
+
+def parameters_of(scale: IntervalScale) -> SpreadParameters:
+    """Return the plain numbers of a scale.
+
+    Parameters
+    ----------
+    scale : IntervalScale
+        As its file states it. [-]
+
+    Returns
+    -------
+    SpreadParameters
+        What each part of an exposure adds. [1]
+    """
+    return SpreadParameters(
+        structural=scale.structural,
+        constants_weight=scale.constants_weight,
+        unseen=scale.unseen.model_dump(),
+        pass_slope=scale.pass_slope,
+        mean_pass_share=scale.mean_pass_share,
+    )
+
+
+def exposure_of(
+    prepared: Prepared, timed: TimedStep, *, doubt: Doubt, seen: Seen, residual_ratio: float = 1.0
+) -> Exposure:
+    """Say what makes a timed step more or less certain.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step. [-]
+    timed : TimedStep
+        Its times. [s]
+    doubt : Doubt
+        What its uncertain constants contribute. [1]
+    seen : Seen
+        What was fitted, or what the scale was found on. [-]
+    residual_ratio : float
+        Residual of the fit over the usual one. [1]
+
+    Returns
+    -------
+    Exposure
+        What :func:`perfmodel.cost.interval.log_spread` wants. [1]
+    """
+    target = prepared.target
+    libraries = prepared.libraries.values()
+    return Exposure(
+        constants_variance=doubt.variance,
+        pass_share=_pass_share(prepared, timed),
+        residual_ratio=residual_ratio,
+        device=float(target.processor_spec.stem not in seen.devices),
+        framework=float(prepared.profile.stem not in seen.frameworks),
+        operations=seen.distance_to(mix_of(prepared, timed)),
+        dtype=float(prepared.dtype not in seen.dtypes),
+        oversubscription=float(target.is_oversubscribed),
+        architecture=float(any(target.architecture not in library.architecture for library in libraries)),
+    )
+
+
+def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
+    """Return the residual of a fit over that of the fits which a scale was found with, shrunk where cells are few.
+
+    Parameters
+    ----------
+    fitted_on : FittedOn
+        Cells and residual of the fit. [-]
+    scale : IntervalScale
+        The scale. [-]
+
+    Returns
+    -------
+    float
+        1 for a fit as good as the usual one. [1]
+    """
+    return shrunk_ratio(
+        fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
+    )
+
+
+def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
+    """Return a residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one.
+
+    Parameters
+    ----------
+    residual, usual : float
+        Mean abs ln(predicted / measured) of a fit, and the usual one. [1]
+    count : int
+        Cells of the fit. [1]
+
+    Returns
+    -------
+    float
+        Ratio. [1]
+
+    Examples
+    --------
+    >>> shrunk_ratio(0.05, usual=0.1, count=20)
+    0.75
+    """
+    return (count * residual + PRIOR_CELLS * usual) / ((count + PRIOR_CELLS) * usual)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Interval:
+    """An interval about a predicted time, and what it is made of.
+
+    Parameters
+    ----------
+    low_s, high_s : float
+        Ends. [s]
+    level : float
+        Share of measured times that such intervals hold. [1]
+    shares : dict of str to float
+        Share of the variance by cause: ``physics``, ``constants`` and the ways to extrapolate. [1]
+    exposure : Exposure
+        What they follow from. [1]
+    doubt : Doubt
+        Constant by constant. [1]
+    scale : IntervalScale
+        The scale it was made with. [-]
+    """
+
+    low_s: float
+    high_s: float
+    level: float
+    shares: dict[str, float]
+    exposure: Exposure
+    doubt: Doubt
+    scale: IntervalScale
+
+    @property
+    def ratio(self) -> float:
+        """How many times the low end goes into the high one. [1]"""
+        return self.high_s / self.low_s
+
+
+def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
+    """Make the interval of a prediction.
+
+    Parameters
+    ----------
+    basis : Basis
+        What the prediction rests on. [-]
+    known : KnownConstants or None
+        What is known of its constants; None for what the fit plan or the calibration says. [-]
+    scale : IntervalScale or None
+        None for the shipped one. [-]
+
+    Returns
+    -------
+    Interval
+        Its ends and what they are made of. [s]
+
+    Raises
+    ------
+    ArgumentError
+        If the step's time is an array or a symbol: an interval is made for one prediction.
+    """
+    prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
+    step_s = timed.parts.step_s
+    if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
+        argument, allowed = "step_s", "one number: ask for the interval of each prediction by itself"
+        raise ArgumentError(argument, f"{type(step_s).__name__} of shape {np.shape(step_s)}", allowed)
+    scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
+    known = known_constants(prepared, calibration) if known is None else known
+    doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
+    if calibration is None:
+        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen)
+    else:
+        fitted_on = calibration.fitted_on
+        exposure = exposure_of(
+            prepared,
+            timed,
+            doubt=doubt,
+            seen=fitted_on.seen or NOTHING_SEEN,
+            residual_ratio=residual_ratio_of(fitted_on, scale),
+        )
+    parameters = parameters_of(scale)
+    spread = log_spread(exposure, parameters=parameters)
+    low_s, high_s = interval_ends(float(step_s), spread=spread, quantile=scale.quantile)
+    variance = variance_parts(exposure, parameters=parameters)
+    return Interval(
+        low_s=float(low_s),
+        high_s=float(high_s),
+        level=scale.level,
+        shares={cause: part / sum(variance.values()) for cause, part in variance.items() if part},
+        exposure=exposure,
+        doubt=doubt,
+        scale=scale,
+    )

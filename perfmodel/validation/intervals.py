@@ -1,0 +1,402 @@
+"""Intervals of the cells that a validation predicts, each made without any residual of the cells its fold holds out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.calibration.interval_fit import FittedSpread
+from perfmodel.cost.interval import Exposure
+from perfmodel.hardware.fit_plan import factors_by_constant
+from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
+from perfmodel.hardware.seen import Seen
+from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
+from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
+from perfmodel.prediction.scaling import NO_FACTORS
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.interval_metrics import coverage, interval_score, median_ratio
+from perfmodel.validation.interval_residuals import Residual, Residuals, path_of, read_residuals
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.fit_plan import Unknown
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.validation.cells import MeasuredCell, PredictedCell
+    from perfmodel.validation.interval_residuals import CellKey
+    from perfmodel.validation.protocols import Fold
+    from perfmodel.validation.report import Report
+    from perfmodel.validation.scores import FoldOutcome
+
+PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
+"""Subset -> whose interval scale serves it."""
+
+OVERSUBSCRIBED: Final = "cpu_oversubscribed"
+
+OURS: Final = "perfmodel"
+SAME_PROTOCOL: Final = "one ratio, from the same protocol"
+ALL_PROTOCOLS: Final = "one ratio, from all protocols"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalRow:
+    """One line of the scores of intervals.
+
+    Parameters
+    ----------
+    subset, intervals : str
+        Which cells, and whose intervals. [-]
+    cells : int
+        Cells scored. [1]
+    coverage_percent : float
+        Share of measured times within their interval; 80 is right. [%]
+    median_ratio : float
+        Median of high over low: sharpness. [1]
+    log_score, time_score_s : float
+        Mean interval score of ln(time) and of the time; lower is better. [1, s]
+    """
+
+    subset: str
+    intervals: str
+    cells: int
+    coverage_percent: float
+    median_ratio: float
+    log_score: float
+    time_score_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The cells of a subset as a protocol holds them out, fold by fold.
+
+    Parameters
+    ----------
+    cells : sequence of MeasuredCell
+        All cells of the subset. [-]
+    folds : tuple of Fold
+        What was scored and trained. [-]
+    outcomes : list of FoldOutcome
+        Their fits and predictions. [-]
+    sources : tuple of SpecFile
+        Every file whose numbers were used. [-]
+    unknowns : tuple of Unknown
+        Free numbers of the fits; none where nothing was fitted. [-]
+    """
+
+    cells: Sequence[MeasuredCell]
+    folds: tuple[Fold, ...]
+    outcomes: list[FoldOutcome]
+    sources: tuple[SpecFile, ...]
+    unknowns: tuple[Unknown, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConstantRatio:
+    """Intervals that are a constant ratio wide, found from the residuals that ours were found from.
+
+    Parameters
+    ----------
+    name : str
+        Which residuals. [-]
+    log_half_width : ndarray, shape (cells,)
+        Half width of ln(time) of each scored cell, constant within a fold. [1]
+    """
+
+    name: str
+    log_half_width: NDArray[np.float64]
+
+
+def key_of(cell: MeasuredCell) -> CellKey:
+    """Return what tells a cell from others."""
+    return cell.row.framework, cell.row.network, cell.row.device, cell.row.threads
+
+
+def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
+    """Say how certain each prediction of each fold is.
+
+    Parameters
+    ----------
+    held : HeldOut
+        Cells, folds and fits. [-]
+    scale : IntervalScale
+        For spreads of constants that no plan names, and for what was seen where nothing was fitted. [-]
+
+    Returns
+    -------
+    list of list of Exposure
+        Of each fold, its scored cells in their order. [1]
+    """
+    cells, unknowns = held.cells, held.unknowns
+    seen_of_cell = [_seen_of(cell) for cell in cells]
+    found = []
+    for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
+        seen = scale.seen if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        of_fold = []
+        for index in fold.scored:
+            prepared = cells[index].prepared
+            if fit is None:
+                factors, known, ratio = NO_FACTORS, known_constants(prepared, None), 1.0
+            else:
+                factors = factors_by_constant(unknowns, fit.factors, prepared.constant_names)
+                known = KnownConstants(unknowns=unknowns, covariance=fit.covariance)
+                usual = scale.found_on.fitted_mean_abs_log_ratio
+                ratio = shrunk_ratio(fit.mean_abs_log_ratio, usual=usual, count=len(fold.trained))
+            doubt = doubt_of(prepared, factors, known=known, spreads=scale.spread)
+            timed = prepared.step(factors)
+            of_fold.append(exposure_of(prepared, timed, doubt=doubt, seen=seen, residual_ratio=ratio))
+        found.append(of_fold)
+    return found
+
+
+def _seen_of(cell: MeasuredCell) -> tuple[str, str, str, Mapping[str, float]]:
+    prepared = cell.prepared
+    mix = mix_of(prepared, prepared.step())
+    return prepared.target.processor_spec.stem, prepared.profile.stem, prepared.dtype, mix
+
+
+def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
+    """Return what measured cells tell about."""
+    return Seen.of(_seen_of(cell) for cell in cells)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SubsetIntervals:
+    """A subset's predictions with their intervals, and constant ratios beside them.
+
+    Parameters
+    ----------
+    outcomes : list of FoldOutcome
+        The folds, their cells with ends of intervals. [-]
+    ratios : tuple of ConstantRatio
+        Of the scored cells, in the order of the folds. [-]
+    """
+
+    outcomes: list[FoldOutcome]
+    ratios: tuple[ConstantRatio, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalRule:
+    """A scale with the residuals that it was found on.
+
+    Parameters
+    ----------
+    scale : IntervalScale
+        The scale. [-]
+    residuals : Residuals
+        Of the table that it names. [-]
+    """
+
+    scale: IntervalScale
+    residuals: Residuals
+
+    @classmethod
+    def shipped(cls, subset: str) -> IntervalRule:
+        """Return the rule of the spec files for a subset."""
+        processor = PROCESSOR_OF_SUBSET[subset]
+        scale = load_interval_scale(f"{processor}_80")
+        return cls(scale, read_residuals(path_of(processor), with_passes=bool(scale.pass_slope)))
+
+
+def with_intervals(
+    held: HeldOut, *, subset: str, protocol: str, table: str, rule: IntervalRule | None = None
+) -> SubsetIntervals:
+    """Give every predicted cell its interval.
+
+    Parameters
+    ----------
+    held : HeldOut
+        Predictions, fold by fold. [-]
+    subset, protocol, table : str
+        Which cells, how they were held out, and of which table. [-]
+    rule : IntervalRule or None
+        None for the shipped one. [-]
+
+    Returns
+    -------
+    SubsetIntervals
+        The same outcomes with intervals.
+
+    Notes
+    -----
+    A table whose residuals the shipped scale was found on is not scored with it: each fold gets a scale from the
+    residuals, of all protocols, of the cells that it does not hold out. Where a single fold holds all cells, that is
+    done device by device. Any other table is scored with the shipped scale, which has not seen it.
+    """
+    rule = IntervalRule.shipped(subset) if rule is None else rule
+    scale, residuals = rule.scale, rule.residuals
+    of_folds, cells = exposures(held, scale=scale), held.cells
+    own_table = scale.found_on.table == table
+    found: list[FoldOutcome] = []
+    widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
+    for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True):
+        predicted = list(outcome.predicted)
+        ratios: dict[str, list[float]] = {name: [np.nan] * len(predicted) for name in widths}
+        for places in _apart(fold, cells, together=not own_table):
+            keys = [key_of(cells[fold.scored[place]]) for place in places]
+            others = residuals.without(keys) if own_table else residuals
+            spread = others.fitted() if own_table else _shipped(scale)
+            same = others.of(protocol, oversubscribed=subset == OVERSUBSCRIBED)
+            for place in places:
+                predicted[place] = _with_ends(predicted[place], float(spread.log_half_width(of_fold[place])))
+                ratios[ALL_PROTOCOLS][place] = others.constant_half_width()
+                ratios[SAME_PROTOCOL][place] = same.constant_half_width() if same.rows else np.nan
+        found.append(replace(outcome, predicted=tuple(predicted)))
+        for name, of_cells in ratios.items():
+            pairs = zip(of_cells, predicted, strict=True)
+            widths[name] += [width for width, cell in pairs if cell.status == "measured"]
+    told = {name: np.array(each) for name, each in widths.items()}
+    return SubsetIntervals(
+        outcomes=found,
+        ratios=tuple(
+            ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
+        ),
+    )
+
+
+def _shipped(scale: IntervalScale) -> FittedSpread:
+    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile)
+
+
+def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
+    """Return the places of a fold's scored cells that share a scale: all of them, or, of all cells, each device's."""
+    places = range(len(fold.scored))
+    if together or len(fold.scored) < len(cells):
+        return [list(places)]
+    of_device: dict[str, list[int]] = {}
+    for place in places:
+        of_device.setdefault(cells[fold.scored[place]].row.device, []).append(place)
+    return list(of_device.values())
+
+
+def _with_ends(cell: PredictedCell, log_half_width: float) -> PredictedCell:
+    ratio = float(np.exp(log_half_width))
+    return replace(cell, low_s=cell.predicted_s / ratio, high_s=cell.predicted_s * ratio)
+
+
+def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[Residual]:
+    """Return the residuals of all scored cells that folds held out.
+
+    Parameters
+    ----------
+    held : HeldOut
+        Predictions, fold by fold. [-]
+    scale : IntervalScale
+        For spreads of constants that no plan names. [-]
+    protocol : str
+        How they were held out. [-]
+
+    Returns
+    -------
+    list of Residual
+        Cells set aside are left out.
+    """
+    of_folds = exposures(held, scale=scale)
+    return [
+        Residual(
+            protocol=protocol,
+            key=key_of(held.cells[index]),
+            log_ratio=float(np.log(predicted.measured_s / predicted.predicted_s)),
+            exposure=exposure,
+        )
+        for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True)
+        for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
+        if predicted.status == "measured"
+    ]
+
+
+def scored(found: SubsetIntervals, *, subset: str) -> list[IntervalRow]:
+    """Score the intervals of a subset beside those of constant ratio.
+
+    Parameters
+    ----------
+    found : SubsetIntervals
+        Its folds, with intervals. [-]
+    subset : str
+        Label. [-]
+
+    Returns
+    -------
+    list of IntervalRow
+        Ours first. [-]
+    """
+    cells = [cell for outcome in found.outcomes for cell in outcome.predicted if cell.status == "measured"]
+    return _rows_of(subset, cells, found.ratios)
+
+
+def interval_rows(report: Report) -> Table[IntervalRow]:
+    """Score the intervals of a report beside those of constant ratio.
+
+    Parameters
+    ----------
+    report : Report
+        A validation with intervals. [-]
+
+    Returns
+    -------
+    Table of IntervalRow
+        Ours first, for each subset; empty where there are no intervals. [-]
+    """
+    rows = []
+    for subset in report.subsets:
+        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
+        rows += _rows_of(subset, cells, report.ratios.get(subset, ()))
+    return Table(rows, title="80 % intervals", row_type=IntervalRow)
+
+
+def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+    if any(np.isnan(cell.low_s) for cell in cells):
+        return []
+    predicted = np.log([cell.predicted_s for cell in cells])
+    own = np.array([np.log(cell.high_s / cell.predicted_s) for cell in cells])
+    measured = np.array([cell.measured_s for cell in cells])
+    named = [(OURS, own), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
+    return [_interval_row(subset, name, predicted, width, measured) for name, width in named]
+
+
+def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
+    """Return constant ratios on some of a subset's cells, those where ``keep`` of shape (cells,) is true. [-]"""
+    return tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in ratios)
+
+
+def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
+    """Return a score of our intervals over all cells.
+
+    Parameters
+    ----------
+    rows : sequence of IntervalRow
+        Scores by subset. [-]
+    score : str
+        Field of the rows. [-]
+
+    Returns
+    -------
+    float
+        Mean, weighted by cells; NaN where there are no intervals. [unit of the score]
+    """
+    ours = [row for row in rows if row.intervals == OURS]
+    cells = sum(row.cells for row in ours)
+    return sum(row.cells * float(getattr(row, score)) for row in ours) / cells if cells else float("nan")
+
+
+def _interval_row(
+    subset: str,
+    name: str,
+    log_predicted: NDArray[np.float64],
+    log_half_width: NDArray[np.float64],
+    measured_s: NDArray[np.float64],
+) -> IntervalRow:
+    log_low, log_high = log_predicted - log_half_width, log_predicted + log_half_width
+    low, high = np.exp(log_low), np.exp(log_high)
+    return IntervalRow(
+        subset=subset,
+        intervals=name,
+        cells=len(measured_s),
+        coverage_percent=100 * coverage(low, high, measured=measured_s),
+        median_ratio=median_ratio(low, high),
+        log_score=interval_score(log_low, log_high, measured=np.log(measured_s)),
+        time_score_s=interval_score(low, high, measured=measured_s),
+    )
