@@ -180,6 +180,15 @@ class GpuTarget(Target):
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
 
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known."""
+        host = hosts.get(self.device.stem)
+        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
+
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """Return what the DNN library offers for the type in which it computes, on this architecture."""
         computed_in = product_dtype(self.device, profile, "gpu_dnn", dtype=dtype)
