@@ -19,7 +19,8 @@ from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Su
 from perfmodel.validation import fold_baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
 from perfmodel.validation.fitted import predict_subset
-from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
+from perfmodel.validation.interval_scores import ConstantRatio
+from perfmodel.validation.intervals import HeldOut, with_intervals
 from perfmodel.validation.protocols import (
     ALL_FITTED,
     NOTHING_FITTED,
