@@ -476,22 +476,17 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
+    dtypes = {role: product_dtype(device, profile, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
     blas, dnn = (
-        library_constants(
-            libraries[role], device, factors=factors, dtype=product_dtype(device, profile, role, dtype=dtype)
-        )
-        for role in ("gpu_blas", "gpu_dnn")
+        library_constants(libraries[role], device, factors=factors, dtype=of_role) for role, of_role in dtypes.items()
     )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
     peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
     memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     calls = own["blas_efficiency"]
-    ratios = {
-        role: device.sustained_peak_flop_per_s(product_dtype(device, profile, role, dtype=dtype))
-        / device.sustained_peak_flop_per_s(dtype)
-        for role in ("gpu_blas", "gpu_dnn")
-    }
+    rate = device.sustained_peak_flop_per_s(dtype)
+    ratios = {role: device.sustained_peak_flop_per_s(of_role) / rate for role, of_role in dtypes.items()}
     convolution_classes = tuple(
         name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
     )
