@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from perfmodel.framework.convolution import convolution_alternatives, shape_class
-from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
 from perfmodel.units import MIB
 
@@ -70,22 +66,6 @@ def deepbench_gemms(folder: Path, precision: str = SINGLE) -> pd.DataFrame:
     return with_board(table[table.precision == precision]).reset_index(drop=True)
 
 
-def deepbench_convolutions(folder: Path) -> pd.DataFrame:
-    """Return the fp32 convolutions with their class, arithmetic and traffic."""
-    table = pd.read_csv(folder / "deepbench_conv.csv")
-    table = with_board(table[table.precision == "Float"]).reset_index(drop=True)
-    operations = [operation_of(row) for row in table.itertuples()]
-    works = [operation.work(element_bytes=ELEMENT_BYTES) for operation in operations]
-    # the Pascal sheet lists algorithms that cannot have run (a GEMM above the peak); it is not used
-    stated = table.algo.where(table.board != "titan_x_pascal", "").fillna("").str.lower()
-    return table.assign(
-        shape_class=[shape_class(operation) for operation in operations],
-        flop_count=[work.flop_count for work in works],
-        moved_bytes=[work.moved_bytes for work in works],
-        stated=stated,
-    )
-
-
 def operation_of(row: object) -> Convolution:
     """Return the convolution of a table's row."""
     return Convolution(
@@ -99,62 +79,6 @@ def operation_of(row: object) -> Convolution:
         padding=((row.pad_h, row.pad_h), (row.pad_w, row.pad_w)),
         dilation=(1, 1),
         role=ROLES[row.phase],
-    )
-
-
-@dataclass(frozen=True)
-class KernelRows:
-    """Kernels of many convolutions, with the alternative and the operation each belongs to."""
-
-    matmul: pd.DataFrame
-    stream: pd.DataFrame
-    operation: np.ndarray
-    workspace: np.ndarray
-    stated_alternative: np.ndarray
-    seconds: np.ndarray
-
-    @property
-    def alternative_count(self) -> int:
-        """Number of alternatives."""
-        return len(self.operation)
-
-    @property
-    def operation_count(self) -> int:
-        """Number of operations."""
-        return len(self.seconds)
-
-
-MATMUL = ("m", "n", "k", "count")
-COLUMNS = ("alternative", "moved_bytes", "launches", "peak", "bandwidth", "units", "clock", "efficiency")
-
-
-def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRows:
-    """Lower every row of a table of convolutions."""
-    matmul, stream, operations, workspace = [], [], [], []
-    stated = np.full(len(table), -1)
-    for index, row in enumerate(table.itertuples()):
-        lowered = convolution_alternatives(operation_of(row), algorithms=algorithms, element_bytes=ELEMENT_BYTES)
-        for alternative in lowered:
-            if alternative.name == getattr(row, "stated", ""):
-                stated[index] = len(operations)
-            for kernel in alternative.kernels:
-                moved = kernel.read_bytes + kernel.written_bytes
-                numbers = (moved, kernel.launches, row.peak, row.bandwidth, row.units, row.clock, kernel.efficiency)
-                if isinstance(kernel, Matmul):
-                    extents = tuple(getattr(kernel, name) for name in MATMUL)
-                    matmul.append((*extents, len(operations), *numbers))
-                else:
-                    stream.append((len(operations), *numbers))
-            operations.append(index)
-            workspace.append(alternative.workspace_bytes)
-    seconds = table.seconds.to_numpy() if "seconds" in table else np.full(len(table), np.nan)
-    return KernelRows(
-        matmul=pd.DataFrame(matmul, columns=[*MATMUL, *COLUMNS]),
-        stream=pd.DataFrame(stream, columns=list(COLUMNS)),
-        operation=np.array(operations),
-        workspace=np.array(workspace, dtype=float),
-        stated_alternative=stated,
-        seconds=seconds,
     )
 
 

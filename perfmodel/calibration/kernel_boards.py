@@ -211,7 +211,7 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
     ]
     table = build_kernel_table(
         [entries] * len(PROBE_BATCH_SIZES),
-        rules=profile.gpu.lowering.rules(target.algorithms(libraries)),
+        rules=profile.gpu.lowering.rules(target.support(profile, libraries, dtype=dtype)),
         element_bytes=element_bytes,
         processor=target.processor,
     )

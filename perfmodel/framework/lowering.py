@@ -116,24 +116,39 @@ def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternat
     return (Alternative(name="depthwise", kernels=(kernel,)),)
 
 
+def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
+    """Return the alternative with one launch for all groups of a convolution in place of one for each."""
+    kernels: list[Kernel] = []
+    for kernel in alternative.kernels:
+        together = replace(
+            kernel, read_bytes=kernel.read_bytes * groups, written_bytes=kernel.written_bytes * groups, launches=1
+        )
+        kernels.append(replace(together, count=together.count * groups) if isinstance(together, Matmul) else together)
+    workspace = alternative.workspace_bytes * groups
+    return replace(alternative, kernels=tuple(kernels), workspace_bytes=workspace)
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
     plain = operation.mirrored if operation.transposed else operation
     direct = rules.pointwise_products and _is_pointwise(plain)
+    depthwise = rules.depthwise_kernel and _is_depthwise(plain)
     if direct:
         alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
-    elif rules.depthwise_kernel and _is_depthwise(plain):
+    elif depthwise:
         alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
             plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
         )
+        if rules.groups_together and plain.groups > 1:
+            alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if rules.convolution_transposes and not direct:
+    if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
         extra += _layout_passes(operation, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)

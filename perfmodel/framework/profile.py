@@ -18,6 +18,7 @@ from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.source import (
     Count,
     Identifier,
@@ -161,6 +162,9 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
+    image_layout : str
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
+        convolution) or ``channels_last``. [-]
     gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
         Policies on gradients and layouts. [-]
     pointwise_products, depthwise_kernel : bool
@@ -182,6 +186,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation: bool
     input_gradient_accumulation: bool = False
     convolution_transposes: bool
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
@@ -194,22 +199,24 @@ class LoweringTable(SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
-    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+    def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules as the lowering wants them.
 
         Parameters
         ----------
-        library_algorithms : tuple of str
-            What the DNN library offers on the architecture at hand: convolution algorithms, recurrent layers. [-]
+        support : LibrarySupport
+            What the DNN library offers for the data type on the architecture at hand. [-]
 
         Returns
         -------
         LoweringRules
             Plain records. [-]
         """
-        convolutions = tuple(name for name in library_algorithms if name not in (FUSED, PERSISTENT))
+        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         return LoweringRules(
             convolution_algorithms=self.convolution_algorithms or convolutions,
+            groups_together=support.groups_together,
+            layout_passes=support.tensor_cores and self.image_layout == "channels_first",
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
             input_gradient_accumulation=self.input_gradient_accumulation,
@@ -219,7 +226,7 @@ class LoweringTable(SpecTable):
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
-            recurrent=self.recurrent.rules(library_algorithms),
+            recurrent=self.recurrent.rules(support.algorithms),
             passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         )
 

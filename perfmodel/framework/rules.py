@@ -67,6 +67,10 @@ class LoweringRules:
     ----------
     convolution_algorithms : tuple of str
         Algorithms the library offers on this architecture, or the framework's own. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
+    layout_passes : bool
+        Whether the library transposes images to its tensor cores' layout and back around every convolution. [-]
     bias : str
         ``fused`` into the product, or a ``separate`` pass over the output. [-]
     gradient_accumulation : bool
@@ -93,6 +97,8 @@ class LoweringRules:
     """
 
     convolution_algorithms: tuple[str, ...]
+    groups_together: bool = False
+    layout_passes: bool = False
     bias: Literal["fused", "separate"] = "separate"
     gradient_accumulation: bool = False
     input_gradient_accumulation: bool = False

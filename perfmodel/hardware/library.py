@@ -11,6 +11,7 @@ name has a ``[constant.<name>]`` table with its unit, meaning and validity range
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
@@ -56,12 +57,15 @@ class TensorCoreProfile(SpecTable):
     ----------
     dtypes : tuple of str
         Data types of the tensors whose products run there. [-]
+    algorithms : tuple of str or None
+        Convolution algorithms the library offers on them; None for those it offers without. [-]
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
 
     dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
+    algorithms: tuple[Identifier, ...] | None = None
 
     @property
     def constants(self) -> dict[str, ConstantValue]:
@@ -89,6 +93,25 @@ class DeviceProfile(SpecTable):
         return dict(self.__pydantic_extra__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibrarySupport:
+    """What a DNN library offers for one data type on one architecture.
+
+    Parameters
+    ----------
+    algorithms : tuple of str
+        Convolution algorithms and recurrent layers. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
+    tensor_cores : bool
+        Whether products run on tensor cores, whose kernels want a pixel's channels side by side. [-]
+    """
+
+    algorithms: tuple[str, ...] = ()
+    groups_together: bool = False
+    tensor_cores: bool = False
+
+
 class LibraryProfile(SpecFile):
     """One version of one library.
 
@@ -102,6 +125,8 @@ class LibraryProfile(SpecFile):
         Version of the library. [-]
     isa : tuple of str
         Instruction sets the library has kernels for; CPU libraries only. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant name in use. [-]
     architecture : dict of str to ArchitectureProfile
@@ -118,6 +143,7 @@ class LibraryProfile(SpecFile):
     processor: Literal["gpu", "cpu"]
     version: Text
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
+    groups_together: StrictBool = False
     constant: dict[Identifier, Constant]
     architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
     tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
@@ -268,19 +294,45 @@ class LibraryProfile(SpecFile):
         profile = self.tensor_core.get(self._listed(architecture))
         return profile is not None and dtype in profile.dtypes
 
-    def algorithms_for(self, architecture: str) -> tuple[str, ...]:
+    def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
+        """Return what the library offers for a data type on an architecture.
+
+        Parameters
+        ----------
+        architecture : str
+            A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
+
+        Returns
+        -------
+        LibrarySupport
+            Algorithms, groups, tensor cores. [-]
+        """
+        return LibrarySupport(
+            algorithms=self.algorithms_for(architecture, dtype=dtype),
+            groups_together=self.groups_together,
+            tensor_cores=self.on_tensor_cores(architecture, dtype=dtype),
+        )
+
+    def algorithms_for(self, architecture: str, *, dtype: str = "fp32") -> tuple[str, ...]:
         """Return the algorithms that the library offers on an architecture.
 
         Parameters
         ----------
         architecture : str
             A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
 
         Returns
         -------
         tuple of str
             Names; empty where the file lists none. [-]
         """
+        tensor_core = self.tensor_core.get(self._listed(architecture))
+        if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
+            return tensor_core.algorithms
         stated = (profile.algorithms for _, profile in self._chain(architecture))
         return next((algorithms for algorithms in stated if algorithms is not None), ())
 

@@ -11,6 +11,7 @@ import numpy as np
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
+from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.numeric import first_array_length, maximum, where
@@ -336,9 +337,10 @@ def _matmul_library(
     peak_ratio: float,
     clock_hz: float,
     calls: Quantity = 1.0,
+    ramp_steps: Quantity,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulLibrary:
-    share = constants["translation_efficiency"] * calls
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulLibrary(
         peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
@@ -347,7 +349,7 @@ def _matmul_library(
         tile_efficiency=np.array(constants["tile_efficiency"]),
         split_k=np.array(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
-        ramp_steps=constants["ramp_steps"],
+        ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         shortest_part=constants.get("shortest_part", 0.0),
         strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
@@ -407,9 +409,9 @@ NOT_SHAPE_CLASSES = frozenset(
         "tile_efficiency",
         "split_k",
         "latency_cycles",
-        "ramp_steps",
         "matmul_bandwidth_fraction",
         "translation_efficiency",
+        "architecture_factor",
     )
 )
 """Constants of a DNN library that are no fraction of peak of a shape class."""
@@ -499,6 +501,7 @@ def gpu_numbers(
                 peak_ratio=ratios["gpu_blas"],
                 clock_hz=device.clock_hz,
                 calls=calls,
+                ramp_steps=blas["ramp_steps"],
                 skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
             ),
             # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
@@ -507,6 +510,11 @@ def gpu_numbers(
                 convolution_classes,
                 peak_ratio=ratios["gpu_dnn"],
                 clock_hz=device.clock_hz,
+                ramp_steps=write_out_steps(
+                    peak_flop_per_s=ratios["gpu_dnn"] * peaks[dtype],
+                    bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+                    element_bytes=element_bytes,
+                ),
                 skinny_bandwidth_fraction=None,
             ),
         ),

@@ -252,7 +252,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+        support=target.support(profile, libraries, dtype=dtype),
         recompute=recompute,
     )
     return Prepared(
