@@ -162,5 +162,6 @@ def _draw(picture: Picture, path: Path) -> None:
         title=picture.title,
         hollow=picture.hollow,
         quantity=picture.quantity,
+        intervals=picture.intervals,
     )
     save(figure, path, dots_per_inch=PICTURE_DOTS_PER_INCH)

@@ -55,16 +55,17 @@ class CpuNumbers:
         Last-level cache in use. [B]
     gemm_efficiency, packing_efficiency : float
         Share of the peak, and of the streaming bandwidth while packing. [1]
-    core_copy_bytes_per_s : float
-        Packing rate of one core from the last-level cache. [B/s]
+    core_copy_bytes_per_s, core_cache_bandwidth_bytes_per_s : float
+        Rate at which one core packs what the cache holds, and at which its passes stream through the last level. [B/s]
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
     matmul_law, pass_law : mapping of str to float
-        Serial fraction, contention, SMT gain and over-subscription penalty of products and of passes. [1]
+        Serial fraction and contention of products and of passes; with more threads than cores also the SMT gain and
+        the over-subscription penalty. [1]
     physical_cores : float
         Cores of all sockets. [1]
-    smallest_parallel_product : float
-        m n k below which a product runs on one thread. [1]
+    smallest_parallel_product, smallest_side_per_thread : float
+        m n k below which, and rows or columns for each thread below which, a product runs on one thread. [1]
     smallest_parallel_bytes : float
         Traffic below which a pass runs on one thread. [B]
     fork_join_s : float
@@ -79,6 +80,8 @@ class CpuNumbers:
         Microcode of one product with a subnormal operand or result. [cycle]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    library_issue_s : float
+        Zero: a library's loops are part of its call. [s]
     overlap_exponent : float
         Calls run in line with the work, so nothing hides them: 1. [1]
     """
@@ -112,6 +115,7 @@ class CpuNumbers:
     pass_slowdown: Quantity = 1.0
     subnormal_assist_cycles: Quantity = 0.0
     launch_s: Quantity = 0.0
+    library_issue_s: Quantity = 0.0
     overlap_exponent: float = 1.0
 
     @property
@@ -216,13 +220,19 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
-    return active_sockets * numa_bandwidth(
+    spread = active_sockets * numa_bandwidth(
         local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
     )
+    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
 
 
 POLICY = ("smt_gain", "oversubscription_penalty")
-"""Constants of a framework's law of threads beyond the cores: how its threads wait for each other."""
+"""Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
+
+
+def _policy(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the part of a law of threads that counts beyond the cores; nothing where no thread is."""
+    return {name: own[name] for name in POLICY if name in own}
 
 
 def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
@@ -231,7 +241,7 @@ def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> di
     return {
         "serial_fraction": serial_fraction,
         "contention": blas["contention"],
-        **{name: own[name] for name in POLICY},
+        **_policy(own),
     }
 
 
@@ -240,7 +250,7 @@ def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return {
         "serial_fraction": own["pass_serial_fraction"],
         "contention": own["pass_contention"],
-        **{name: own[name] for name in POLICY},
+        **_policy(own),
     }
 
 
@@ -293,7 +303,8 @@ def cpu_numbers(
     active_cores = min(threads / active_sockets, cpu.core_count)
     isa = _isa_for(cpu, library)
     blas = in_base_units(library_constants(library, cpu, factors=factors))
-    own = framework_constants(profile, "cpu", factors=factors)
+    unneeded = POLICY if threads <= cores else ()
+    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
     memory = in_base_units(device_constants(cpu, factors=factors))
     cycles_per_flop, cycles_per_byte = (
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
@@ -314,7 +325,7 @@ def cpu_numbers(
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
-        core_cache_bandwidth_bytes_per_s=8.0 * _clock_hz(cpu, None, active_cores),
+        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],

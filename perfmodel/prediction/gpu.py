@@ -182,8 +182,8 @@ class GpuNumbers:
         Time in which one thread reads one element of a row that it reduces alone. [s]
     element_bytes : int
         Size of one element. [B]
-    launch_s, dispatch_s, step_overhead_s : float
-        Launch gap, host time per launch, host time per step. [s]
+    launch_s, dispatch_s, library_issue_s, step_overhead_s : float
+        Launch gap, host time per launch by the framework and inside a library's call, host time per step. [s]
     overlap_exponent : float
         How well dispatch overlaps with the kernels. [1]
     """
@@ -200,6 +200,7 @@ class GpuNumbers:
     element_bytes: int
     launch_s: Quantity
     dispatch_s: Quantity
+    library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
 
@@ -412,6 +413,7 @@ NOT_SHAPE_CLASSES = frozenset(
         "matmul_bandwidth_fraction",
         "translation_efficiency",
         "architecture_factor",
+        "issue_us",
     )
 )
 """Constants of a DNN library that are no fraction of peak of a shape class."""
@@ -525,6 +527,7 @@ def gpu_numbers(
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
         dispatch_s=host_slowdown * own["dispatch_us"],
+        library_issue_s=host_slowdown * to_base_units("issue_us", dnn["issue_us"]),
         step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )

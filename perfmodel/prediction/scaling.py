@@ -7,7 +7,7 @@ A constant is named ``<kind folder>/<file stem>/<place>.<constant>``, e.g. ``fra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -150,7 +150,9 @@ def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
     return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
 
 
-def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:
+def framework_constants(
+    profile: FrameworkProfile, processor: str, *, factors: Factors, unneeded: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a framework's own constants on one kind of processor, scaled.
 
     Parameters
@@ -161,6 +163,8 @@ def framework_constants(profile: FrameworkProfile, processor: str, *, factors: F
         ``gpu`` or ``cpu``. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
+    unneeded : collection of str
+        Constants that this prediction does not depend on: they are neither asked for nor returned. [-]
 
     Returns
     -------
@@ -170,5 +174,6 @@ def framework_constants(profile: FrameworkProfile, processor: str, *, factors: F
     from perfmodel.framework.profile import in_base_units
 
     place = f"frameworks/{profile.stem}/{processor}"
-    constants = getattr(profile, processor).constants
+    stated = getattr(profile, processor).constants
+    constants = {name: value for name, value in stated.items() if name not in unneeded}
     return in_base_units(scaled(constants, place=place, factors=factors, described=profile.constant))

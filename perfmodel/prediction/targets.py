@@ -145,11 +145,16 @@ class Target(ABC):
         return tuple(notes)
 
 
+HOST_COPY = "host_copy_gb_per_s"
+"""Constant of a framework that staging arrays depends on."""
+
+
 def _staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
     """Time the host spends copying arrays of the script into the framework's own tensors. [s]"""
-    rate = framework_constants(profile, processor, factors=factors)["host_copy_gb_per_s"]
+    others = getattr(profile, processor).constants.keys() - {HOST_COPY}
+    rate = framework_constants(profile, processor, factors=factors, unneeded=others)[HOST_COPY]
     copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
     return batch_size * copied / rate
 

@@ -169,9 +169,7 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
         ),
         Term(
             "transposed weights",
-            numbers=_of_libraries(
-                lambda library: replace(library, transposed_slowdown=1.0, wide_transposed_slowdown=1.0)
-            ),
+            numbers=_of_libraries(lambda library: replace(library, strided_bandwidth_fraction=BOUNDLESS)),
         ),
         Term("rows that one thread reduces", numbers=lambda numbers: replace(numbers, serial_step_s=0.0)),
         Term("FFT convolution", algorithms=("fft", "fft_tiling")),

@@ -29,6 +29,8 @@ class Picture:
         Points that are shown and not scored. [-]
     quantity : str
         What the times are. [-]
+    intervals : tuple of tuple of float, or None
+        Ends of the 80 % interval of each prediction. [s]
     """
 
     name: str
@@ -38,6 +40,7 @@ class Picture:
     groups: tuple[str, ...]
     hollow: tuple[bool, ...]
     quantity: str = "step time"
+    intervals: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(eq=False)

