@@ -13,12 +13,12 @@ from perfmodel.hardware.catalogue import load_device, load_library, load_link, l
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibrarySupport, LibraryProfile
+from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants, scaled
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
