@@ -12,7 +12,7 @@ from perfmodel.framework.convolution import convolution_alternatives, implicit_p
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
@@ -72,7 +72,14 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
+def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
+    return tuple(
+        replace(alternative, kernels=in_one_call(alternative.kernels))
+        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
+    )
+
+
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:

@@ -13,7 +13,7 @@ from perfmodel.hardware.catalogue import load_device, load_library, load_link, l
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibrarySupport, LibraryProfile
+from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
