@@ -12,7 +12,7 @@ from perfmodel.framework.convolution import convolution_alternatives, implicit_p
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
@@ -56,10 +56,15 @@ def _lower_contraction(
 
 
 def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of the two operands and the result between the framework's layout and the library's."""
+    """Transposes of operands and result between the framework's layout and the library's, in the convolution's call."""
     sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
     return tuple(
-        Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
+        Stream(
+            read_bytes=element_bytes * size,
+            written_bytes=element_bytes * size,
+            efficiency="transpose",
+            library_launches=1,
+        )
         for size in sizes
     )
 
@@ -145,6 +150,8 @@ def _lower_convolution(
         )
         if rules.groups_together and plain.groups > 1:
             alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
+        if processor == "gpu":
+            alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
