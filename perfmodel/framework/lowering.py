@@ -55,9 +55,8 @@ def _lower_contraction(
     return (Alternative(name="gemm", kernels=kernels),)
 
 
-def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of operands and result between the framework's layout and the library's, in the convolution's call."""
-    sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
+def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
     return tuple(
         Stream(
             read_bytes=element_bytes * size,
@@ -69,6 +68,20 @@ def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kerne
     )
 
 
+def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
+    """Return the elements of what is transposed around a convolution.
+
+    A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
+    that only the images among the operands are transposed for them.
+    """
+    x, w, y = operation.input_elements, operation.weight_elements, operation.output_elements
+    if rules.convolution_transposes:
+        return (x, y, w)
+    if depthwise or not rules.layout_passes:
+        return ()
+    return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
+
+
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
     return tuple(
         alternative
@@ -77,7 +90,14 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
+def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
+    return tuple(
+        replace(alternative, kernels=in_one_call(alternative.kernels))
+        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
+    )
+
+
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
@@ -155,8 +175,8 @@ def _lower_convolution(
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
-        extra += _layout_passes(operation, element_bytes=element_bytes)
+    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
+    extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}

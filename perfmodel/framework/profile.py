@@ -124,8 +124,8 @@ class LoweringTable(SpecTable):
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
     image_layout : str
-        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
-        convolution) or ``channels_last``. [-]
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes what each
+        convolution reads) or ``channels_last``. [-]
     gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
         Policies on gradients and layouts. [-]
     pointwise_products, depthwise_kernel : bool
