@@ -56,9 +56,14 @@ def _lower_contraction(
 
 
 def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of tensors of so many elements between the framework's layout and the library's."""
+    """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
     return tuple(
-        Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
+        Stream(
+            read_bytes=element_bytes * size,
+            written_bytes=element_bytes * size,
+            efficiency="transpose",
+            library_launches=1,
+        )
         for size in sizes
     )
 
@@ -165,6 +170,8 @@ def _lower_convolution(
         )
         if rules.groups_together and plain.groups > 1:
             alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
+        if processor == "gpu":
+            alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
