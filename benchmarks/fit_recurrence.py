@@ -30,7 +30,8 @@ from perfmodel.kernels import Matmul
 from perfmodel.layers.recurrent.gru import GRU
 from perfmodel.layers.recurrent.lstm import LSTM
 from perfmodel.layers.recurrent.rnn import RNN
-from perfmodel.prediction.gpu import GpuNumbers, RecurrentLibrary, gpu_numbers
+from perfmodel.prediction.gpu import GpuNumbers, gpu_numbers
+from perfmodel.prediction.gpu_libraries import RecurrentLibrary
 from perfmodel.records import Recurrence, Role
 
 CELLS = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}

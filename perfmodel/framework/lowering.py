@@ -12,7 +12,7 @@ from perfmodel.framework.convolution import convolution_alternatives, implicit_p
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
@@ -55,13 +55,26 @@ def _lower_contraction(
     return (Alternative(name="gemm", kernels=kernels),)
 
 
-def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of the two operands and the result between the framework's layout and the library's."""
-    sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
+def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Transposes of tensors of so many elements between the framework's layout and the library's."""
     return tuple(
         Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
         for size in sizes
     )
+
+
+def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
+    """Return the elements of what is transposed around a convolution.
+
+    A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
+    that only the images among the operands are transposed for them.
+    """
+    x, w, y = operation.input_elements, operation.weight_elements, operation.output_elements
+    if rules.convolution_transposes:
+        return (x, y, w)
+    if depthwise or not rules.layout_passes:
+        return ()
+    return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
 
 
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
@@ -72,7 +85,14 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
+def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
+    return tuple(
+        replace(alternative, kernels=in_one_call(alternative.kernels))
+        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
+    )
+
+
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
@@ -148,8 +168,8 @@ def _lower_convolution(
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
-        extra += _layout_passes(operation, element_bytes=element_bytes)
+    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
+    extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}

@@ -70,8 +70,8 @@ class FoundOn(SpecTable):
 
     Attributes
     ----------
-    table : str
-        Measured table. [-]
+    tables : tuple of str
+        Measured tables. [-]
     protocols : tuple of str
         How rows were held out. [-]
     residual_count : int
@@ -82,7 +82,7 @@ class FoundOn(SpecTable):
         The same on rows that a fit has seen, all of them: what another fit's residual is held against. [1]
     """
 
-    table: Identifier
+    tables: Annotated[tuple[Identifier, ...], Field(min_length=1)]
     protocols: tuple[Text, ...]
     residual_count: Count
     mean_abs_log_ratio: PositiveNumber
@@ -112,8 +112,8 @@ class IntervalScale(SpecFile):
         What extrapolation adds. [1]
     spread : ConstantSpreads
         Of constants that no fit plan names. [1]
-    seen : Seen
-        What the residuals tell about. [-]
+    seen : dict of str to Seen
+        What the residuals of each table tell about. [-]
     found_on : FoundOn
         Residuals used. [-]
     """
@@ -128,8 +128,23 @@ class IntervalScale(SpecFile):
     quantile: PositiveNumber
     unseen: Unseen
     spread: ConstantSpreads
-    seen: Seen
+    seen: dict[Identifier, Seen]
     found_on: FoundOn
+
+    def seen_without(self, table: str | None = None) -> Seen:
+        """Return what the residuals tell about, but for those of one table.
+
+        Parameters
+        ----------
+        table : str or None
+            The table that is to be scored; None for all. [-]
+
+        Returns
+        -------
+        Seen
+            Of all other tables together. [-]
+        """
+        return Seen.together(seen for name, seen in self.seen.items() if name != table)
 
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:

@@ -83,6 +83,28 @@ class Seen(SpecTable):
             mixes=tuple(sorted(mixes)),
         )
 
+    @classmethod
+    def together(cls, parts: Iterable[Seen]) -> Seen:
+        """Return what several sets of rows tell about together.
+
+        Parameters
+        ----------
+        parts : iterable of Seen
+            Any number. [-]
+
+        Returns
+        -------
+        Seen
+            Each thing once, sorted.
+        """
+        each = tuple(parts)
+        return cls(
+            devices=tuple(sorted({device for part in each for device in part.devices})),
+            frameworks=tuple(sorted({framework for part in each for framework in part.frameworks})),
+            dtypes=tuple(sorted({dtype for part in each for dtype in part.dtypes})),
+            mixes=tuple(sorted({mix for part in each for mix in part.mixes})),
+        )
+
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return how far a mix of operations is from the nearest that was seen.
 

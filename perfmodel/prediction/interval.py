@@ -233,7 +233,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     known = known_constants(prepared, calibration) if known is None else known
     doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
     if calibration is None:
-        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen)
+        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen_without())
     else:
         fitted_on = calibration.fitted_on
         exposure = exposure_of(

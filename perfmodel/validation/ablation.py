@@ -12,7 +12,8 @@ import numpy as np
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.prediction.cpu import CpuNumbers
-from perfmodel.prediction.gpu import GpuNumbers, MatmulLibrary
+from perfmodel.prediction.gpu import GpuNumbers
+from perfmodel.prediction.gpu_libraries import MatmulLibrary
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.presentation.tables import Table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,11 +17,12 @@ from perfmodel.cost.interval import Exposure
 from perfmodel.errors import TableError
 from perfmodel.hardware import spec_files
 
-CellKey = tuple[str, str, str, int | None]
-"""Framework, network, device and threads of a cell."""
+CellKey = tuple[str, str, str, int, str, int | None]
+"""Table, framework, network, batch size, device and threads of a cell."""
 
 EXPOSURE_COLUMNS: Final = tuple(field.name for field in fields(Exposure))
-COLUMNS: Final = ("protocol", "framework", "network", "device", "threads", "log_ratio", *EXPOSURE_COLUMNS)
+KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
+COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
 """Columns of the file; all numbers are plain numbers without a unit, threads are empty on a GPU."""
 
 DIGITS: Final = 4
@@ -37,7 +38,7 @@ class Residual:
     protocol : str
         How it was held out. [-]
     key : tuple
-        Framework, network, device, threads. [-]
+        Table, framework, network, batch size, device, threads. [-]
     log_ratio : float
         ln(measured / predicted). [1]
     exposure : Exposure
@@ -52,7 +53,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of a table, from which intervals are found without the cells that they are scored on.
+    """Residuals of measured tables, from which intervals are found without the cells that they are scored on.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class Residuals:
         """Absolute log ratios. [1]"""
         return np.abs([row.log_ratio for row in self.rows])
 
-    def without(self, keys: Collection[CellKey]) -> Residuals:
+    def without(self, keys: Iterable[CellKey]) -> Residuals:
         """Return the residuals of all other cells."""
         left_out = set(keys)
         return Residuals(tuple(row for row in self.rows if row.key not in left_out), self.with_passes)
@@ -139,7 +140,7 @@ def _row(entry: dict[str, str]) -> Residual:
     threads = int(entry["threads"]) if entry["threads"] else None
     return Residual(
         protocol=entry["protocol"],
-        key=(entry["framework"], entry["network"], entry["device"], threads),
+        key=(entry["table"], entry["framework"], entry["network"], int(entry["batch_size"]), entry["device"], threads),
         log_ratio=float(entry["log_ratio"]),
         exposure=Exposure(**{name: float(entry[name]) for name in EXPOSURE_COLUMNS}),
     )
@@ -159,9 +160,9 @@ def write_residuals(path: Path, residuals: Iterable[Residual]) -> None:
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in residuals:
-            framework, network, device, threads = row.key
+            *place, threads = row.key
             numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE_COLUMNS)]
             writer.writerow(
-                [row.protocol, framework, network, device, "" if threads is None else threads]
+                [row.protocol, *place, "" if threads is None else threads]
                 + [f"{number:.{DIGITS}g}" for number in numbers]
             )
