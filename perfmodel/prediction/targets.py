@@ -18,7 +18,7 @@ from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, scaled
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
