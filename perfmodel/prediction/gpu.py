@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +191,42 @@ def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: s
     return "tf32" if rounds else dtype
 
 
+def _matmul_libraries(
+    device: Gpu,
+    blas: Mapping[str, Any],
+    dnn: Mapping[str, Any],
+    *,
+    peak_ratios: Sequence[float],
+    calls: Quantity,
+    write_out_steps: Quantity,
+) -> tuple[MatmulLibrary, MatmulLibrary]:
+    """Return what BLAS and DNN library reach; ratios of peaks in that order."""
+    of_products, of_convolutions = peak_ratios
+    convolution_classes = tuple(
+        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
+    )
+    return (
+        matmul_library(
+            blas,
+            BLAS_SHAPE_CLASSES,
+            peak_ratio=of_products,
+            clock_hz=device.clock_hz,
+            calls=calls,
+            ramp_steps=blas["ramp_steps"],
+            skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
+        ),
+        # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
+        matmul_library(
+            dnn,
+            convolution_classes,
+            peak_ratio=of_convolutions,
+            clock_hz=device.clock_hz,
+            ramp_steps=write_out_steps,
+            skinny_bandwidth_fraction=None,
+        ),
+    )
+
+
 def gpu_numbers(
     device: Gpu,
     profile: FrameworkProfile,
@@ -232,41 +268,24 @@ def gpu_numbers(
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
     peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
-    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
-    calls = own["blas_efficiency"]
     rate = device.sustained_peak_flop_per_s(dtype)
-    ratios = {role: device.sustained_peak_flop_per_s(of_role) / rate for role, of_role in dtypes.items()}
-    convolution_classes = tuple(
-        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
-    )
+    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     return GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
         bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
         l2_bytes=device.l2_bytes,
-        matmul_libraries=(
-            matmul_library(
-                blas,
-                BLAS_SHAPE_CLASSES,
-                peak_ratio=ratios["gpu_blas"],
-                clock_hz=device.clock_hz,
-                calls=calls,
-                ramp_steps=blas["ramp_steps"],
-                skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
-            ),
-            # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-            matmul_library(
-                dnn,
-                convolution_classes,
-                peak_ratio=ratios["gpu_dnn"],
-                clock_hz=device.clock_hz,
-                ramp_steps=write_out_steps(
-                    peak_flop_per_s=ratios["gpu_dnn"] * peaks[dtype],
-                    bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
-                    element_bytes=element_bytes,
-                ),
-                skinny_bandwidth_fraction=None,
+        matmul_libraries=_matmul_libraries(
+            device,
+            blas,
+            dnn,
+            peak_ratios=[device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()],
+            calls=own["blas_efficiency"],
+            write_out_steps=write_out_steps(
+                peak_flop_per_s=peaks[dtype] * device.sustained_peak_flop_per_s(dtypes["gpu_dnn"]) / rate,
+                bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+                element_bytes=element_bytes,
             ),
         ),
         recurrent_library=recurrent_library(dnn, clock_hz=device.clock_hz),

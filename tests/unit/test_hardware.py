@@ -281,7 +281,7 @@ def test_a_measured_board_has_values_of_its_own_and_others_their_architecture_s(
 
 
 def test_a_board_may_only_replace_what_its_architecture_has():
-    with pytest.raises(ValueError, match="lab_board.speed: value 1.0: needs a table"):
+    with pytest.raises(ValueError, match=r"lab_board.speed: value 1.0: needs a table"):
         profile(device={"lab_board": {"speed": 1.0}})
 
 
