@@ -1,4 +1,4 @@
-"""Fit constants on log time, fold rows, and sum up errors; used by fit_kernel_constants.py."""
+"""Fit constants on log time, fold rows, and sum up errors; used by the scripts that fit kernel constants."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ FOLDS = 5
 
 Constants = dict[str, float]
 
+OPERAND_WEIGHT = 4.0
+"""Cost of loading an operand element into registers, in multiply-adds of plain lanes: 1/a + 1/b loads for each. [1]"""
+
+
+def menu(
+    tiles: Sequence[tuple[int, int]], splits: Sequence[int], *, operand_weight: float = OPERAND_WEIGHT
+) -> dict[str, np.ndarray]:
+    """Return the menu of every tile with every split of the sum."""
+    rows, columns, split_k = np.array([(a, b, s) for a, b in tiles for s in splits], dtype=float).T
+    rate = 1 / (1 + operand_weight * (1 / rows + 1 / columns))
+    return {"tile_rows": rows, "tile_columns": columns, "tile_efficiency": rate / rate.max(), "split_k": split_k}
+
 
 @dataclass(frozen=True)
 class Unknown:
@@ -23,8 +35,13 @@ class Unknown:
     high: float
 
 
-def fit(residuals: Callable[[Constants], np.ndarray], unknowns: Mapping[str, Unknown]) -> Constants:
-    """Return the constants that minimise the residuals, searched in their logarithms."""
+def fit(
+    residuals: Callable[[Constants], np.ndarray], unknowns: Mapping[str, Unknown], *, scale: float = 0.1
+) -> Constants:
+    """Return the constants that minimise the residuals, searched in their logarithms.
+
+    Residuals above the scale count by their size, not their square: a small one fits the median.
+    """
     names = list(unknowns)
     start, low, high = (
         np.log([getattr(unknowns[name], field) for name in names]) for field in ("start", "low", "high")
@@ -34,7 +51,7 @@ def fit(residuals: Callable[[Constants], np.ndarray], unknowns: Mapping[str, Unk
         np.clip(start, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss="soft_l1",
-        f_scale=0.1,
+        f_scale=scale,
         diff_step=0.02,
         max_nfev=60,
     )

@@ -1,18 +1,15 @@
-"""Read the measured kernel tables and lower their convolutions; used by fit_kernel_constants.py."""
+"""Read the measured kernel tables and lower their convolutions; used by the scripts that fit kernel constants."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from perfmodel.framework.convolution import convolution_alternatives, shape_class
-from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
+from perfmodel.units import MIB
 
 ELEMENT_BYTES = 4
 FLOOR = 5e-6
@@ -21,7 +18,10 @@ FLOOR = 5e-6
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock."""
+    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock, L2.
+
+    ``tensor_peak`` is that of 16 bit operands on tensor cores, where the board has them.
+    """
 
     name: str
     architecture: str
@@ -29,14 +29,16 @@ class Board:
     bandwidth: float
     units: int
     clock: float
+    l2: float
+    tensor_peak: float = float("nan")
 
 
 BOARDS = {
-    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9),
-    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9),
-    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9),
-    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9),
-    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9),
+    "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9, 3 * MIB),
+    "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9, 3 * MIB),
+    "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9, 4 * MIB),
+    "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9, 3 * MIB),
+    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9, 4 * MIB, 65.1e12),
 }
 ROLES = {
     "forward": Role.OUTPUT,
@@ -49,31 +51,19 @@ def with_board(table: pd.DataFrame) -> pd.DataFrame:
     """Add the board's identifier and numbers to each row."""
     identifiers = {board.name: identifier for identifier, board in BOARDS.items()}
     table = table.assign(board=table.device.map(identifiers))
-    for field in ("architecture", "peak", "bandwidth", "units", "clock"):
+    for field in ("architecture", "peak", "bandwidth", "units", "clock", "l2", "tensor_peak"):
         table[field] = [getattr(BOARDS[board], field) for board in table.board]
     return table
 
 
-def deepbench_gemms(folder: Path) -> pd.DataFrame:
-    """Return the fp32 matrix products."""
+SINGLE = "Float"
+HALF_ON_TENSOR_CORES = "16 bit inputs, 16 bit multiplication, 32 bit addition"
+
+
+def deepbench_gemms(folder: Path, precision: str = SINGLE) -> pd.DataFrame:
+    """Return the matrix products in one precision."""
     table = pd.read_csv(folder / "deepbench_gemm.csv")
-    return with_board(table[table.precision == "Float"]).reset_index(drop=True)
-
-
-def deepbench_convolutions(folder: Path) -> pd.DataFrame:
-    """Return the fp32 convolutions with their class, arithmetic and traffic."""
-    table = pd.read_csv(folder / "deepbench_conv.csv")
-    table = with_board(table[table.precision == "Float"]).reset_index(drop=True)
-    operations = [operation_of(row) for row in table.itertuples()]
-    works = [operation.work(element_bytes=ELEMENT_BYTES) for operation in operations]
-    # the Pascal sheet lists algorithms that cannot have run (a GEMM above the peak); it is not used
-    stated = table.algo.where(table.board != "titan_x_pascal", "").fillna("").str.lower()
-    return table.assign(
-        shape_class=[shape_class(operation) for operation in operations],
-        flop_count=[work.flop_count for work in works],
-        moved_bytes=[work.moved_bytes for work in works],
-        stated=stated,
-    )
+    return with_board(table[table.precision == precision]).reset_index(drop=True)
 
 
 def operation_of(row: object) -> Convolution:
@@ -89,62 +79,6 @@ def operation_of(row: object) -> Convolution:
         padding=((row.pad_h, row.pad_h), (row.pad_w, row.pad_w)),
         dilation=(1, 1),
         role=ROLES[row.phase],
-    )
-
-
-@dataclass(frozen=True)
-class KernelRows:
-    """Kernels of many convolutions, with the alternative and the operation each belongs to."""
-
-    matmul: pd.DataFrame
-    stream: pd.DataFrame
-    operation: np.ndarray
-    workspace: np.ndarray
-    stated_alternative: np.ndarray
-    seconds: np.ndarray
-
-    @property
-    def alternative_count(self) -> int:
-        """Number of alternatives."""
-        return len(self.operation)
-
-    @property
-    def operation_count(self) -> int:
-        """Number of operations."""
-        return len(self.seconds)
-
-
-MATMUL = ("m", "n", "k", "count")
-COLUMNS = ("alternative", "moved_bytes", "launches", "peak", "bandwidth", "units", "clock", "efficiency")
-
-
-def convolution_rows(table: pd.DataFrame, algorithms: Sequence[str]) -> KernelRows:
-    """Lower every row of a table of convolutions."""
-    matmul, stream, operations, workspace = [], [], [], []
-    stated = np.full(len(table), -1)
-    for index, row in enumerate(table.itertuples()):
-        lowered = convolution_alternatives(operation_of(row), algorithms=algorithms, element_bytes=ELEMENT_BYTES)
-        for alternative in lowered:
-            if alternative.name == getattr(row, "stated", ""):
-                stated[index] = len(operations)
-            for kernel in alternative.kernels:
-                moved = kernel.read_bytes + kernel.written_bytes
-                numbers = (moved, kernel.launches, row.peak, row.bandwidth, row.units, row.clock, kernel.efficiency)
-                if isinstance(kernel, Matmul):
-                    extents = tuple(getattr(kernel, name) for name in MATMUL)
-                    matmul.append((*extents, len(operations), *numbers))
-                else:
-                    stream.append((len(operations), *numbers))
-            operations.append(index)
-            workspace.append(alternative.workspace_bytes)
-    seconds = table.seconds.to_numpy() if "seconds" in table else np.full(len(table), np.nan)
-    return KernelRows(
-        matmul=pd.DataFrame(matmul, columns=[*MATMUL, *COLUMNS]),
-        stream=pd.DataFrame(stream, columns=list(COLUMNS)),
-        operation=np.array(operations),
-        workspace=np.array(workspace, dtype=float),
-        stated_alternative=stated,
-        seconds=seconds,
     )
 
 

@@ -9,7 +9,7 @@ from a 3x3 convolution, or a reduction from an addition, is the name of the effi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 Quantity = Any
@@ -31,6 +31,8 @@ class Matmul:
         Name of the fraction of peak this shape class reaches inside a tile. [-]
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
+    library_launches : int, ndarray or sympy.Expr
+        How many of them a library issues by itself in the course of one call, without the framework. [1]
     """
 
     kernel_class: ClassVar[str] = "matmul"
@@ -42,6 +44,7 @@ class Matmul:
     written_bytes: Quantity
     efficiency: str = "gemm"
     launches: Quantity = 1
+    library_launches: Quantity = 0
 
     @property
     def flop_count(self) -> Quantity:
@@ -65,6 +68,8 @@ class Stream:
         Name of the fraction of memory bandwidth this kind of pass reaches. [-]
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
+    library_launches : int, ndarray or sympy.Expr
+        How many of them a library issues by itself in the course of one call, without the framework. [1]
     """
 
     kernel_class: ClassVar[str] = "stream"
@@ -74,9 +79,35 @@ class Stream:
     serial_steps: Quantity = 0
     efficiency: str = "elementwise"
     launches: Quantity = 1
+    library_launches: Quantity = 0
 
 
 Kernel = Matmul | Stream
+
+
+def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Return kernels that a library issues one after the other when it is called once.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        In the order in which they run. [-]
+
+    Returns
+    -------
+    tuple of Kernel
+        The same; the framework dispatches only the first launch of the first. [-]
+
+    Examples
+    --------
+    >>> in_one_call((Stream(read_bytes=4, written_bytes=4, launches=3),))[0].library_launches
+    2
+    """
+    first, *others = kernels
+    return (
+        replace(first, library_launches=first.launches - 1),
+        *(replace(kernel, library_launches=kernel.launches) for kernel in others),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

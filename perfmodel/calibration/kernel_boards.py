@@ -13,8 +13,9 @@ from perfmodel.calibration.kernel_operations import operations_of
 from perfmodel.errors import TableError
 from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
 from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.wording import device_of_text, library_of_text
-from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
+from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, library_constants
 from perfmodel.prediction.step_time import group_times
 from perfmodel.prediction.targets import Libraries, Target, resolve_target
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -22,6 +23,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.hardware.device import Device
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.kernel_tables import KernelFormat, KernelMeasurements, MeasuredKernel
 
@@ -104,6 +106,11 @@ class KernelBoard:
     work: NDArray[np.float64]
 
     @property
+    def device_file(self) -> Device:
+        """The device. [-]"""
+        return load_device(self.device)
+
+    @property
     def label(self) -> str:
         """Device and data type, for people. [-]"""
         return f"{self.device}, {self.dtype}"
@@ -128,12 +135,16 @@ class KernelBoard:
     @cached_property
     def constant_values(self) -> dict[str, Any]:
         """What the files state for these constants, by full name. [unit of each constant]"""
-        places = {f"frameworks/{self.profile.stem}/gpu.": self.profile.gpu.constants}
+        known = {f"frameworks/{self.profile.stem}": self.profile.gpu.constants}
         for library in self.libraries.values():
-            architecture = self.target.architecture
-            places[f"libraries/{library.stem}/{architecture}."] = library.constants_for(architecture)
-        values = {place + name: value for place, constants in places.items() for name, value in constants.items()}
-        return {name: values[name] for name in self.constant_names if name in values}
+            known[f"libraries/{library.stem}"] = library_constants(library, self.device_file, factors=NO_FACTORS)
+        values = {}
+        for name in self.constant_names:
+            folder, stem, place = name.split("/")
+            constant = place.rpartition(".")[2]
+            if constant in known.get(f"{folder}/{stem}", {}):
+                values[name] = known[f"{folder}/{stem}"][constant]
+        return values
 
     def times(self, factors: Factors = NO_FACTORS) -> NDArray[np.float64]:
         """Return the predicted time of every row.
@@ -211,7 +222,7 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
     ]
     table = build_kernel_table(
         [entries] * len(PROBE_BATCH_SIZES),
-        rules=profile.gpu.lowering.rules(target.algorithms(libraries)),
+        rules=profile.gpu.lowering.rules(target.support(profile, libraries, dtype=dtype)),
         element_bytes=element_bytes,
         processor=target.processor,
     )

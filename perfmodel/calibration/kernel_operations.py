@@ -7,13 +7,14 @@ layers is every operation of the layer in a phase.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.layers import GRU, LSTM, RNN, Concat, Convolution2d, Dense, MaxPool2d, ReLU
 from perfmodel.layers.base import Layer
 from perfmodel.measurements.kernel_tables import MeasuredKernel, blobs_read
-from perfmodel.records import Contraction, Convolution, Operation, Role
+from perfmodel.records import Contraction, Convolution, Operation, Recurrence, Role
 
 Operations = tuple[Operation, ...]
 
@@ -80,6 +81,7 @@ def _convolution(row: MeasuredKernel) -> Operations:
 
 
 def _recurrence(row: MeasuredKernel) -> Operations:
+    # the program leaves the input product out (CUDNN_SKIP_INPUT) and gives the state before the first step
     hidden, steps = row.sizes["hidden"], row.sizes["timesteps"]
     layer = _known("cell", row.words["cell"], CELLS)(hidden_size=hidden, bias_vectors=2)
     shapes, batch_size = ((steps, hidden),), row.sizes["N"]
@@ -88,7 +90,11 @@ def _recurrence(row: MeasuredKernel) -> Operations:
         *layer.backward_operations(shapes, batch_size=batch_size),
     )
     roles = _roles(row)
-    return tuple(operation for operation in everything if operation.role in roles)
+    return tuple(
+        replace(operation, input_size=0, first_state_gradient=True)
+        for operation in everything
+        if isinstance(operation, Recurrence) and operation.role in roles
+    )
 
 
 def _window(stated: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,9 @@ class CompiledBoard:
     reached: tuple[int, ...]
 
     @classmethod
-    def of(cls, board: KernelBoard, unknowns: Sequence[Unknown]) -> CompiledBoard:
+    def of(
+        cls, board: KernelBoard, unknowns: Sequence[Unknown], *, held: Mapping[Unknown, float] = MappingProxyType({})
+    ) -> CompiledBoard:
         """Compile a board.
 
         Parameters
@@ -51,6 +54,8 @@ class CompiledBoard:
             Rows, lowered. [-]
         unknowns : sequence of Unknown
             All free numbers of the fit. [-]
+        held : mapping of Unknown to float
+            Unknowns that are not free, with the logarithms of their factors. [1]
 
         Returns
         -------
@@ -65,9 +70,11 @@ class CompiledBoard:
         unknowns_of, starts = {}, {}
         for name in board.constant_names:
             matching = tuple(index for index, unknown in enumerate(unknowns) if unknown.matches(name))
-            if matching:
+            fixed = [unknown for unknown in held if unknown.matches(name)]
+            if matching or fixed:
                 unknowns_of[name] = matching
-                starts[name] = _start(name, [unknowns[index] for index in matching], board.constant_values)
+                given = [*(unknowns[index] for index in matching), *fixed]
+                starts[name] = _start(name, given, board.constant_values) + sum(held[unknown] for unknown in fixed)
         reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
         return cls(board, unknowns_of, starts, reached)
 
@@ -154,7 +161,9 @@ class KernelProblem:
     _known: dict[tuple[int, float, bytes], Times] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, boards: Sequence[KernelBoard], plan: FitPlan) -> KernelProblem:
+    def of(
+        cls, boards: Sequence[KernelBoard], plan: FitPlan, *, held: Mapping[str, float] = MappingProxyType({})
+    ) -> KernelProblem:
         """Compile boards under a plan.
 
         Parameters
@@ -163,14 +172,18 @@ class KernelProblem:
             Measured rows, lowered. [-]
         plan : FitPlan
             What is free. [-]
+        held : mapping of str to float
+            Names of unknowns that are not, with the logarithms of their factors. [1]
 
         Returns
         -------
         KernelProblem
             Ready to be fitted. [-]
         """
-        unknowns = plan.unknowns(dict.fromkeys(name for board in boards for name in board.constant_names))
-        compiled = tuple(CompiledBoard.of(board, unknowns) for board in boards)
+        everything = plan.unknowns(dict.fromkeys(name for board in boards for name in board.constant_names))
+        unknowns = tuple(unknown for unknown in everything if unknown.name not in held)
+        fixed = {unknown: held[unknown.name] for unknown in everything if unknown.name in held}
+        compiled = tuple(CompiledBoard.of(board, unknowns, held=fixed) for board in boards)
         ends = np.cumsum([len(board.rows) for board in boards])
         measured = np.log(np.concatenate([board.measured_s for board in boards]))
         return cls(compiled, (0, *(int(end) for end in ends[:-1])), measured, unknowns, plan)

@@ -34,6 +34,9 @@ NewTablesOption: TypeAlias = Annotated[
 RECORDS = "scoreboard.json"
 """File of every figure."""
 
+PICTURE_DOTS_PER_INCH = 80
+"""How fine the plots are: they are committed. [1]"""
+
 PICTURES = "scoreboard"
 """Folder of the parity plots, beside the page."""
 
@@ -71,7 +74,7 @@ def write_scoreboard(
     TableError, UnknownNameError
         If a table of the data folder is wrong, missing, or not the one that was scored before.
     """
-    from perfmodel.measurements.kernel_tables import read_data_folder
+    from perfmodel.measurements.data_folder import read_data_folder
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_terms
     from perfmodel.validation.folder_scores import check_hashes, score_folder
     from perfmodel.validation.scoreboard import load_scoreboard
@@ -159,5 +162,6 @@ def _draw(picture: Picture, path: Path) -> None:
         title=picture.title,
         hollow=picture.hollow,
         quantity=picture.quantity,
+        intervals=picture.intervals,
     )
-    save(figure, path)
+    save(figure, path, dots_per_inch=PICTURE_DOTS_PER_INCH)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -48,20 +48,26 @@ def _percent(given: float | None) -> float | None:
     return given
 
 
+TableArgument: TypeAlias = Annotated[
+    str | None, typer.Argument(help="A measurement table: name, or the path of a CSV; none with --all.")
+]
+ProtocolOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
+]
+OnlyOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
+]
+FitOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
+]
+
+
 def validate_command(
-    table: Annotated[
-        str | None, typer.Argument(help="A measurement table: name, or the path of a CSV; none with --all.")
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
-    ] = UNASKED,
-    only: Annotated[
-        str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
-    ] = None,
-    fit: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
-    ] = None,
+    table: TableArgument = None,
+    protocol: ProtocolOption = UNASKED,
+    only: OnlyOption = None,
+    fit: FitOption = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
     ] = False,
@@ -88,11 +94,12 @@ def validate_command(
     new_tables: NewTablesOption = False,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    of_all = {"data": data, "quick": quick, "terms": terms, "new_tables": new_tables}
     if all_tables:
         _refuse_beside_all(table=table, only=only, fit=fit, plot=plot, max_mape=max_mape, out=out)
-        write_scoreboard(data=data, to=to, quick=quick, terms=terms, new_tables=new_tables, progress=progress)
+        write_scoreboard(**of_all, to=to, progress=progress)  # type: ignore[arg-type]
         return
-    if table is None or data is not None or quick or terms or new_tables:
+    if table is None or any(of_all.values()):
         raise ArgumentError("table", table, "a table, without --data, --quick, --terms and --new-tables; or --all")
     check_writable(out, argument="--out")
     check_plot(plot)
@@ -169,9 +176,7 @@ def _tables(
     asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)
     tables = []
     for subset in subsets:
-        fitting = [
-            name for name in asked if not (subset == "gpu" and name in PROTOCOLS and PROTOCOLS[name].needs_threads)
-        ]
+        fitting = [name for name in asked if name not in PROTOCOLS or PROTOCOLS[name].suits(subset)]
         tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
     return tables
 

@@ -139,11 +139,11 @@ def packing_time(
     footprint_bytes: Quantity,
     cache_bytes: Quantity,
     memory_bandwidth_bytes_per_s: Quantity,
-    cache_bandwidth_bytes_per_s: Quantity,
+    copy_bytes_per_s: Quantity,
 ) -> Quantity:
     r"""Time of packing operands of which the part that does not fit the last-level cache comes from memory.
 
-    .. math:: T = B \left( \frac{1 - x}{b_c} + \frac{x}{b_m} \right), \qquad x = \max(1 - C / W, 0)
+    .. math:: T = B \left( \frac{1}{b_c} + \frac{x}{b_m} \right), \qquad x = \max(1 - C / W, 0)
 
     Parameters
     ----------
@@ -155,8 +155,8 @@ def packing_time(
         Last-level cache of the sockets in use, C. [B]
     memory_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Rate from memory, b_m. [B/s]
-    cache_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
-        Rate from the cache, b_c. [B/s]
+    copy_bytes_per_s : float, ndarray or sympy.Expr
+        Rate of the packing instructions on operands that the cache holds, b_c. [B/s]
 
     Returns
     -------
@@ -165,22 +165,23 @@ def packing_time(
 
     Notes
     -----
-    Valid for: operands written or read by the kernel before (im2col, then GEMM). Ignores: other users of
-    the cache.
+    Valid for: operands written or read by the kernel before (im2col, then GEMM). The copy and the wait for memory
+    add up, because packing strides through pages faster than a core prefetches. Ignores: other users of the cache.
 
     Examples
     --------
     >>> float(packing_time(moved_bytes=20e6, footprint_bytes=20e6, cache_bytes=10e6,
-    ...     memory_bandwidth_bytes_per_s=10e9, cache_bandwidth_bytes_per_s=40e9) * 1e3)
-    1.25
+    ...     memory_bandwidth_bytes_per_s=10e9, copy_bytes_per_s=40e9) * 1e3)
+    1.5
 
     References
     ----------
     .. [1] G. Hager, J. Treibig, J. Habich, G. Wellein, Exploring performance and power properties of modern
-       multicore chips via simple machine models, Concurrency Computat. 28, 2016, doi:10.1002/cpe.3180.
+       multicore chips via simple machine models, Concurrency Computat. 28, 2016, doi:10.1002/cpe.3180: times of
+       instructions and of transfers between memory levels add up on Intel cores.
     """
     from_memory = maximum(1 - cache_bytes / footprint_bytes, 0.0)
-    return moved_bytes * ((1 - from_memory) / cache_bandwidth_bytes_per_s + from_memory / memory_bandwidth_bytes_per_s)
+    return moved_bytes * (1 / copy_bytes_per_s + from_memory / memory_bandwidth_bytes_per_s)
 
 
 def register_tiles(*, m: Quantity, n: Quantity, count: Quantity = 1, tile_m: Quantity, tile_n: Quantity) -> Quantity:
@@ -231,7 +232,7 @@ def cpu_matmul_time(
     total_bandwidth_bytes_per_s: Quantity,
     packing_efficiency: Quantity,
     cache_bytes: Quantity,
-    core_cache_bandwidth_bytes_per_s: Quantity,
+    core_copy_bytes_per_s: Quantity,
     tile_m: Quantity = 8,
     tile_n: Quantity = 4,
     result_passes: Quantity = 2.0,
@@ -241,7 +242,7 @@ def cpu_matmul_time(
 
     .. math::
 
-        T = \frac{F}{P_1 \, e \, S} + T_\mathrm{pack}(B, W; \; b_m = \varepsilon \min(S b_1, b), \; b_c = S b_{c,1})
+        T = \frac{F}{P_1 \, e \, S} + T_\mathrm{pack}(B, W; \; b_m = \min(S \varepsilon b_1, b), \; b_c = S b_{c,1})
 
     Parameters
     ----------
@@ -261,11 +262,11 @@ def cpu_matmul_time(
     total_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth that all threads share, b. [B/s]
     packing_efficiency : float, ndarray or sympy.Expr
-        Share of the streaming bandwidth that packing reaches, epsilon. [1]
+        Share of its streaming bandwidth that a thread reaches while packing, epsilon. [1]
     cache_bytes : float, ndarray or sympy.Expr
         Last-level cache of the sockets in use, C. [B]
-    core_cache_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
-        Rate at which one core packs from the last-level cache, b_{c,1}. [B/s]
+    core_copy_bytes_per_s : float, ndarray or sympy.Expr
+        Rate at which one core packs operands that the cache holds, b_{c,1}. [B/s]
     tile_m, tile_n : float, ndarray or sympy.Expr
         Register tile, r_m and r_n. [1]
     result_passes : float, ndarray or sympy.Expr
@@ -291,7 +292,7 @@ def cpu_matmul_time(
 
     >>> float(cpu_matmul_time(m=64, n=26_752, k=2_048, peak_flop_per_s_per_core=60.8e9, efficiency=0.93,
     ...     speedup=1.0, core_bandwidth_bytes_per_s=10e9, total_bandwidth_bytes_per_s=40e9,
-    ...     packing_efficiency=0.6, cache_bytes=10e6, core_cache_bandwidth_bytes_per_s=40e9))
+    ...     packing_efficiency=0.6, cache_bytes=10e6, core_copy_bytes_per_s=40e9))
     0.1615
 
     References
@@ -301,11 +302,11 @@ def cpu_matmul_time(
     flop_count = padded_product_flop_count(m=m, n=n, k=k, count=count, tile_m=tile_m, tile_n=tile_n)
     moved_bytes = packed_bytes(m=m, n=n, k=k, count=count, element_bytes=element_bytes, result_passes=result_passes)
     footprint_bytes = element_bytes * (m * k + k * n + m * n) * minimum(count, maximum(speedup, 1.0))
-    bandwidth = minimum(speedup * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
+    bandwidth = minimum(speedup * packing_efficiency * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
     return flop_count / (peak_flop_per_s_per_core * efficiency * speedup) + packing_time(
         moved_bytes=moved_bytes,
         footprint_bytes=footprint_bytes,
         cache_bytes=cache_bytes,
-        memory_bandwidth_bytes_per_s=packing_efficiency * bandwidth,
-        cache_bandwidth_bytes_per_s=speedup * core_cache_bandwidth_bytes_per_s,
+        memory_bandwidth_bytes_per_s=bandwidth,
+        copy_bytes_per_s=speedup * core_copy_bytes_per_s,
     )

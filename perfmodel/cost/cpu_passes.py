@@ -146,11 +146,16 @@ def cpu_stream_time(
     speedup: Quantity,
     core_bandwidth_bytes_per_s: Quantity,
     total_bandwidth_bytes_per_s: Quantity,
+    cache_bytes: Quantity = 0.0,
+    core_cache_bandwidth_bytes_per_s: Quantity = 1.0,
     efficiency: Quantity = 1.0,
 ) -> Quantity:
-    r"""Time of one pass over memory on a CPU.
+    r"""Time of one pass over memory on a CPU, or over tensors that the last-level cache still holds.
 
-    .. math:: T = \max\left( \frac{B}{e \min(S \, b_1, b)}, \; T_\mathrm{scalar} \right)
+    .. math::
+
+        T = \max\left( \frac{B}{e} \left[ \frac{x}{\min(S \, b_1, b)} + \frac{1 - x}{S \, b_c} \right], \;
+            T_\mathrm{scalar} \right), \qquad x = \max(1 - C / B, 0)
 
     Parameters
     ----------
@@ -164,6 +169,10 @@ def cpu_stream_time(
         Memory bandwidth of one thread, b_1. [B/s]
     total_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth that all threads share, after efficiency and NUMA, b. [B/s]
+    cache_bytes : float, ndarray or sympy.Expr
+        Last-level cache of the sockets in use, C; 0 for none. [B]
+    core_cache_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
+        Rate at which one core streams through the last-level cache, b_c. [B/s]
     efficiency : float, ndarray or sympy.Expr
         Share of the streaming bandwidth that this kind of pass reaches, e. [1]
 
@@ -174,8 +183,8 @@ def cpu_stream_time(
 
     Notes
     -----
-    Valid for: tensors larger than the last-level cache, hardware prefetch. Ignores: page faults of fresh
-    buffers.
+    Valid for: hardware prefetch, tensors that the kernel before wrote or read. Ignores: page faults of fresh buffers,
+    other users of the cache.
 
     Examples
     --------
@@ -189,4 +198,6 @@ def cpu_stream_time(
        TCCA newsletter, December 1995 (STREAM).
     """
     bandwidth = minimum(speedup * core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s)
-    return maximum(moved_bytes / (efficiency * bandwidth), scalar_s)
+    from_memory = maximum(1 - cache_bytes / maximum(moved_bytes, 1.0), 0.0)
+    seconds_per_byte = from_memory / bandwidth + (1 - from_memory) / (speedup * core_cache_bandwidth_bytes_per_s)
+    return maximum(moved_bytes / efficiency * seconds_per_byte, scalar_s)

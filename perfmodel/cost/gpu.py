@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, exceeds, maximum, minimum, minimum_along_first_axis, where
+from perfmodel.numeric import Quantity, ceil, maximum, minimum, minimum_along_first_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SKINNY_EXTENT = 32
 """Largest extent of a matrix product's result that counts as skinny. [1]"""
-
-WIDE_EXTENT = 4500
-"""Columns of a matrix product's result from which on a transposed operand costs most. [1]"""
 
 
 def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
@@ -45,20 +42,23 @@ def tiled_matmul_time(
     element_bytes: int = 4,
     latency_s: Quantity = 0.0,
     ramp_steps: Quantity = 0.0,
+    shortest_part: float = 0.0,
 ) -> Quantity:
     r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
 
     .. math::
 
-        t = \min_{(a, b, e, s)} \left[ \frac{1}{\eta} \left(\frac{k}{s} + k_0\right)
+        t = \min_{(a, b, e, s)} \left[ \frac{1}{\eta} \left(k_s + k_0\right)
             \left( \frac{2 U}{F} \left\lceil \frac{c\, s \lceil m/a \rceil \lceil n/b \rceil}{U} \right\rceil
-            \frac{a b}{e} + \tau \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right]
+            \frac{a b}{e} + \tau \right) + [s > 1] \frac{2\, s\, c\, m n\, z}{B} \right], \quad
+        k_s = \max\left(\frac{k}{s}, \min(k, q \max(m, n))\right)
 
     The first ceiling pads the result to whole tiles, the second deals the tiles to U units: the busiest unit
     sets the pace (wave quantisation per unit). Tiles that share a unit share its lanes, so they take turns
     whether or not they are resident together; what residency hides is the latency of each step of the sum,
     which L states once per unit. Splitting the sum s ways makes s times the tiles, for partial results that
-    are written and read once more.
+    are written and read once more. A library that splits only sums far longer than the result's extents leaves no
+    part shorter than q times the longer of them; sums below that are not split.
 
     Parameters
     ----------
@@ -85,9 +85,10 @@ def tiled_matmul_time(
         Size of one element, z. [B]
     latency_s : float, ndarray or sympy.Expr
         Latency that a unit cannot hide at each step of the sum, tau. [s]
-        [1]
     ramp_steps : float, ndarray or sympy.Expr
         Steps of the sum that filling and draining a tile costs, k_0. [1]
+    shortest_part : float
+        Length of the shortest part of a split sum, over the longer extent of the result, q. [1]
 
     Returns
     -------
@@ -98,8 +99,8 @@ def tiled_matmul_time(
     Notes
     -----
     Valid for: dense products from a tiled library (cuBLAS, cuDNN), n and m above about 32. Ignores:
-    operand layout (cuBLAS 7.5 and 8.0 lose up to 2x on a transposed first operand with more than 7000
-    columns), L2 capacity, power throttling, a library heuristic that picks a slower entry.
+    operand layout (see :mod:`perfmodel.cost.gpu_layout`), L2 capacity, power throttling, a library heuristic that
+    picks a slower entry.
 
     Examples
     --------
@@ -128,46 +129,11 @@ def tiled_matmul_time(
     results = count * m * n / bandwidth_bytes_per_s
     pace = 2 * unit_count / peak_flop_per_s
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
-    steps = (k / s + ramp_steps) / efficiency
+    part = k / s
+    if shortest_part > 0:  # an entry that does not split has the whole sum as its part, whatever the shortest is
+        part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
+    steps = (part + ramp_steps) / efficiency
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
-
-
-def transposed_efficiency(*, m: Quantity, n: Quantity, slowdown: Quantity, wide_slowdown: Quantity) -> Quantity:
-    r"""Share of a library's usual rate that is left where the weights of a product lie transposed in memory.
-
-    .. math:: e = \begin{cases} 1 & \min(m, n) \le 32 \\ 1 / s & n < 4500 \\ 1 / s_w & n \ge 4500 \end{cases}
-
-    Threads that load a transposed operand walk through memory with long strides; products with few rows take another
-    kernel, which does not mind.
-
-    Parameters
-    ----------
-    m, n : float, ndarray or sympy.Expr
-        Rows (samples) and columns (features) of the result. [1]
-    slowdown, wide_slowdown : float or ndarray
-        Factor on the time, s, and for results with many columns, s_w. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Factor on the efficiency. [1]
-
-    Notes
-    -----
-    Valid for: cuBLAS 7.5 and 8.0, single precision. Ignores: the length of the sum, whose powers of two lose less.
-
-    Examples
-    --------
-    >>> float(transposed_efficiency(m=64, n=26_752, slowdown=1.25, wide_slowdown=1.6))
-    0.625
-
-    References
-    ----------
-    .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (the same shapes with and without
-       a transposed first operand).
-    """
-    lost = where(exceeds(WIDE_EXTENT, n), slowdown, wide_slowdown)
-    return where(exceeds(minimum(m, n), SKINNY_EXTENT), 1 / lost, 1.0)
 
 
 def stream_time(
@@ -255,8 +221,8 @@ def matmul_memory_time(
 
     Notes
     -----
-    Valid for: cuBLAS 7.5 and 8.0. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves errors
-    of 15-50 %.
+    Valid for: cuBLAS 7.5 and later. Ignores: the library's choice of kernel between 8 and 32 columns, which leaves
+    errors of 10 to 35 %.
 
     Examples
     --------

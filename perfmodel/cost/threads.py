@@ -215,6 +215,46 @@ def serial_below(*, threads: Quantity, work: Quantity, smallest_parallel_work: Q
     return where(exceeds(work, smallest_parallel_work), threads, 1.0)
 
 
+def serial_if_narrow(
+    *, threads: Quantity, shorter_side: Quantity, count: Quantity = 1, smallest_side_per_thread: Quantity
+) -> Quantity:
+    r"""Threads that a library uses when it runs products that are narrow for their number on one thread.
+
+    .. math:: t_\mathrm{used} = t \;\text{ if }\; s \ge r \, t \;\text{ or }\; c > 1 \;\text{ else }\; 1
+
+    Parameters
+    ----------
+    threads : float, ndarray or sympy.Expr
+        Threads offered, t. [1]
+    shorter_side : float, ndarray or sympy.Expr
+        Rows or columns of the result, whichever are fewer, s. [1]
+    count : float, ndarray or sympy.Expr
+        Independent products that the framework itself deals to the threads, c. [1]
+    smallest_side_per_thread : float, ndarray or sympy.Expr
+        Rows and columns that the library wants for each thread, r; 0 where it has no such rule. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Threads that work. [1]
+
+    Notes
+    -----
+    Valid for: OpenBLAS before 0.3.0, whose thread count is all or one. More threads can so be slower than fewer.
+
+    Examples
+    --------
+    >>> [float(serial_if_narrow(threads=t, shorter_side=64, smallest_side_per_thread=4.0)) for t in (16, 32)]
+    [16.0, 1.0]
+
+    References
+    ----------
+    .. [1] OpenBLAS, driver/level3/level3_thread.c (SWITCH_RATIO), as quoted in pull request 1316, which ended it.
+    """
+    narrow = exceeds(smallest_side_per_thread * threads, shorter_side)
+    return where(exceeds(count, 1.0), threads, where(narrow, 1.0, threads))
+
+
 def _log2(value: Quantity) -> Quantity:
     """Return the base-2 logarithm of a number, an array, a symbol or an array of symbols."""
     if not is_symbolic(value):

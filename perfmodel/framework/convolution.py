@@ -5,11 +5,10 @@ gradient of one, to it; None means that the algorithm cannot do that shape. All 
 size.
 
 Names of efficiencies that the matrix products look up: ``conv_1x1``, ``conv_3x3`` (at most nine taps) and
-``conv_large``, each with ``_input_gradient`` or ``_weight_gradient`` appended for a gradient;
-``conv_strided_input_gradient``; for a first layer ``conv_thin`` (two to four channels) and
-``conv_one_channel``, each with ``_weight_gradient`` too; ``conv_gemm`` after an explicit im2col;
-``winograd``, ``winograd_gemm``, ``winograd_gemm_weight_gradient``, ``fft_gemm``. Of the streams: ``im2col``,
-``winograd_transform``, ``fft_transform``.
+``conv_large``, for outputs and input gradients alike (the same sum with the filters turned round), each with
+``_weight_gradient`` appended for that; ``conv_strided_input_gradient``; for a first layer ``conv_thin`` (two to four
+channels) and ``conv_one_channel``, each with ``_weight_gradient`` too; ``conv_gemm`` after an explicit im2col;
+``winograd``, ``winograd_gemm``, ``fft_gemm``. Of the streams: ``im2col``, ``winograd_transform``, ``fft_transform``.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ THIN_CHANNELS = 4
 INDEX_BYTES = 4
 """Size of a precomputed index. [B]"""
 
-_SUFFIX = {Role.OUTPUT: "", Role.INPUT_GRADIENT: "_input_gradient", Role.WEIGHT_GRADIENT: "_weight_gradient"}
+_SUFFIX = {Role.OUTPUT: "", Role.INPUT_GRADIENT: "", Role.WEIGHT_GRADIENT: "_weight_gradient"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,8 @@ def implicit_product(operation: Convolution) -> ProductShape:
         \text{output: } (N P Q) \times K, \; k = C R S \qquad
         \text{input gradient: } (N H W) \times C, \; k = K R S \tfrac{P Q}{H W} \qquad
         \text{weight gradient: } K \times (C R S), \; k = N P Q
-        \text{strided input gradient: } (N P Q) \times (C R S), \; k = K
+
+    Under a stride beyond the filter, H W counts the inputs that a tap reaches.
 
     Parameters
     ----------
@@ -92,12 +92,20 @@ def implicit_product(operation: Convolution) -> ProductShape:
         return ProductShape(m=operation.batch_size * pixels, n=filters, k=channels * taps)
     if operation.role is Role.WEIGHT_GRADIENT:
         return ProductShape(m=filters, n=channels * taps, k=operation.batch_size * pixels)
-    if _scatters(operation):
-        return _columns_product(operation)
-    inputs = math.prod(operation.input_size)
+    inputs = math.prod(_reached_size(operation))
     total = filters * taps * pixels
     k = total // inputs if total % inputs == 0 else total / inputs
     return ProductShape(m=operation.batch_size * inputs, n=channels, k=k)
+
+
+def _reached_size(operation: Convolution) -> tuple[int, ...]:
+    """Return the extents of those inputs that any tap reaches: under a stride beyond the filter, not all of them."""
+    return tuple(
+        size if taps >= step else min(size, taps * result)
+        for size, taps, step, result in zip(
+            operation.input_size, operation.kernel_size, operation.stride, operation.output_size, strict=True
+        )
+    )
 
 
 def _columns_product(operation: Convolution) -> ProductShape:
@@ -166,11 +174,12 @@ def _fold(operation: Convolution, *, element_bytes: int) -> Stream:
 def _implicit(operation: Convolution, *, element_bytes: int, name: str, workspace_bytes: Quantity) -> Alternative:
     product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
     read, written = work.read_bytes / operation.groups, work.written_bytes / operation.groups
+    if operation.role is not Role.INPUT_GRADIENT:
+        # whole rows that no tap reaches are never read; within a row, every sector of memory is
+        reached = math.prod(_reached_size(operation)[:-1]) * operation.input_size[-1]
+        skipped = math.prod(operation.input_size) - reached
+        read = read - element_bytes * operation.batch_size * operation.in_channels * skipped / operation.groups
     after: tuple[Kernel, ...] = ()
-    if _scatters(operation):
-        # columns leave the product as atomic additions; no scratch memory, but their traffic
-        written = _column_bytes(operation, element_bytes=element_bytes)
-        after = (_fold(operation, element_bytes=element_bytes),)
     kernel = Matmul(
         m=product.m,
         n=product.n,

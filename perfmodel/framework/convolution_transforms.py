@@ -19,6 +19,9 @@ FFT_LARGEST_EXTENT = 256
 """Largest padded input extent of ``fft``. [1]"""
 FFT_TILE = 32
 """Extent of a tile of ``fft_tiling``; also its largest filter. [1]"""
+WINOGRAD_LEAST_CHANNELS = 128
+"""Fewest channels for which a weight gradient is offered as non-fused Winograd; inferred from DeepBench: with cuDNN 5
+to 7, all weight gradients of 64 channels run at the rate of implicit products, those of 128 at twice that. [1]"""
 WINOGRAD_PATCH = (8, 16)
 """Extents of the results that one block of fused Winograd covers; inferred from DeepBench, where 7 x 7 images
 run at half the rate of 14 x 14 ones and 8 x 8 blocks would not explain it. [1]"""
@@ -165,6 +168,9 @@ def winograd_nonfused(operation: Convolution, *, element_bytes: int) -> Alternat
     """Lower to F(4x4, 3x3) with transforms through memory: 36 products per 16 results; 3 x 3, stride 1."""
     if not _is_plain(operation) or operation.kernel_size != (3, 3):
         return None
+    narrow = min(operation.in_channels, operation.out_channels) < WINOGRAD_LEAST_CHANNELS
+    if operation.role is Role.WEIGHT_GRADIENT and narrow:
+        return None
     return _transformed(
         operation,
         element_bytes=element_bytes,
@@ -173,5 +179,5 @@ def winograd_nonfused(operation: Convolution, *, element_bytes: int) -> Alternat
         point_elements=1,
         tiles=_winograd_tiles(operation, extent=4),
         transform="winograd_transform",
-        efficiency="winograd_gemm" + ("_weight_gradient" if operation.role is Role.WEIGHT_GRADIENT else ""),
+        efficiency="winograd_gemm",
     )

@@ -33,6 +33,9 @@ from perfmodel.records import Convolution, Role
 
 Quantity = Any
 
+CACHE_LINE_BYTES = 64
+"""Unit in which caches exchange data with memory. [B]"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
@@ -100,6 +103,16 @@ class _Shape:
         moved = self.column_bytes * samples
         return Stream(read_bytes=moved, written_bytes=moved, efficiency="im2col", launches=launches)
 
+    def scatter(self, *, samples: Quantity) -> Stream:
+        """Return the pass that writes each column element into a cache line of its own, as samples lie side by side.
+
+        Columns of a whole mini-batch with the sample as fastest index: the line that an element falls into is fetched
+        for it and evicted before the next sample comes to it: for columns beyond the cache of 16 samples or more.
+        """
+        moved = self.column_bytes * samples
+        lines = CACHE_LINE_BYTES / self.element_bytes * moved
+        return Stream(read_bytes=moved + lines, written_bytes=lines, efficiency="scatter")
+
     def fold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
         """Return the pass that adds columns back into images (col2im), after clearing them."""
         columns, image = self.column_bytes * samples, self.image_bytes * samples
@@ -147,7 +160,10 @@ def _batch(shape: _Shape, role: Role) -> tuple[tuple[Kernel, ...], Quantity]:
         transposes = Stream(read_bytes=image, written_bytes=image, efficiency="transpose", launches=2)
         return (unfold, product, transposes), size + image
     columns, output = shape.column_bytes * samples, shape.output_bytes * samples
-    unfold = Stream(read_bytes=columns, written_bytes=2 * columns, efficiency="im2col")
+    if role is Role.WEIGHT_GRADIENT:
+        unfold = shape.scatter(samples=samples)
+    else:
+        unfold = Stream(read_bytes=columns, written_bytes=2 * columns, efficiency="im2col")
     transpose = Stream(read_bytes=output, written_bytes=output, efficiency="transpose")
     rows = shape.positions * samples
     if role is Role.OUTPUT:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from perfmodel.framework.rules import LoweringRules
 
 PROBE_BATCH_SIZES = (1, 2, 3)
-MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches")
+MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches", "library_launches")
 UPDATE_KIND = "update"
 """What the optimizer's operations are counted as, whatever they are made of."""
-STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches")
+STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
 
 
 @dataclass(frozen=True, slots=True)

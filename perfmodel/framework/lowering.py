@@ -12,7 +12,7 @@ from perfmodel.framework.convolution import convolution_alternatives, implicit_p
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
@@ -25,13 +25,17 @@ def _bias_pass(output_elements: Any, *, element_bytes: int) -> Stream:
     return Stream(read_bytes=moved, written_bytes=moved, flop_count=output_elements, efficiency="bias")
 
 
+def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
+    return Stream(read_bytes=0, written_bytes=element_bytes * elements, flop_count=0, efficiency="clear")
+
+
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     del processor
     op = operation
     loops = rules.batched_contraction == "loop"
-    accumulated = op.m * op.n if rules.gradient_accumulation and op.role is Role.WEIGHT_GRADIENT else 0
+    accumulated = op.m * op.n if rules.accumulates(op.role) else 0
     per_launch = 1 if loops else op.count
     product = Matmul(
         m=op.m,
@@ -46,16 +50,36 @@ def _lower_contraction(
     kernels: tuple[Kernel, ...] = (product,)
     if op.bias_elements and rules.bias == "separate":
         kernels = (product, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
+    if rules.clears(op.role):
+        kernels = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes), *kernels)
     return (Alternative(name="gemm", kernels=kernels),)
 
 
-def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of the two operands and the result between the framework's layout and the library's."""
-    sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
+def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
     return tuple(
-        Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
+        Stream(
+            read_bytes=element_bytes * size,
+            written_bytes=element_bytes * size,
+            efficiency="transpose",
+            library_launches=1,
+        )
         for size in sizes
     )
+
+
+def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
+    """Return the elements of what is transposed around a convolution.
+
+    A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
+    that only the images among the operands are transposed for them.
+    """
+    x, w, y = operation.input_elements, operation.weight_elements, operation.output_elements
+    if rules.convolution_transposes:
+        return (x, y, w)
+    if depthwise or not rules.layout_passes:
+        return ()
+    return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
 
 
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
@@ -66,7 +90,14 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
+def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
+    return tuple(
+        replace(alternative, kernels=in_one_call(alternative.kernels))
+        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
+    )
+
+
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
@@ -110,27 +141,46 @@ def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternat
     return (Alternative(name="depthwise", kernels=(kernel,)),)
 
 
+def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
+    """Return the alternative with one launch for all groups of a convolution in place of one for each."""
+    kernels: list[Kernel] = []
+    for kernel in alternative.kernels:
+        together = replace(
+            kernel, read_bytes=kernel.read_bytes * groups, written_bytes=kernel.written_bytes * groups, launches=1
+        )
+        kernels.append(replace(together, count=together.count * groups) if isinstance(together, Matmul) else together)
+    workspace = alternative.workspace_bytes * groups
+    return replace(alternative, kernels=tuple(kernels), workspace_bytes=workspace)
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
     plain = operation.mirrored if operation.transposed else operation
     direct = rules.pointwise_products and _is_pointwise(plain)
+    depthwise = rules.depthwise_kernel and _is_depthwise(plain)
     if direct:
         alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
-    elif rules.depthwise_kernel and _is_depthwise(plain):
+    elif depthwise:
         alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
     else:
         alternatives = _CONVOLUTION[processor](
             plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
         )
+        if rules.groups_together and plain.groups > 1:
+            alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
+        if processor == "gpu":
+            alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
-    if rules.convolution_transposes and not direct:
-        extra += _layout_passes(operation, element_bytes=element_bytes)
-    accumulated = rules.gradient_accumulation and operation.role is Role.WEIGHT_GRADIENT
-    reread = element_bytes * operation.weight_elements if accumulated else 0
+    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
+    extra += _layout_passes(sizes, element_bytes=element_bytes)
+    if rules.clears(operation.role):
+        extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
+    result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}
+    reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
     return tuple(replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives)
 
 
@@ -152,7 +202,7 @@ def _lower_memory_pass(
         written_bytes=written / shares,
         flop_count=op.flop_count / shares,
         serial_steps=op.row_elements if key in rules.serial_rows else 0,
-        efficiency=key,
+        efficiency=key if rule is None or rule.bandwidth_of is None else rule.bandwidth_of,
         launches=launches,
     )
     return (Alternative(name=key, kernels=(kernel,)),)

@@ -60,6 +60,12 @@ CLASS_OF_PASS: dict[str, str] = {
     "transpose_backward": "transpose",
     "rearrange": "transpose",
     "rearrange_backward": "transpose",
+    "sgd": "update",
+    "momentum": "update",
+    "nesterov": "update",
+    "adam": "update",
+    "gradient_norm": "update",
+    "gradient_scale": "update",
     "gather": "gather",
     "scatter_add": "gather",
     "take": "gather",
@@ -83,7 +89,7 @@ def pass_class(name: str) -> str:
     Returns
     -------
     str
-        ``elementwise``, ``reduction``, ``transpose`` or ``gather``. [-]
+        ``elementwise``, ``reduction``, ``transpose``, ``gather`` or ``update``. [-]
 
     Examples
     --------

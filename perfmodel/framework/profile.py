@@ -14,10 +14,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.framework.library_names import LibraryNames
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.source import (
     Count,
     Identifier,
@@ -28,46 +30,6 @@ from perfmodel.hardware.source import (
     Text,
 )
 from perfmodel.units import MIB, to_base_units
-
-
-class LibraryNames(SpecTable):
-    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
-
-    Attributes
-    ----------
-    gpu_blas, gpu_dnn, cpu_blas : str
-        Names. [-]
-    by_architecture : dict of str to dict of str to str
-        Other names on some architectures, where a framework was built with another version for them. [-]
-    tf32 : tuple of str
-        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
-    """
-
-    gpu_blas: Identifier
-    gpu_dnn: Identifier
-    cpu_blas: Identifier
-    by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
-        default_factory=dict
-    )
-    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
-
-    def name_of(self, role: str, architecture: str) -> str:
-        """Return the library that fills a role on an architecture.
-
-        Parameters
-        ----------
-        role : str
-            ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
-        architecture : str
-            A device's architecture. [-]
-
-        Returns
-        -------
-        str
-            File stem in ``hardware_specs/libraries``. [-]
-        """
-        elsewhere = self.by_architecture.get(architecture, {})
-        return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
 
 
 def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,11 +62,14 @@ class PassTable(SpecTable):
         Times the tensor is read and written. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
     reads: NonNegativeNumber
     writes: NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
+    bandwidth_of: Identifier | None = None
 
 
 class RecurrentTable(SpecTable):
@@ -158,8 +123,13 @@ class LoweringTable(SpecTable):
         Most scratch memory one convolution may take; None for no limit. [MiB]
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    gradient_accumulation, convolution_transposes, pointwise_products, depthwise_kernel : bool
-        Policies on gradients and layouts, and kernels of the framework's own. [-]
+    image_layout : str
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes what each
+        convolution reads) or ``channels_last``. [-]
+    gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
+        Policies on gradients and layouts. [-]
+    pointwise_products, depthwise_kernel : bool
+        Kernels of the framework's own. [-]
     weight_layout : str
         ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
     serial_rows : tuple of str
@@ -175,7 +145,9 @@ class LoweringTable(SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
+    input_gradient_accumulation: bool = False
     convolution_transposes: bool
+    image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
@@ -188,31 +160,34 @@ class LoweringTable(SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
-    def rules(self, library_algorithms: tuple[str, ...]) -> LoweringRules:
+    def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules as the lowering wants them.
 
         Parameters
         ----------
-        library_algorithms : tuple of str
-            What the DNN library offers on the architecture at hand: convolution algorithms, recurrent layers. [-]
+        support : LibrarySupport
+            What the DNN library offers for the data type on the architecture at hand. [-]
 
         Returns
         -------
         LoweringRules
             Plain records. [-]
         """
-        convolutions = tuple(name for name in library_algorithms if name not in (FUSED, PERSISTENT))
+        convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         return LoweringRules(
             convolution_algorithms=self.convolution_algorithms or convolutions,
+            groups_together=support.groups_together,
+            layout_passes=support.tensor_cores and self.image_layout == "channels_first",
             bias=self.bias,
             gradient_accumulation=self.gradient_accumulation,
+            input_gradient_accumulation=self.input_gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
             pointwise_products=self.pointwise_products,
             depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,
             serial_rows=self.serial_rows,
             batched_contraction=self.batched_contraction,
-            recurrent=self.recurrent.rules(library_algorithms),
+            recurrent=self.recurrent.rules(support.algorithms),
             passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         )
 

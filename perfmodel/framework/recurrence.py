@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.framework.rules import RecurrentRules
-from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
+from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Recurrence, Role
 
 FUSED = "recurrence_fused"
@@ -201,6 +201,13 @@ def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int)
     return (*beside, whole)
 
 
+def _is_nothing(kernel: Kernel) -> bool:
+    """Tell whether a kernel is a product with an input of no features, which nobody launches."""
+    return isinstance(kernel, Matmul) and any(
+        isinstance(extent, int) and extent == 0 for extent in (kernel.m, kernel.k)
+    )
+
+
 def recurrence_alternatives(
     operation: Recurrence, *, rules: RecurrentRules, product_efficiency: str = "gemm", element_bytes: int
 ) -> tuple[Alternative, ...]:
@@ -243,10 +250,12 @@ def recurrence_alternatives(
         if isinstance(kernel, Matmul) and (kernel.efficiency == "gemm" or not fused)
         else kernel
         for kernel in _BY_ROLE[operation.role](operation, own, element_bytes)
+        if not _is_nothing(kernel)
     )
     if not fused:
         return (Alternative(name=f"{rules.input_product}_{rules.gate_products}", kernels=kernels),)
-    step_by_step = Alternative(name=FUSED, kernels=kernels)
+    step_by_step = Alternative(name=FUSED, kernels=in_one_call(kernels))
     if not _persists(operation, rules, element_bytes):
         return (step_by_step,)
-    return (step_by_step, Alternative(name=PERSISTENT, kernels=_persistent(operation, kernels, element_bytes)))
+    persistent = in_one_call(_persistent(operation, kernels, element_bytes))
+    return (step_by_step, Alternative(name=PERSISTENT, kernels=persistent))

@@ -19,11 +19,14 @@ class PassRule:
         Times the tensor is read and written, in units of the operation's main tensor. [1]
     launches : int
         Kernels it takes; zero where the framework does without the pass. [1]
+    bandwidth_of : str or None
+        The pass whose rate its kernels reach, where they are of another kind than the pass's name says. [-]
     """
 
     reads: float
     writes: float
     launches: int = 1
+    bandwidth_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +67,16 @@ class LoweringRules:
     ----------
     convolution_algorithms : tuple of str
         Algorithms the library offers on this architecture, or the framework's own. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
+    layout_passes : bool
+        Whether the library transposes the images that its tensor cores read before every convolution. [-]
     bias : str
         ``fused`` into the product, or a ``separate`` pass over the output. [-]
     gradient_accumulation : bool
         Whether weight gradients are added into buffers (read, then written) rather than overwritten. [-]
+    input_gradient_accumulation : bool
+        Whether products and convolutions add the gradients of their inputs to buffers that are cleared before. [-]
     convolution_transposes : bool
         Whether images are transposed to the library's layout and back around every convolution. [-]
     pointwise_products : bool
@@ -88,8 +97,11 @@ class LoweringRules:
     """
 
     convolution_algorithms: tuple[str, ...]
+    groups_together: bool = False
+    layout_passes: bool = False
     bias: Literal["fused", "separate"] = "separate"
     gradient_accumulation: bool = False
+    input_gradient_accumulation: bool = False
     convolution_transposes: bool = False
     pointwise_products: bool = False
     depthwise_kernel: bool = False
@@ -98,6 +110,40 @@ class LoweringRules:
     batched_contraction: Literal["batched", "loop"] = "batched"
     recurrent: RecurrentRules = field(default_factory=RecurrentRules)
     passes: Mapping[str, PassRule] = field(default_factory=dict)
+
+    def accumulates(self, role: Role) -> bool:
+        """Tell whether what a product or convolution yields is added to a buffer, which it reads then.
+
+        Parameters
+        ----------
+        role : Role
+            Output or gradient. [-]
+
+        Returns
+        -------
+        bool
+            Never for outputs.
+        """
+        accumulated = {
+            Role.WEIGHT_GRADIENT: self.gradient_accumulation,
+            Role.INPUT_GRADIENT: self.input_gradient_accumulation,
+        }
+        return accumulated.get(role, False)
+
+    def clears(self, role: Role) -> bool:
+        """Tell whether the buffer is cleared before in a pass of its own; those of weights are in the optimizer's.
+
+        Parameters
+        ----------
+        role : Role
+            Output or gradient. [-]
+
+        Returns
+        -------
+        bool
+            For input gradients that are added up.
+        """
+        return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:
         """Return the name of the efficiency of a product with weights, by what it yields.

@@ -107,11 +107,14 @@ class CpuCache(SpecTable):
         First-level data cache and second-level cache of one core. [KiB]
     l3_mib : float
         Last-level cache that all cores share. [MiB]
+    l3_bytes_per_cycle : float
+        Bytes read and written that one core streams through the last-level cache. [B/cycle]
     """
 
     l1_kib: Annotated[PositiveNumber, AfterValidator(InRange(1, 4_096, "KiB"))]
     l2_kib: Annotated[PositiveNumber, AfterValidator(InRange(16, 65_536, "KiB"))]
     l3_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 4_096, "MiB"))]
+    l3_bytes_per_cycle: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 128, "B/cycle"))]
 
 
 class CpuMemory(SpecTable):
@@ -198,6 +201,9 @@ class Cpu(Device):
     subnormal_assist_cycles : float
         Cycles that microcode takes for a product with a subnormal operand or result; 0 where there is no assist.
         [cycle]
+    call_slowdown : float
+        Time that one thread takes to run a framework's host code and the GPU's driver, over that of the hosts for which
+        framework files state their dispatch. [1]
     """
 
     kind: Literal["cpu"]
@@ -211,6 +217,7 @@ class Cpu(Device):
     cache: CpuCache
     memory: CpuMemory
     subnormal_assist_cycles: Annotated[float, Field(ge=0, le=1000, strict=True)] = 0.0
+    call_slowdown: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10, "times"))] = 1.0
 
     @field_validator("turbo_ghz_by_active_cores")
     @classmethod
@@ -232,6 +239,12 @@ class Cpu(Device):
             message = "must not exceed the clocks without wide SIMD load"
             raise ValueError(message)
         return wide
+
+    @property
+    def constant(self) -> dict[str, Constant]:
+        """Unit, meaning and range of the field that is no data sheet's, so that a fit may scale it."""
+        meaning = "time of host code and driver on one thread over that of the hosts that dispatch is stated for"
+        return {"call_slowdown": Constant(unit="1", meaning=meaning, valid_min=0.1, valid_max=10.0)}
 
     @property
     def thread_count(self) -> int:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.calibration import ConstantPatterns
@@ -34,6 +34,8 @@ class Unknown:
         Standard deviations of the logarithm: of this unknown about its group's mean, and of that mean. [1]
     start : float or None
         Value that its constants have at a factor of one; None for their files' values. [unit of the constants]
+    from_others : bool
+        Whether a board by itself takes it from the fit to the others, where there are others. [-]
     """
 
     name: str
@@ -42,6 +44,7 @@ class Unknown:
     spread: float
     shared_spread: float
     start: float | None = None
+    from_others: bool = False
 
     def matches(self, constant: str) -> bool:
         """Tell whether the unknown scales a constant, by its full name."""
@@ -68,6 +71,9 @@ class UnknownTable(SpecTable):
     start : float or None
         Value that the prior is centred on, where the value of the constant's file was fitted to the very rows that are
         to be fitted: measured kernels; None for the file's. [unit of the constants]
+    from_others : bool
+        Whether a board that is fitted by itself takes it from a fit to the other boards of its table: what a library
+        does on every board. [-]
     meaning : str
         Why the sourced values may be off by so much. [-]
     """
@@ -79,6 +85,7 @@ class UnknownTable(SpecTable):
     spread: PositiveNumber
     shared_spread: NonNegativeNumber = 0.0
     start: PositiveNumber | None = None
+    from_others: StrictBool = False
     meaning: Text
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
@@ -107,6 +114,7 @@ class UnknownTable(SpecTable):
                 spread=self.spread,
                 shared_spread=self.shared_spread,
                 start=self.start,
+                from_others=self.from_others,
             )
             if any(unknown.matches(name) for name in names):
                 unknowns.append(unknown)

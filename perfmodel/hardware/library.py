@@ -2,14 +2,17 @@
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
 and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
-not list; a table may also build on another with ``inherits``. Each constant name has a ``[constant.<name>]``
-table with its unit, meaning and validity range.
+not list; a table may also build on another with ``inherits``. Where a board was measured by itself, a
+``[device.<stem>]`` table holds what differs from its architecture; every other device takes the architecture's
+values. ``[tensor_core.<architecture>]`` holds what differs in the data types that run on tensor cores. Each constant
+name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
@@ -47,6 +50,68 @@ class ArchitectureProfile(SpecTable):
         return dict(self.__pydantic_extra__)
 
 
+class TensorCoreProfile(SpecTable):
+    """Constants of an architecture's tensor cores; every key that is not listed is a constant.
+
+    Attributes
+    ----------
+    dtypes : tuple of str
+        Data types of the tensors whose products run there. [-]
+    algorithms : tuple of str or None
+        Convolution algorithms the library offers on them; None for those it offers without. [-]
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+
+    dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
+    algorithms: tuple[Identifier, ...] | None = None
+
+    @property
+    def constants(self) -> dict[str, ConstantValue]:
+        """Constants that this table itself states. [unit of each constant]."""
+        return dict(self.__pydantic_extra__)
+
+
+class DeviceProfile(SpecTable):
+    """Constants of the library that were measured on one board; every key but ``tensor_core`` is a constant.
+
+    Attributes
+    ----------
+    tensor_core : dict of str to float or tuple of float
+        Constants that differ in the data types that run on tensor cores. [unit of each constant]
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+
+    tensor_core: dict[str, StrictConstant] = Field(default_factory=dict)
+
+    @property
+    def constants(self) -> dict[str, ConstantValue]:
+        """Constants that this table itself states, those of tensor cores aside. [unit of each constant]."""
+        return dict(self.__pydantic_extra__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibrarySupport:
+    """What a DNN library offers for one data type on one architecture.
+
+    Parameters
+    ----------
+    algorithms : tuple of str
+        Convolution algorithms and recurrent layers. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
+    tensor_cores : bool
+        Whether products run on tensor cores, whose kernels want a pixel's channels side by side. [-]
+    """
+
+    algorithms: tuple[str, ...] = ()
+    groups_together: bool = False
+    tensor_cores: bool = False
+
+
 class LibraryProfile(SpecFile):
     """One version of one library.
 
@@ -60,10 +125,16 @@ class LibraryProfile(SpecFile):
         Version of the library. [-]
     isa : tuple of str
         Instruction sets the library has kernels for; CPU libraries only. [-]
+    groups_together : bool
+        Whether one launch serves all groups of a convolution; else each group has its own. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant name in use. [-]
     architecture : dict of str to ArchitectureProfile
         Constants by architecture. [-]
+    tensor_core : dict of str to TensorCoreProfile
+        Constants of tensor cores, by architecture. [-]
+    device : dict of str to DeviceProfile
+        Constants of boards that were measured by themselves, by the stem of their file. [-]
     """
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
@@ -72,8 +143,11 @@ class LibraryProfile(SpecFile):
     processor: Literal["gpu", "cpu"]
     version: Text
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
+    groups_together: StrictBool = False
     constant: dict[Identifier, Constant]
     architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
+    tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
+    device: dict[Identifier, DeviceProfile] = Field(default_factory=dict)
 
     @field_validator("isa")
     @classmethod
@@ -101,50 +175,71 @@ class LibraryProfile(SpecFile):
             raise ValueError(", and ".join(faults))
         return profiles
 
+    @field_validator("tensor_core", "device")
+    @classmethod
+    def _exceptions_are_to_something(cls, profiles: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        constants, architectures = info.data.get("constant"), info.data.get("architecture")
+        if constants is None or architectures is None:
+            return profiles
+        general = {constant for profile in architectures.values() for constant in profile.constants}
+        faults = []
+        for name, profile in profiles.items():
+            tables = {name: profile.constants, f"{name}.tensor_core": getattr(profile, "tensor_core", {})}
+            for place, values in tables.items():
+                faults += [f"{place}.{fault}" for fault in constant_faults(values, constants)]
+                unknown = sorted(set(values) & set(constants) - general)
+                faults += [f"{place}.{constant}: no architecture has a value that it replaces" for constant in unknown]
+        if faults:
+            raise ValueError(", and ".join(faults))
+        return profiles
+
     def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
         """Yield name and table of what holds for an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
             kind = f"architecture of {self.name}"
             raise UnknownNameError(kind, architecture, self.architecture)
-        name: str | None = architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
+        name: str | None = self._listed(architecture)
         while name is not None:
             profile = self.architecture[name]
             yield name, profile
             falls_back = name != DEFAULT_ARCHITECTURE and DEFAULT_ARCHITECTURE in self.architecture
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
-    def constants_for(self, architecture: str) -> dict[str, ConstantValue]:
-        """Return the constants that hold on an architecture.
+    def constants_for(self, architecture: str, *, device: str = "", dtype: str = "fp32") -> dict[str, ConstantValue]:
+        """Return the constants that hold on an architecture, or on one device of it.
 
         Parameters
         ----------
         architecture : str
             A device's ``architecture``. [-]
+        device : str
+            Stem of the device's file; a board without values of its own has its architecture's. [-]
+        dtype : str
+            Data type of the tensors. [-]
 
         Returns
         -------
         dict of str to float or tuple of float
-            Those of its own table, of what it inherits, and of the default. [unit of each constant]
+            Those of the device's own table, of its architecture, of what that inherits, and of the default; of tensor
+            cores where the data type runs there. [unit of each constant]
 
         Raises
         ------
         UnknownNameError
             If the file has neither the architecture nor a default.
         """
-        merged: dict[str, ConstantValue] = {}
-        for _, profile in self._chain(architecture):
-            merged = {**profile.constants, **merged}
-        return merged
+        tables = [values for _, values in self._tables(architecture, device=device, dtype=dtype)]
+        return {name: value for values in reversed(tables) for name, value in values.items()}
 
-    def field_of(self, constant: str, *, architecture: str) -> str:
-        """Return the field that states the value of a constant on an architecture.
+    def field_of(self, constant: str, *, architecture: str, device: str = "", dtype: str = "fp32") -> str:
+        """Return the field that states the value of a constant.
 
         Parameters
         ----------
         constant : str
             Name of a constant. [-]
-        architecture : str
-            A device's ``architecture``. [-]
+        architecture, device, dtype : str
+            As for ``constants_for``. [-]
 
         Returns
         -------
@@ -156,25 +251,88 @@ class LibraryProfile(SpecFile):
         UnknownNameError
             If no table that holds there states it.
         """
-        for name, profile in self._chain(architecture):
-            if constant in profile.constants:
-                return f"architecture.{name}.{constant}"
+        for field, values in self._tables(architecture, device=device, dtype=dtype):
+            if constant in values:
+                return f"{field}.{constant}"
         kind = f"constant of {self.name}"
         raise UnknownNameError(kind, constant, self.constant)
 
-    def algorithms_for(self, architecture: str) -> tuple[str, ...]:
+    def _tables(
+        self, architecture: str, *, device: str, dtype: str
+    ) -> Iterator[tuple[str, Mapping[str, ConstantValue]]]:
+        """Yield field and constants of every table that holds there, the most specific first."""
+        board, on_tensor_cores = self.device.get(device), self.on_tensor_cores(architecture, dtype=dtype)
+        if board is not None and on_tensor_cores:
+            yield f"device.{device}.tensor_core", board.tensor_core
+        if on_tensor_cores:
+            name = self._listed(architecture)
+            yield f"tensor_core.{name}", self.tensor_core[name].constants
+        if board is not None:
+            yield f"device.{device}", board.constants
+        for name, profile in self._chain(architecture):
+            yield f"architecture.{name}", profile.constants
+
+    def _listed(self, architecture: str) -> str:
+        """Return the architecture under which the file has what holds: the default's for one that it does not list."""
+        return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
+
+    def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
+        """Tell whether the file has values of their own for products of a data type on tensor cores.
+
+        Parameters
+        ----------
+        architecture : str
+            A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
+
+        Returns
+        -------
+        bool
+            False also where the architecture has no tensor cores. [-]
+        """
+        profile = self.tensor_core.get(self._listed(architecture))
+        return profile is not None and dtype in profile.dtypes
+
+    def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
+        """Return what the library offers for a data type on an architecture.
+
+        Parameters
+        ----------
+        architecture : str
+            A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
+
+        Returns
+        -------
+        LibrarySupport
+            Algorithms, groups, tensor cores. [-]
+        """
+        return LibrarySupport(
+            algorithms=self.algorithms_for(architecture, dtype=dtype),
+            groups_together=self.groups_together,
+            tensor_cores=self.on_tensor_cores(architecture, dtype=dtype),
+        )
+
+    def algorithms_for(self, architecture: str, *, dtype: str = "fp32") -> tuple[str, ...]:
         """Return the algorithms that the library offers on an architecture.
 
         Parameters
         ----------
         architecture : str
             A device's ``architecture``. [-]
+        dtype : str
+            Data type of the tensors. [-]
 
         Returns
         -------
         tuple of str
             Names; empty where the file lists none. [-]
         """
+        tensor_core = self.tensor_core.get(self._listed(architecture))
+        if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
+            return tensor_core.algorithms
         stated = (profile.algorithms for _, profile in self._chain(architecture))
         return next((algorithms for algorithms in stated if algorithms is not None), ())
 

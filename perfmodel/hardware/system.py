@@ -167,6 +167,12 @@ class System:
         return self.file.memory.remote_fraction
 
     @property
+    def memory_socket_count(self) -> int:
+        """Sockets whose channels hold the pages: one where the thread that touched them first was one. [1]."""
+        on_one = self.file.memory.policy == "first_touch" and self.remote_fraction > 0
+        return 1 if on_one else self.socket_count
+
+    @property
     def remote_memory_bandwidth_bytes_per_s(self) -> float | None:
         """What one socket's threads stream from another socket's memory; None with one socket. [B/s]."""
         remote = self.file.memory.remote_bandwidth_gb_per_s

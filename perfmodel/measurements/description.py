@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
 
 from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, GPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
@@ -27,6 +27,7 @@ class HardwareEntry(_Entry):
     device: str = Text
     kind: Literal["cpu", "gpu"]
     physical_cores: PositiveInt | None = None
+    host: str | None = None
     note: str = ""
 
 
@@ -75,6 +76,7 @@ class RunEntry(_Entry):
     cpu_dtype: str = "fp32"
     gpu_dtype: str = "fp32"
     subnormal_products_per_sample: NonNegativeFloat = 0.0
+    averaged_steps: NonNegativeInt = 0
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
 

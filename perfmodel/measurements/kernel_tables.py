@@ -51,11 +51,6 @@ class MeasuredKernel:
     shapes: tuple[Shape, ...] = ()
     seconds: float
 
-    @property
-    def shape_key(self) -> tuple[object, ...]:
-        """What was computed, whatever the phase and layout: folds keep rows with the same key together."""
-        return (*self.sizes.values(), *self.shapes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFormat:
@@ -73,6 +68,8 @@ class KernelFormat:
         File of the framework that called. [-]
     sizes, paddings, words : tuple of str
         Columns of extents above zero, of extents that may be zero, and of text. [-]
+    shape : tuple of str
+        Columns that tell shapes apart, whatever the layout, phase or length of a sequence. [-]
     device, software, precision : str
         Columns that say on what and with what; an empty name where the table has none. [-]
     """
@@ -84,6 +81,7 @@ class KernelFormat:
     sizes: tuple[str, ...]
     paddings: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    shape: tuple[str, ...]
     device: str = "device"
     software: str = "version"
     precision: str = "precision"
@@ -94,6 +92,10 @@ class KernelFormat:
         stated = (self.device, self.software, self.precision)
         return (*filter(None, stated), "phase", "seconds", *self.sizes, *self.paddings, *self.words)
 
+    def shape_of(self, row: MeasuredKernel) -> tuple[object, ...]:
+        """Return what was computed: folds keep rows with the same together."""
+        return (*(row.sizes.get(name, row.words.get(name)) for name in self.shape), *row.shapes)
+
 
 FORMATS: Final = (
     KernelFormat(
@@ -103,6 +105,7 @@ FORMATS: Final = (
         framework="library_calls",
         sizes=("M", "N", "K"),
         words=("transA", "transB"),
+        shape=("M", "N", "K"),
     ),
     KernelFormat(
         name="conv",
@@ -111,6 +114,7 @@ FORMATS: Final = (
         framework="library_calls",
         sizes=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w"),
         paddings=("pad_h", "pad_w"),
+        shape=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w"),
     ),
     KernelFormat(
         name="rnn",
@@ -119,6 +123,7 @@ FORMATS: Final = (
         framework="library_calls",
         sizes=("hidden", "N", "timesteps"),
         words=("cell",),
+        shape=("cell", "hidden", "N"),
     ),
     KernelFormat(
         name="layer",
@@ -127,6 +132,7 @@ FORMATS: Final = (
         framework="caffe_1_0_rc3",
         sizes=("batch_size",),
         words=("network", "layer", "layer_type", "params", "top_shape"),
+        shape=("layer_type", "top_shape"),
         software="framework_version",
         precision="",
     ),
@@ -355,54 +361,3 @@ def blobs_read(params: str) -> tuple[str, ...]:
     """
     stated = dict(part.partition("=")[::2] for part in params.split())
     return tuple(filter(None, stated.get("bottom", "").split(",")))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFolder:
-    """A folder of tables that do not come with perfmodel.
-
-    Parameters
-    ----------
-    kernels : tuple of KernelMeasurements
-        Tables of timed calls, by name. [-]
-    systems : tuple of Path
-        Tables of timed training steps. [-]
-    unread : tuple of str
-        Files of a format that no score is made of. [-]
-    """
-
-    kernels: tuple[KernelMeasurements, ...]
-    systems: tuple[Path, ...]
-    unread: tuple[str, ...]
-
-
-def read_data_folder(folder: str | Path) -> DataFolder:
-    """Read a folder with ``kernels/*.csv`` and ``systems/*.csv``.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder. [-]
-
-    Returns
-    -------
-    DataFolder
-        What is there.
-
-    Raises
-    ------
-    TableError
-        If there is no such folder, or no table in it, or a table is wrong.
-    """
-    folder = Path(folder)
-    kernel_files, system_files = sorted((folder / "kernels").glob("*.csv")), sorted((folder / "systems").glob("*.csv"))
-    if not kernel_files and not system_files:
-        problem = "holds neither kernels/*.csv nor systems/*.csv" if folder.is_dir() else "is no folder"
-        message = f"{folder}: {problem}"
-        raise TableError(message)
-    read = {path: read_kernels(path) for path in kernel_files}
-    return DataFolder(
-        kernels=tuple(table for table in read.values() if table is not None),
-        systems=tuple(system_files),
-        unread=tuple(f"kernels/{path.name}" for path, table in read.items() if table is None),
-    )

@@ -164,11 +164,12 @@ def _runs(
 ) -> tuple[Run, ...]:
     """Return one run for each framework, network and batch size; report what has no partner."""
     given = _given_runs(description, table=table, faults=faults)
+    hosts = {entry.device: entry.host for entry in description.hardware if entry.host is not None}
     runs: list[Run] = []
     for row in _one_each(rows):
         run = given.get((row.framework, row.network))
         if run is not None:
-            runs.append(replace(run, batch_size=row.batch_size))
+            runs.append(replace(run, batch_size=row.batch_size, hosts=hosts))
         else:
             faults.append(f"run: row {row.row_number} needs one for {row.framework}, {row.network}")
     used = {(run.framework, run.network) for run in runs}

@@ -110,6 +110,11 @@ class Run:
     subnormal_products_per_sample : float
         SIMD multiplications (8 numbers) of one step with a subnormal operand or result, where nothing flushes subnormal
         numbers to zero. [1]
+    averaged_steps : int
+        Steps whose mean was printed, the first of the process among them, which also sets up libraries and memory; 0
+        where the first steps were left out. [1]
+    hosts : mapping of str to str
+        The machine that each GPU of the table was in, where that is known; read-only by convention. [-]
     evidence : tuple of Evidence
         A (fact, text) for each fact that somebody has to believe. [-]
 
@@ -137,6 +142,8 @@ class Run:
     cpu_dtype: str = "fp32"
     gpu_dtype: str = "fp32"
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
+    hosts: Mapping[str, str] = field(default_factory=dict, hash=False)
     evidence: tuple[Evidence, ...] = ()
 
     @property

@@ -89,6 +89,8 @@ class Hardware:
         ``cpu`` or ``gpu``. [-]
     physical_cores : int or None
         Cores of all sockets of a CPU, hyper-threads not counted. [1]
+    host : str or None
+        The system that a GPU was in. [-]
     note : str
         What the source states, and where. [-]
     """
@@ -96,6 +98,7 @@ class Hardware:
     device: str
     kind: str
     physical_cores: int | None = None
+    host: str | None = None
     note: str = ""
 
 

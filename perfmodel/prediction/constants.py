@@ -55,7 +55,7 @@ class StatedConstant:
     source: Source | None
 
 
-def stated_constant(name: str, specs: Specs) -> StatedConstant | None:
+def stated_constant(name: str, specs: Specs, *, device: str = "", dtype: str = "fp32") -> StatedConstant | None:
     """Return a constant as its file states it.
 
     Parameters
@@ -64,6 +64,8 @@ def stated_constant(name: str, specs: Specs) -> StatedConstant | None:
         Full name, e.g. ``libraries/cublas_7_5/maxwell.gemm``. [-]
     specs : mapping of str to SpecFile
         Files by kind folder and stem. [-]
+    device, dtype : str
+        Stem of the device's file and data type, where a library may have values of their own for them. [-]
 
     Returns
     -------
@@ -72,10 +74,11 @@ def stated_constant(name: str, specs: Specs) -> StatedConstant | None:
     """
     folder, stem, place = name.split("/", 2)
     spec = specs.get(f"{folder}/{stem}")
-    return None if spec is None else _READERS[folder](name, spec, place)
+    return None if spec is None else _READERS[folder](name, spec, place, device=device, dtype=dtype)
 
 
-def _of_framework(name: str, profile: FrameworkProfile, place: str) -> StatedConstant:
+def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: str) -> StatedConstant:
+    del unused
     processor, _, constant = place.partition(".")
     table: Any = getattr(profile, processor)
     nested, _, entry = constant.partition(".")
@@ -86,19 +89,20 @@ def _of_framework(name: str, profile: FrameworkProfile, place: str) -> StatedCon
     return StatedConstant(name=name, value=value, unit=described.unit, described=described, source=source)
 
 
-def _of_library(name: str, library: LibraryProfile, place: str) -> StatedConstant:
+def _of_library(name: str, library: LibraryProfile, place: str, *, device: str, dtype: str) -> StatedConstant:
     architecture, _, constant = place.partition(".")
     described = library.constant[constant]
+    field = library.field_of(constant, architecture=architecture, device=device, dtype=dtype)
     return StatedConstant(
         name=name,
-        value=library.constants_for(architecture)[constant],
+        value=library.constants_for(architecture, device=device, dtype=dtype)[constant],
         unit=described.unit,
         described=described,
-        source=library.source_of(library.field_of(constant, architecture=architecture)),
+        source=library.source_of(field),
     )
 
 
-def _of_table(name: str, spec: SpecFile, place: str) -> StatedConstant:
+def _of_table(name: str, spec: SpecFile, place: str, **_: str) -> StatedConstant:
     """Read a fact of a device or a link: its place is its field."""
     described = spec.memory.constant.get(place.removeprefix("memory.")) if isinstance(spec, Cpu) else None
     endings = (unit for ending, unit in UNIT_OF_ENDING.items() if any(key.endswith(ending) for key in place.split(".")))

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.cpu import capped_efficiency, cpu_matmul_time, register_tiles
 from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
-from perfmodel.cost.threads import effective_clock, fork_join_time, serial_below, thread_speedup, usable_threads
+from perfmodel.cost.threads import (
+    effective_clock,
+    fork_join_time,
+    serial_below,
+    serial_if_narrow,
+    thread_speedup,
+    usable_threads,
+)
 from perfmodel.framework.profile import in_base_units
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.by_row import by_row, distinct_names
@@ -36,8 +43,8 @@ class CpuNumbers:
 
     Parameters
     ----------
-    threads : float
-        Threads in use. [1]
+    threads, matmul_threads : float
+        Threads in use, and those that products get. [1]
     peak_flop_per_s_per_core : float
         SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
     clock_hz : float
@@ -48,16 +55,17 @@ class CpuNumbers:
         Last-level cache in use. [B]
     gemm_efficiency, packing_efficiency : float
         Share of the peak, and of the streaming bandwidth while packing. [1]
-    core_cache_bandwidth_bytes_per_s : float
-        Packing rate of one core from the last-level cache. [B/s]
+    core_copy_bytes_per_s, core_cache_bandwidth_bytes_per_s : float
+        Rate at which one core packs what the cache holds, and at which its passes stream through the last level. [B/s]
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
     matmul_law, pass_law : mapping of str to float
-        Serial fraction, contention, SMT gain and over-subscription penalty of products and of passes. [1]
+        Serial fraction and contention of products and of passes; with more threads than cores also the SMT gain and
+        the over-subscription penalty. [1]
     physical_cores : float
         Cores of all sockets. [1]
-    smallest_parallel_product : float
-        m n k below which a product runs on one thread. [1]
+    smallest_parallel_product, smallest_side_per_thread : float
+        m n k below which, and rows or columns for each thread below which, a product runs on one thread. [1]
     smallest_parallel_bytes : float
         Traffic below which a pass runs on one thread. [B]
     fork_join_s : float
@@ -72,11 +80,14 @@ class CpuNumbers:
         Microcode of one product with a subnormal operand or result. [cycle]
     launch_s, dispatch_s, step_overhead_s : float
         Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    library_issue_s : float
+        Zero: a library's loops are part of its call. [s]
     overlap_exponent : float
         Calls run in line with the work, so nothing hides them: 1. [1]
     """
 
     threads: Quantity
+    matmul_threads: Quantity
     peak_flop_per_s_per_core: Quantity
     clock_hz: Quantity
     core_bandwidth_bytes_per_s: Quantity
@@ -84,6 +95,7 @@ class CpuNumbers:
     cache_bytes: Quantity
     gemm_efficiency: Quantity
     packing_efficiency: Quantity
+    core_copy_bytes_per_s: Quantity
     core_cache_bandwidth_bytes_per_s: Quantity
     tile_rows: Quantity
     tile_columns: Quantity
@@ -92,6 +104,7 @@ class CpuNumbers:
     pass_law: Mapping[str, Quantity]
     physical_cores: Quantity
     smallest_parallel_product: Quantity
+    smallest_side_per_thread: Quantity
     smallest_parallel_bytes: Quantity
     fork_join_s: Quantity
     cycles_per_flop: Mapping[str, Quantity]
@@ -102,6 +115,7 @@ class CpuNumbers:
     pass_slowdown: Quantity = 1.0
     subnormal_assist_cycles: Quantity = 0.0
     launch_s: Quantity = 0.0
+    library_issue_s: Quantity = 0.0
     overlap_exponent: float = 1.0
 
     @property
@@ -120,9 +134,15 @@ class CpuNumbers:
         work = m * n * k * count
         tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
         threads = serial_below(
-            threads=usable_threads(threads=self.threads, pieces=tiles),
+            threads=usable_threads(threads=self.matmul_threads, pieces=tiles),
             work=work,
             smallest_parallel_work=self.smallest_parallel_product,
+        )
+        threads = serial_if_narrow(
+            threads=threads,
+            shorter_side=minimum(m, n),
+            count=count,
+            smallest_side_per_thread=self.smallest_side_per_thread,
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
         compute_s = cpu_matmul_time(
@@ -137,7 +157,7 @@ class CpuNumbers:
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
             packing_efficiency=self.packing_efficiency,
             cache_bytes=self.cache_bytes,
-            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s,
+            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
             tile_m=self.tile_rows,
             tile_n=self.tile_columns,
             result_passes=self.result_passes,
@@ -165,11 +185,13 @@ class CpuNumbers:
             clock_hz=self.clock_hz,
             speedup=speedup,
         )
-        memory_s = self.pass_slowdown * cpu_stream_time(
+        memory_s = cpu_stream_time(
             moved_bytes=moved_bytes,
             speedup=speedup,
-            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
             total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
         )
         region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
         return compute_s + region_s, memory_s + region_s
@@ -198,20 +220,38 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
-    return active_sockets * numa_bandwidth(
+    spread = active_sockets * numa_bandwidth(
         local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
     )
+    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
 
 
-LAW = ("serial_fraction", "contention", "smt_gain", "oversubscription_penalty")
-"""Constants of the law of threads, in a library as they are and in a framework with the prefix ``pass_``."""
+POLICY = ("smt_gain", "oversubscription_penalty")
+"""Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
+
+
+def _policy(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the part of a law of threads that counts beyond the cores; nothing where no thread is."""
+    return {name: own[name] for name in POLICY if name in own}
 
 
 def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
-    law = {name: blas[name] for name in LAW}
-    law["serial_fraction"] = minimum(law["serial_fraction"] * own["blas_serial_factor"], 1.0)
-    return law
+    serial_fraction = minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0)
+    return {
+        "serial_fraction": serial_fraction,
+        "contention": blas["contention"],
+        **_policy(own),
+    }
+
+
+def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return the law of threads of a framework's own loops."""
+    return {
+        "serial_fraction": own["pass_serial_fraction"],
+        "contention": own["pass_contention"],
+        **_policy(own),
+    }
 
 
 def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
@@ -263,7 +303,8 @@ def cpu_numbers(
     active_cores = min(threads / active_sockets, cpu.core_count)
     isa = _isa_for(cpu, library)
     blas = in_base_units(library_constants(library, cpu, factors=factors))
-    own = framework_constants(profile, "cpu", factors=factors)
+    unneeded = POLICY if threads <= cores else ()
+    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
     memory = in_base_units(device_constants(cpu, factors=factors))
     cycles_per_flop, cycles_per_byte = (
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
@@ -273,6 +314,7 @@ def cpu_numbers(
     simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
+        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
         clock_hz=clock * _clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
@@ -282,14 +324,16 @@ def cpu_numbers(
         cache_bytes=active_sockets * cpu.l3_bytes,
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
-        core_cache_bandwidth_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
         matmul_law=_matmul_law(blas, own),
-        pass_law={name: own[f"pass_{name}"] for name in LAW},
+        pass_law=_pass_law(own),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_side_per_thread=blas["smallest_side_per_thread"],
         smallest_parallel_bytes=own["smallest_parallel_bytes"],
         fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
         cycles_per_flop=cycles_per_flop,

@@ -18,6 +18,7 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.optimizers import Optimizer
 
 
@@ -73,7 +74,7 @@ def plan_for(
     dtype: str,
     profile: FrameworkProfile,
     processor: str,
-    library_algorithms: tuple[str, ...],
+    support: LibrarySupport,
     recompute: str | None = None,
 ) -> Plan:
     """Return the plan of a graph under a framework's rules, from memory where it was made before.
@@ -94,8 +95,8 @@ def plan_for(
         Whose lowering rules and memory policy apply. [-]
     processor : str
         ``gpu`` or ``cpu``. [-]
-    library_algorithms : tuple of str
-        Convolution algorithms the DNN library offers on the architecture. [-]
+    support : LibrarySupport
+        What the DNN library offers for the data type on the architecture. [-]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
 
@@ -108,7 +109,7 @@ def plan_for(
     plans = _PLANS.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
-        graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, library_algorithms,
+        graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
         recompute, id(lowering), id(profile.memory),
     )  # fmt: skip
     if key not in plans:
@@ -125,7 +126,7 @@ def plan_for(
                 )
                 for batch_size in PROBE_BATCH_SIZES
             ],
-            rules=lowering.rules(library_algorithms),
+            rules=lowering.rules(support),
             element_bytes=element_bytes,
             processor=processor,
         )

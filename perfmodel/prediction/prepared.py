@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
-from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
+from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
 from perfmodel.prediction.subject import Subject, habitual_feed
 from perfmodel.records import Phase
@@ -134,8 +134,16 @@ class Prepared:
             subnormal_s=self.target.subnormal_time(
                 numbers, self.batch_size * self.subject.subnormal_products_per_sample
             ),
+            first_step_s=self._share_of_first_step(factors),
         )
         return TimedStep(numbers, groups, parts)
+
+    def _share_of_first_step(self, factors: Factors) -> Any:
+        """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
+        steps = self.subject.averaged_steps
+        constants = framework_constants(self.profile, self.target.processor, factors=factors)
+        first_step_s = self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0)
+        return first_step_s / steps if steps else 0.0
 
     def footprint(self, groups: GroupTimes) -> MemoryFootprint:
         """Return what the step keeps in memory.
@@ -234,6 +242,7 @@ def prepare(
     if recompute is not None and trains and profile.memory.activation_gradients == "kept":
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
+    target = target.behind(subject.hosts)
     libraries = target.libraries(profile, library)
     plan = plan_for(
         subject.graph,
@@ -243,7 +252,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+        support=target.support(profile, libraries, dtype=dtype),
         recompute=recompute,
     )
     return Prepared(

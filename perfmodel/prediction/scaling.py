@@ -7,7 +7,7 @@ A constant is named ``<kind folder>/<file stem>/<place>.<constant>``, e.g. ``fra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -85,7 +85,9 @@ def scaled(
     return changed
 
 
-def library_constants(library: LibraryProfile, device: Device, *, factors: Factors) -> dict[str, Any]:
+def library_constants(
+    library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
+) -> dict[str, Any]:
     """Return what a library reaches on a device's architecture, scaled.
 
     Parameters
@@ -93,9 +95,11 @@ def library_constants(library: LibraryProfile, device: Device, *, factors: Facto
     library : LibraryProfile
         The library. [-]
     device : Device
-        Whose architecture counts. [-]
+        Whose architecture counts, and whose own values where it was measured by itself. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
+    dtype : str
+        Data type of the tensors. [-]
 
     Returns
     -------
@@ -103,7 +107,7 @@ def library_constants(library: LibraryProfile, device: Device, *, factors: Facto
         Constants of the library there. [unit of each constant]
     """
     place = f"libraries/{library.stem}/{device.architecture}"
-    constants = library.constants_for(device.architecture)
+    constants = library.constants_for(device.architecture, device=device.stem, dtype=dtype)
     return scaled(constants, place=place, factors=factors, described=library.constant)
 
 
@@ -127,7 +131,28 @@ def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
 
 
-def framework_constants(profile: FrameworkProfile, processor: str, *, factors: Factors) -> dict[str, Any]:
+def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
+    """Return how fast a CPU drives a GPU, scaled.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The host. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name, e.g. ``devices/xeon_e5_2630_v3/host.call_slowdown``. [1]
+
+    Returns
+    -------
+    dict of str to float or ndarray
+        ``call_slowdown``. [1]
+    """
+    constants = {name: getattr(cpu, name) for name in cpu.constant}
+    return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
+
+
+def framework_constants(
+    profile: FrameworkProfile, processor: str, *, factors: Factors, unneeded: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a framework's own constants on one kind of processor, scaled.
 
     Parameters
@@ -138,6 +163,8 @@ def framework_constants(profile: FrameworkProfile, processor: str, *, factors: F
         ``gpu`` or ``cpu``. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
+    unneeded : collection of str
+        Constants that this prediction does not depend on: they are neither asked for nor returned. [-]
 
     Returns
     -------
@@ -147,5 +174,6 @@ def framework_constants(profile: FrameworkProfile, processor: str, *, factors: F
     from perfmodel.framework.profile import in_base_units
 
     place = f"frameworks/{profile.stem}/{processor}"
-    constants = getattr(profile, processor).constants
+    stated = getattr(profile, processor).constants
+    constants = {name: value for name, value in stated.items() if name not in unneeded}
     return in_base_units(scaled(constants, place=place, factors=factors, described=profile.constant))

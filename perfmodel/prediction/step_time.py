@@ -34,7 +34,11 @@ class ProcessorNumbers(Protocol):
 
     @property
     def dispatch_s(self) -> Quantity:
-        """Host time to issue one launch. [s]"""
+        """Host time to issue one launch by the framework. [s]"""
+
+    @property
+    def library_issue_s(self) -> Quantity:
+        """Host time to issue one launch inside a library's call. [s]"""
 
     @property
     def step_overhead_s(self) -> Quantity:
@@ -124,6 +128,8 @@ class GroupTimes:
         Kernel time by active branch. [s]
     launches : ndarray, shape (groups,) or (groups, configurations)
         Kernels launched. [1]
+    dispatch_s : ndarray, shape (groups,) or (groups, configurations)
+        Host's time to issue them. [s]
     exposed_dispatch_s : ndarray, shape (groups,) or (groups, configurations)
         What the kernels do not hide of the host's time to issue them. [s]
     """
@@ -132,6 +138,7 @@ class GroupTimes:
     compute_s: Quantity
     memory_s: Quantity
     launches: Quantity
+    dispatch_s: Quantity
     exposed_dispatch_s: Quantity
 
 
@@ -144,25 +151,31 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
 
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity) -> tuple[Quantity, ...]:
-    """Return compute-bound and memory-bound seconds, launches, exposed dispatch and all kernel seconds of every row."""
+    """Return compute-bound, memory-bound seconds, launches, seconds to issue them, exposed ones, and all kernel's."""
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
     times = [
         numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
         numbers.stream_times(stream, table.stream_efficiency) if table.stream.row_count else None,
     ]
     present = [(pair, columns) for pair, columns in zip(times, (matmul, stream), strict=True) if pair is not None]
-    launches = np.concatenate([columns["launches"] for _, columns in present])
+    launches, library_launches = (
+        np.concatenate([columns[name] for _, columns in present]) for name in ("launches", "library_launches")
+    )
     compute, memory = (
         np.concatenate([np.broadcast_to(pair[branch], np.shape(columns["launches"])) for pair, columns in present])
         for branch in (0, 1)
     )
     compute_bound = where(exceeds(memory, compute), 0, 1)
     of_one = roofline_time(compute_s=compute, memory_s=memory)
-    exposed = launches * exposed_dispatch_time(
-        busy_s=of_one + numbers.launch_s, dispatch_s=numbers.dispatch_s, overlap_exponent=numbers.overlap_exponent
-    )
     busy = of_one * launches
-    return busy * compute_bound, busy * (1 - compute_bound), launches, exposed, busy
+    per_launch = {"busy_s": of_one + numbers.launch_s, "overlap_exponent": numbers.overlap_exponent}
+    dispatched = launches - library_launches
+    exposed = dispatched * exposed_dispatch_time(dispatch_s=numbers.dispatch_s, **per_launch)
+    issued = dispatched * numbers.dispatch_s
+    if library_launches.any():
+        exposed = exposed + library_launches * exposed_dispatch_time(dispatch_s=numbers.library_issue_s, **per_launch)
+        issued = issued + library_launches * numbers.library_issue_s
+    return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
 
 
 def _open_choice(
@@ -179,7 +192,7 @@ def _open_choice(
     Launches, the dispatch they expose, and the shares of compute and memory, are those of each group's first
     alternative; the sum of compute, memory and launch gaps is exact.
     """
-    compute, memory, launches, exposed = (values[table.choices[0]].astype(object) for values in rows)
+    compute, memory, launches, issued, exposed = (values[table.choices[0]].astype(object) for values in rows)
     competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
     several = np.flatnonzero((table.choices != table.choices[0]).any(axis=0))
     best = minimum_along_first_axis(competing[table.choices[:, several]].astype(object))
@@ -188,7 +201,7 @@ def _open_choice(
     best = best - launches[several] * numbers.launch_s
     share = compute[several] / (compute[several] + memory[several])
     compute[several], memory[several] = best * share, best * (1 - share)
-    return GroupTimes(table.choices[0], compute, memory, launches, exposed)
+    return GroupTimes(table.choices[0], compute, memory, launches, issued, exposed)
 
 
 def group_times(
@@ -214,18 +227,18 @@ def group_times(
     """
     batch_size = _one_per_configuration(batch_size, numbers)
     rows = _times_of_rows(table, numbers, batch_size=batch_size)
-    compute, memory, launches, exposed, busy = (
+    *of_alternatives, busy = (
         np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows
     )
     first = table.choices[0]
     if len(table.choices) == 1:
-        return GroupTimes(first, compute[first], memory[first], launches[first], exposed[first])
-    duration = busy + launches * numbers.launch_s
+        return GroupTimes(first, *(values[first] for values in of_alternatives))
+    duration = busy + of_alternatives[2] * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):
         return _open_choice(
             table,
-            (compute, memory, launches, exposed),
+            tuple(of_alternatives),
             duration=duration,
             workspace=workspace,
             numbers=numbers,
@@ -239,12 +252,11 @@ def group_times(
         axis=0,
     )[0]
     if place.ndim == 1:
-        return GroupTimes(chosen, compute[chosen], memory[chosen], launches[chosen], exposed[chosen])
-    compute, memory, launches, exposed = (
-        np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0)
-        for values in (compute, memory, launches, exposed)
+        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
+    return GroupTimes(
+        chosen,
+        *(np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0) for values in of_alternatives),
     )
-    return GroupTimes(chosen, compute, memory, launches, exposed)
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
@@ -264,6 +276,7 @@ def step_time(
     prefetched_feed_s: Quantity = 0.0,
     groups: GroupTimes | None = None,
     subnormal_s: Quantity = 0.0,
+    first_step_s: Quantity = 0.0,
     scheduler_threads: int = 1,
 ) -> StepTime:
     r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
@@ -287,6 +300,8 @@ def step_time(
         Result of :func:`group_times` for the same arguments, if it is at hand. [-]
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost besides the kernels. [s]
+    first_step_s : float, ndarray or sympy.Expr
+        Share of what the first step of a process costs besides, where it counts. [s]
     scheduler_threads : int
         Threads that run independent operations beside each other, each operation on one of them. [1]
 
@@ -317,14 +332,14 @@ def step_time(
     compute_s = compute_s + subnormal_s
     launch_count = _weighted(groups.launches, table.multiplicity)
     launch_s = launch_count * numbers.launch_s
-    dispatch_s = launch_count * numbers.dispatch_s + numbers.step_overhead_s
+    dispatch_s = _weighted(groups.dispatch_s, table.multiplicity) + numbers.step_overhead_s
     busy_s = compute_s + memory_bound_s + update_s + launch_s
     exposed_dispatch_s = _weighted(groups.exposed_dispatch_s, table.multiplicity) + numbers.step_overhead_s
     computing_s = busy_s + exposed_dispatch_s
     return StepTime(
         compute_s=compute_s,
         memory_bound_s=memory_bound_s,
-        overhead_s=launch_s + exposed_dispatch_s,
+        overhead_s=launch_s + exposed_dispatch_s + first_step_s,
         update_s=update_s,
         exposed_transfer_s=feed_s + maximum(prefetched_feed_s - computing_s, 0.0),
         transfer_s=feed_s + prefetched_feed_s,

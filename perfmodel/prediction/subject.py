@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
@@ -36,6 +37,10 @@ class Subject:
         What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
     subnormal_products_per_sample : float
         SIMD multiplications with a subnormal operand or result. [1]
+    averaged_steps : int
+        Steps whose mean counts, the first of the process among them; 0 for any later step. [1]
+    hosts : mapping of str to str
+        The machine that a GPU is in, by the GPU's name; others are in an average one. [-]
     """
 
     graph: LayerGraph
@@ -45,6 +50,8 @@ class Subject:
     input_gradient: bool | None = None
     feed: tuple[FeedItem, ...] | None = None
     subnormal_products_per_sample: float = 0.0
+    averaged_steps: int = 0
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
@@ -106,6 +113,8 @@ def subject_of_run(run: Run) -> Subject:
         input_gradient=run.input_gradient,
         feed=run.feed,
         subnormal_products_per_sample=run.subnormal_products_per_sample,
+        averaged_steps=run.averaged_steps,
+        hosts=run.hosts,
     )
 
 

@@ -13,12 +13,12 @@ from perfmodel.hardware.catalogue import load_device, load_library, load_link, l
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, scaled
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -65,6 +65,16 @@ class Target(ABC):
         del profile
         return 1
 
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the target in the machine that it stands in, if that is known; CPUs are their own host."""
+        del hosts
+        return self
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        del factors
+        return 1.0
+
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
         """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
 
@@ -88,10 +98,10 @@ class Target(ABC):
         del profile, libraries, dtype
         return []
 
-    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
-        """Return the convolution algorithms that the DNN library offers on this architecture; none without one."""
-        del libraries
-        return ()
+    def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
+        """Return what the DNN library offers for a data type here; nothing without such a library."""
+        del profile, libraries, dtype
+        return LibrarySupport()
 
     @abstractmethod
     def numbers(
@@ -126,16 +136,25 @@ class Target(ABC):
                 )
             if not library.is_native(self.architecture):
                 notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
-        if dtype != "fp32" and self.processor == "gpu":
-            notes.append(f"the libraries' constants were fitted in fp32: {dtype} extrapolates")
+            if (
+                dtype != "fp32"
+                and self.processor == "gpu"
+                and not library.on_tensor_cores(self.architecture, dtype=dtype)
+            ):
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         return tuple(notes)
+
+
+HOST_COPY = "host_copy_gb_per_s"
+"""Constant of a framework that staging arrays depends on."""
 
 
 def _staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
     """Time the host spends copying arrays of the script into the framework's own tensors. [s]"""
-    rate = framework_constants(profile, processor, factors=factors)["host_copy_gb_per_s"]
+    others = getattr(profile, processor).constants.keys() - {HOST_COPY}
+    rate = framework_constants(profile, processor, factors=factors, unneeded=others)[HOST_COPY]
     copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
     return batch_size * copied / rate
 
@@ -146,21 +165,34 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
 
-    def __init__(self, device: Gpu) -> None:
+    def __init__(self, device: Gpu, *, host: Cpu | None = None) -> None:
         self.device = device
+        self.host = host
         self.link = load_link(device.host_link.link_name)
         self.name = device.name
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
         self.specs_by_place = {f"devices/{device.stem}": device, f"links/{self.link.family.stem}": self.link.family}
+        if host is not None:
+            self.specs_by_place[f"devices/{host.stem}"] = host
         self.capacity_bytes = device.usable_memory_bytes
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
 
-    def algorithms(self, libraries: Libraries) -> tuple[str, ...]:
-        """Return the convolution algorithms that the DNN library offers on this architecture."""
-        return libraries["gpu_dnn"].algorithms_for(self.architecture)
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known."""
+        host = hosts.get(self.device.stem)
+        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
+
+    def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
+        """Return what the DNN library offers for the type in which it computes, on this architecture."""
+        computed_in = product_dtype(self.device, profile, "gpu_dnn", dtype=dtype)
+        return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
 
     def rounding(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Return a line where the framework lets a library round single precision to TF32."""
@@ -177,7 +209,13 @@ class GpuTarget(Target):
     ) -> ProcessorNumbers:
         """Return the plain numbers of the GPU, its libraries and the framework."""
         return gpu_numbers(
-            self.device, profile, libraries, dtype=dtype, element_bytes=ELEMENT_BYTES[dtype], factors=factors
+            self.device,
+            profile,
+            libraries,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+            host_slowdown=self.host_slowdown(factors),
+            factors=factors,
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
@@ -204,7 +242,7 @@ class GpuTarget(Target):
         (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
         copied = batch_size * sum(item.bytes_per_sample for item in items)
         staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        return staging_s + copied / bandwidth + len(items) * self.link.latency_s
+        return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.link.latency_s
 
 
 class CpuTarget(Target):

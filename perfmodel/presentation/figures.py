@@ -219,7 +219,7 @@ def check_format(path: Path) -> None:
         raise ArgumentError(argument="path", given=str(path), allowed=allowed)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
     """Write a figure so that a reader sees the old file or the whole new one, never a part.
 
     Parameters
@@ -228,6 +228,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         The figure. [-]
     path : str or Path
         Where to write; the ending chooses png, pdf or svg, and a link is followed to the file it names. [-]
+    dots_per_inch : int
+        How fine a png is. [1]
 
     Returns
     -------
@@ -242,5 +244,5 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path).expanduser()
     check_format(path)
     with replacement_of(path) as temporary:
-        figure.savefig(temporary, dpi=DOTS_PER_INCH, format=path.suffix[1:].lower())
+        figure.savefig(temporary, dpi=dots_per_inch, format=path.suffix[1:].lower())
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Paragraph(Block):
     Parameters
     ----------
     text : str
-        Plain text; backticks enclose code. [-]
+        Plain text; backticks enclose code, links are as in Markdown. [-]
     """
 
     text: str
@@ -91,7 +92,7 @@ class Bullets(Block):
     Parameters
     ----------
     items : tuple of str
-        Plain text; backticks enclose code. [-]
+        Plain text; backticks enclose code, links are as in Markdown. [-]
     numbered : bool
         Whether the order counts. [-]
     """
@@ -174,6 +175,10 @@ class Picture(Block):
         return f'<figure><img src="{html.escape(self.path, quote=True)}" alt="{text}"></figure>'
 
 
+_LINK: Final = re.compile(r"\[([^\]]+)\]\(([\w./#-]+)\)")
+"""A link to a page or an address without a scheme."""
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -184,8 +189,8 @@ def _side(cell: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text with what backticks enclose as code, and what double asterisks enclose as strong."""
-    escaped = html.escape(text, quote=False)
+    """Return text with what backticks enclose as code, what double asterisks enclose as strong, and its links."""
+    escaped = _LINK.sub(r'<a href="\2">\1</a>', html.escape(text))
     for mark, tag in (("`", "code"), ("**", "strong")):
         parts = escaped.split(mark)
         if len(parts) % 2:

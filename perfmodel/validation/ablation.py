@@ -12,7 +12,8 @@ import numpy as np
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.prediction.cpu import CpuNumbers
-from perfmodel.prediction.gpu import GpuNumbers, MatmulLibrary
+from perfmodel.prediction.gpu import GpuNumbers
+from perfmodel.prediction.gpu_libraries import MatmulLibrary
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.presentation.tables import Table
@@ -169,9 +170,7 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
         ),
         Term(
             "transposed weights",
-            numbers=_of_libraries(
-                lambda library: replace(library, transposed_slowdown=1.0, wide_transposed_slowdown=1.0)
-            ),
+            numbers=_of_libraries(lambda library: replace(library, strided_bandwidth_fraction=BOUNDLESS)),
         ),
         Term("rows that one thread reduces", numbers=lambda numbers: replace(numbers, serial_step_s=0.0)),
         Term("FFT convolution", algorithms=("fft", "fft_tiling")),

@@ -32,7 +32,7 @@ QUICK: Final = {
 FITTED: Final = ("shi2016", "wuensche2018")
 """Tables that are fitted under protocols; what the others are worth is that nothing is ever fitted on them. [-]"""
 
-UNFITTED: Final = dict.fromkeys(SUBSETS, (NOTHING_FITTED,))
+UNFITTED: Final[Protocols] = dict.fromkeys(SUBSETS, (NOTHING_FITTED,))
 """Protocols of the other tables, by subset."""
 
 ABLATED: Final = {"gpu": ("leave_one_device_out",), "cpu": ("leave_one_thread_count_out",)}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Final
 
+from perfmodel import __version__
 from perfmodel.calibration.fit_cache import code_fingerprint
 from perfmodel.validation.scoreboard import Scoreboard
 
@@ -29,6 +29,8 @@ class Picture:
         Points that are shown and not scored. [-]
     quantity : str
         What the times are. [-]
+    intervals : tuple of tuple of float, or None
+        Ends of the 80 % interval of each prediction. [s]
     """
 
     name: str
@@ -38,6 +40,7 @@ class Picture:
     groups: tuple[str, ...]
     hollow: tuple[bool, ...]
     quantity: str = "step time"
+    intervals: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(eq=False)
@@ -75,4 +78,4 @@ class Collected:
     def board(self) -> Scoreboard:
         """Return everything as a scoreboard of this version."""
         lists = {name: tuple(records) for name, records in self.records.items()}
-        return Scoreboard(version=version("perfmodel"), code=code_fingerprint()[:FINGERPRINT_DIGITS], **lists)
+        return Scoreboard(version=__version__, code=code_fingerprint()[:FINGERPRINT_DIGITS], **lists)

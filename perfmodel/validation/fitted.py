@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from perfmodel.calibration.fit_cache import fingerprint, keep_fits, kept_fits
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.calibration.problem import Problem
 from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.prediction.subject import Subject
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, predict_cell
 from perfmodel.validation.protocols import Fold, folds_of
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
 """Subset -> fit plan; GPU and CPU rows are fitted apart."""
+
+FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
+"""What a fit follows from besides the graph, which has a fingerprint of its own."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -146,7 +150,7 @@ def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequen
         (
             plan,
             [(cell.row.cell_key, cell.row.step_s, cell.prepared.dtype) for cell in cells],
-            [(run.name, run.graph.fingerprint, run.optimizer, run.phase, run.feed, run.input_gradient) for run in runs],
+            [(run.graph.fingerprint, [getattr(run, fact) for fact in FACTS_OF_RUN]) for run in runs],
             [tuple(rows) for rows in trained],
         )
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import TableError
-from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
+from perfmodel.measurements.data_folder import DataFolder
+from perfmodel.measurements.kernel_tables import KernelMeasurements, content_hash
 from perfmodel.validation.collected import Collected, Picture
+from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD
 from perfmodel.validation.kernel_scores import kernel_scores
 from perfmodel.validation.protocols import NOTHING_FITTED
 from perfmodel.validation.score_records import BoardScore, ScoredTable
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Tell = Callable[[str], None]
+
+PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
+"""Protocols of measured kernels that get a parity plot. [-]"""
 
 
 def score_folder(folder: DataFolder, *, progress: Progress | None = None, tell: Tell | None = None) -> Collected:
@@ -83,6 +88,8 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
             BoardScore(table=table.name, part=each.part, protocol=each.protocol, note=each.note, **asdict(each.score)),
         )
     for protocol, points in scored.points.items():
+        if protocol not in PICTURED:
+            continue
         times = [(float(predicted), float(measured), board) for predicted, measured, board in points]
         collected.pictures.append(
             Picture(

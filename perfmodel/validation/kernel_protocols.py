@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -55,57 +55,63 @@ class KernelProtocol:
         Name, and what a fold does without. [-]
     together : bool
         Whether all boards are fitted together, or each by itself. [-]
-    key : callable
-        Board to a label for each row: a fold holds out the rows of one label. [-]
+    labels : callable
+        Boards to a label for each of their rows: a fold holds out the rows of one label. [-]
     """
 
     name: str
     holds_out: str
     together: bool
-    key: Callable[[KernelBoard], list[Hashable]]
+    labels: Callable[[Sequence[KernelBoard]], list[Hashable]]
 
 
-def shape_folds(board: KernelBoard) -> list[Hashable]:
-    """Return the number of the fold of each row, the same for all rows of one shape.
+def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    """Return the number of the fold of each row, the same for all rows of one shape, whatever board they ran on.
 
     Parameters
     ----------
-    board : KernelBoard
-        Rows. [-]
+    boards : sequence of KernelBoard
+        Rows, board after board. [-]
 
     Returns
     -------
     list of int
         Below ``FOLDS``, drawn with a fixed seed. [1]
     """
-    keys = [row.shape_key for row in board.rows]
+    keys = [board.kind.shape_of(row) for board in boards for row in board.rows]
     place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     drawn = np.random.default_rng(0).permutation(len(place)) % FOLDS
     return [int(drawn[place[key]]) for key in keys]
 
 
+def _board_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    return [board.device for board in boards for _ in board.rows]
+
+
+def _network_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    return [row.words["network"] for board in boards for row in board.rows]
+
+
 AS_SHIPPED: Final = "as_shipped"
+"""Name of the protocol that fits nothing. [-]"""
 
-FIVE_FOLD = KernelProtocol(name="five_fold", holds_out="a fifth of the shapes", together=False, key=shape_folds)
+FIVE_FOLD: Final = "five_fold"
+"""Name of the protocol that holds out shapes. [-]"""
 
-BOARD_OUT = KernelProtocol(
-    name="leave_one_board_out",
-    holds_out="a board",
-    together=True,
-    key=lambda board: [board.device] * len(board.rows),
-)
+SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, holds_out="a fifth of the shapes", together=False, labels=shape_folds)
+
+SHAPES_OUT_OF_ALL = replace(SHAPES_OUT, together=True)
+
+BOARD_OUT = KernelProtocol(name="leave_one_board_out", holds_out="a board", together=True, labels=_board_labels)
 
 NETWORK_OUT = KernelProtocol(
-    name="leave_one_network_out",
-    holds_out="a network's layers",
-    together=False,
-    key=lambda board: [row.words["network"] for row in board.rows],
+    name="leave_one_network_out", holds_out="a network's layers", together=False, labels=_network_labels
 )
 
 PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
-    "gemm": (FIVE_FOLD, BOARD_OUT),
-    "conv": (FIVE_FOLD, BOARD_OUT),
-    "rnn": (FIVE_FOLD, BOARD_OUT),
-    "layer": (FIVE_FOLD, NETWORK_OUT),
+    "gemm": (SHAPES_OUT, BOARD_OUT),
+    "conv": (SHAPES_OUT_OF_ALL, BOARD_OUT),
+    "rnn": (SHAPES_OUT, BOARD_OUT),
+    "layer": (SHAPES_OUT, NETWORK_OUT),
 }
-"""Name of a format -> protocols that fit; ``as_shipped`` comes before them."""
+"""Name of a format -> protocols that fit, after ``as_shipped``. Boards share a library's classes of convolution."""

@@ -120,16 +120,13 @@ def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], N
     boards, left_out = boards_of(table)
     fitted = tuple(board for board in boards if board.dtype == FITTED_DTYPE)
     outcomes = [_as_shipped(board) for board in boards]
-    protocols = [
-        protocol
-        for protocol in PROTOCOLS[table.format.name]
-        if not protocol.together or len({board.device for board in fitted}) > 1
-    ]
+    protocols = [protocol for protocol in PROTOCOLS[table.format.name] if len(set(protocol.labels(fitted))) > 1]
     plan = load_fit_plan(PLANS[table.format.name])
     for done, protocol in enumerate(protocols):
         scopes = [fitted] if protocol.together else [(board,) for board in fitted]
         for place, scope in enumerate(scopes):
-            outcomes += _in_folds(scope, protocol, plan=plan, key=table.sha256)
+            others = [board for board in fitted if board.device not in {each.device for each in scope}]
+            outcomes += _in_folds(scope, protocol, plan=plan, key=table.sha256, others=others)
             if progress is not None:
                 progress(100 * done + round(100 * (place + 1) / len(scopes)), 100 * len(protocols))
     scores = [each for outcome in outcomes for each in _scores(outcome)]
@@ -161,7 +158,7 @@ def _as_shipped(board: KernelBoard) -> _Outcome:
         predicted_s=board.times(),
         naive_s=_naive([board], folds=None),
         fitted=0,
-        note=f"constants of {' and '.join(cited)} are fitted on this board" if cited else "",
+        note=f"fitted on this board: {', '.join(cited)}" if cited else "",
     )
 
 
@@ -194,10 +191,17 @@ def _words(text: str) -> set[str]:
     return set("".join(letter if letter.isalnum() else " " for letter in text).split())
 
 
-def _in_folds(boards: Sequence[KernelBoard], protocol: KernelProtocol, *, plan: FitPlan, key: str) -> list[_Outcome]:
+def _in_folds(
+    boards: Sequence[KernelBoard],
+    protocol: KernelProtocol,
+    *,
+    plan: FitPlan,
+    key: str,
+    others: Sequence[KernelBoard],
+) -> list[_Outcome]:
     """Fit without each fold of some boards, and predict what it holds out."""
-    problem = KernelProblem.of(boards, plan)
-    labels = [label for board in boards for label in protocol.key(board)]
+    problem = KernelProblem.of(boards, plan, held=of_others(boards, others, plan=plan, key=key))
+    labels = protocol.labels(boards)
     folds = list(dict.fromkeys(labels))
     trained = [tuple(row for row, label in enumerate(labels) if label != fold) for fold in folds]
     fits = _fits(problem, trained, key=(key, [_label(board) for board in boards], plan))
@@ -218,6 +222,36 @@ def _in_folds(boards: Sequence[KernelBoard], protocol: KernelProtocol, *, plan: 
         for index, board in enumerate(boards)
         for own in (problem.rows_of(index),)
     ]
+
+
+def of_others(
+    boards: Sequence[KernelBoard], others: Sequence[KernelBoard], *, plan: FitPlan, key: str
+) -> dict[str, float]:
+    """Return what the other boards say of the unknowns that a board takes from them.
+
+    Parameters
+    ----------
+    boards, others : sequence of KernelBoard
+        What is to be fitted by itself, and the boards that are not. [-]
+    plan : FitPlan
+        Which unknowns come from the others. [-]
+    key : str
+        Of the table, for kept fits. [-]
+
+    Returns
+    -------
+    dict of str to float
+        Names of these unknowns with the logarithms of their factors; empty where there are no others. [1]
+    """
+    if not others or not any(unknown.from_others for unknown in plan.unknown):
+        return {}
+    together = [*boards, *others]
+    problem = KernelProblem.of(together, plan)
+    first = sum(len(board.rows) for board in boards)
+    rows = tuple(range(first, len(problem.log_measured)))
+    (fit,) = _fits(problem, [rows], key=(key, [_label(board) for board in together], plan))
+    found = dict(zip((unknown.name for unknown in problem.unknowns), fit.log_factors, strict=True))
+    return {unknown.name: float(found[unknown.name]) for unknown in problem.unknowns if unknown.from_others}
 
 
 def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:

@@ -32,6 +32,10 @@ class BoardScore:
         90 % interval of the mean error when whole rows are drawn again. [%]
     interval_coverage_percent : float or None
         Percentage of the cells inside their own 80 % interval; None where predictions have none. [%]
+    interval_width : float or None
+        Median of high over low of these intervals. [1]
+    interval_score, constant_interval_score : float or None
+        Mean interval score of ln(time), lower is better: of these, and of the better interval of constant ratio. [1]
     note : str
         What must be known beside it; mostly empty. [-]
     """
@@ -53,6 +57,9 @@ class BoardScore:
     mape_low: float | None = None
     mape_high: float | None = None
     interval_coverage_percent: float | None = None
+    interval_width: float | None = None
+    interval_score: float | None = None
+    constant_interval_score: float | None = None
     note: str = ""
 
     @property

@@ -25,7 +25,7 @@ INTRODUCTION: Final = (
     "the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
     "100 (exp(mean |ln(predicted / measured)|) - 1), which low predictions cannot lower; bias is the geometric mean of "
     "predicted / measured. `constants` are numbers fitted in one fold at most. What each protocol holds out of its "
-    "fits is said in [validation.md](validation.md)."
+    "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."
 )
 
 METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
@@ -40,6 +40,9 @@ METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
     ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
 )
 """Columns of every score."""
+
+INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
+"""Columns of the intervals of predictions."""
 
 MOST_FIGURES: Final = 2000
 """Characters of an explanation that are shown. [1]"""
@@ -107,13 +110,13 @@ def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 def _protocols(scores: Sequence[BoardScore]) -> Grid:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
     own = [score for score in scores if score.model == PERFMODEL]
-    head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", "in 80 % interval")
+    head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", *INTERVAL_COLUMNS)
     head = (*head, "with the cells set aside") if aside else head
     rows = []
     for score in own:
         with_aside = aside.get(score.protocol)
         extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
-        cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), _coverage(score))
+        cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), *_intervals(score))
         rows.append((*cells, extra) if aside else cells)
     return Grid(head, rows)
 
@@ -124,9 +127,12 @@ def _interval(score: BoardScore) -> str:
     return f"{score.mape_low:.1f} to {score.mape_high:.1f}"
 
 
-def _coverage(score: BoardScore) -> str:
-    covered = score.interval_coverage_percent
-    return "-" if covered is None else f"{covered:.0f}"
+def _intervals(score: BoardScore) -> tuple[str, str, str]:
+    covered, width, own = score.interval_coverage_percent, score.interval_width, score.interval_score
+    constant = score.constant_interval_score
+    if covered is None or width is None or own is None:
+        return "-", "-", "-"
+    return f"{covered:.0f}", f"{width:.2f}", f"{own:.2f}, {'-' if constant is None else f'{constant:.2f}'}"
 
 
 def _naive_rules(scores: Sequence[BoardScore]) -> Grid:

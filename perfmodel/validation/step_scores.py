@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.collected import Collected, Picture
@@ -93,15 +94,24 @@ def score_steps(
 
 def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore]:
     low, high = report.bootstrap
+    of_perfmodel: dict[str, Any] = {"mape_low": low, "mape_high": high, **_interval_figures(report)}
     for row in report.scoreboard:
-        own = row.model == PERFMODEL
-        yield BoardScore(
-            table=table,
-            protocol=protocol,
-            mape_low=low if own else None,
-            mape_high=high if own else None,
-            **asdict(row),
-        )
+        extra = of_perfmodel if row.model == PERFMODEL else {}
+        yield BoardScore(table=table, protocol=protocol, **asdict(row), **extra)
+
+
+def _interval_figures(report: Report) -> dict[str, float]:
+    """Return what is told of the intervals of a report of one subset; nothing where none was made."""
+    own = [row for row in report.intervals if row.intervals == PERFMODEL]
+    constant = [row.log_score for row in report.intervals if row.intervals != PERFMODEL]
+    if not own or not math.isfinite(own[0].coverage_percent):
+        return {}
+    figures = {
+        "interval_coverage_percent": own[0].coverage_percent,
+        "interval_width": own[0].median_ratio,
+        "interval_score": own[0].log_score,
+    }
+    return figures | ({"constant_interval_score": min(constant)} if constant else {})
 
 
 def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, collected: Collected) -> None:
@@ -147,4 +157,5 @@ def _picture(report: Report, subset: str) -> Picture:
         measured_s=tuple(cell.measured_s for cell in cells),
         groups=tuple(cell.framework for cell in cells),
         hollow=tuple(cell.status != "measured" for cell in cells),
+        intervals=tuple((cell.low_s, cell.high_s) for cell in cells),
     )

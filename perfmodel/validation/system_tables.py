@@ -7,11 +7,12 @@ per device and the seconds of a step. Rows of one device are scored; rows of sev
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from perfmodel import zoo
+from perfmodel import measurements, zoo
 from perfmodel.errors import UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
@@ -142,6 +143,29 @@ def read_system_table(path: str | Path) -> SystemTable | None:
     return SystemTable(measurements=table, multi_device_rows=several, frameworks=frameworks)
 
 
+def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
+    """Return what a table from the same page says that the scripts ran.
+
+    Parameters
+    ----------
+    source, network : str
+        Where a row comes from, and its network, as the table writes them. [-]
+    tables : iterable of MeasurementTable
+        Described tables. [-]
+
+    Returns
+    -------
+    Run or None
+        Of the table whose ``[source]`` has an address that the row's source has too. [-]
+    """
+    for table in tables:
+        address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
+        found = next((run for run in table.runs if run.network == network), None)
+        if address and address in source and found is not None:
+            return found
+    return None
+
+
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
     if network not in zoo.names():
@@ -168,12 +192,15 @@ def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) 
     images = FeedItem(
         name="images", elements_per_sample=zoo.build(network).input_elements, element_bytes=PIXEL_BYTES, prefetched=True
     )
-    run = Run(
+    shipped = (measurements.load(name) for name in measurements.names())
+    described = run_of_same_page(record.get("source", ""), network, shipped)
+    plain = Run(table=table, network=network, framework=framework, batch_size=batch_size, builder=network)
+    run = replace(
+        described or plain,
         table=table,
         network=label,
         framework=framework,
         batch_size=batch_size,
-        builder=network,
         phase=record["phase"],
         feed=() if on_device else (images,),
         evidence=(Evidence("feed", f"column data: {record['data']}"),),

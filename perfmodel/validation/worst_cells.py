@@ -89,7 +89,7 @@ def _sentences(
         _layers_sentence(prediction),
         _gap_sentence(prediction, measured_s=one.measured_s),
         _sisters_sentence(one, everything),
-        _run_sentence(table.run_of(cell.row), batch_size=cell.row.batch_size),
+        _run_sentence(table.run_of(cell.row), batch_size=cell.row.batch_size, on_cpu=cell.row.threads is not None),
         f"The table notes: {cell.row.note}" if cell.row.note else "",
         *(f"Remark: {remark}." for remark in prediction.remarks),
     ]
@@ -145,7 +145,7 @@ def _sisters_sentence(one: PredictedCell, everything: Sequence[PredictedCell]) -
     return f"Predicted over measured of its sisters, geometric mean: {'; '.join(texts)}." if texts else ""
 
 
-def _run_sentence(run: Run, *, batch_size: int) -> str:
+def _run_sentence(run: Run, *, batch_size: int, on_cpu: bool) -> str:
     options = ", ".join(f"{name}={value}" for name, value in run.builder_options.items())
     fed = sum(item.bytes_per_sample for item in run.feed) * batch_size
     facts = [
@@ -160,6 +160,6 @@ def _run_sentence(run: Run, *, batch_size: int) -> str:
     extra = [
         "gradient of the input too" if run.input_gradient else "",
         f"gradients clipped {run.clipping.replace('_', ' ')}" if run.clipping != "none" else "",
-        "subnormal operands" if run.subnormal_products_per_sample else "",
+        "subnormal operands" if on_cpu and run.subnormal_products_per_sample else "",
     ]
     return f"What ran: {'; '.join([*facts, *filter(None, extra)])}."

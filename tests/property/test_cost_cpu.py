@@ -26,7 +26,7 @@ def _seconds(m, n, k, count=1, gain=1.0):
             total_bandwidth_bytes_per_s=40e9,
             packing_efficiency=0.6,
             cache_bytes=10e6,
-            core_cache_bandwidth_bytes_per_s=45e9,
+            core_copy_bytes_per_s=45e9,
         )
     )
 

@@ -35,9 +35,11 @@ def test_never_faster_than_the_peak_allows(m, n, k, units, efficiency):
 def test_more_work_never_takes_less_time(m, n, k, more, which):
     shape = {"m": m, "n": n, "k": k, "count": 1}
     larger = shape | {which: shape[which] + more}
-    assert seconds(**larger, ramp_steps=30.0, latency_s=5e-8) >= seconds(**shape, ramp_steps=30.0, latency_s=5e-8) * (
-        1 - 1e-12
-    )
+    more = {"ramp_steps": 30.0, "latency_s": 5e-8}
+    for shortest_part in (0.0, 16.0):
+        assert seconds(**larger, **more, shortest_part=shortest_part) >= seconds(
+            **shape, **more, shortest_part=shortest_part
+        ) * (1 - 1e-12)
 
 
 @given(EXTENT, EXTENT, EXTENT, st.floats(1.0, 10.0))

@@ -12,6 +12,7 @@ from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
 from perfmodel.framework.lowering import lower
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.kernels import Matmul
 from perfmodel.layers import load_optimizer
 from perfmodel.prediction.plan import plan_for
@@ -36,13 +37,13 @@ def prepared(graph, framework, where):
     target = resolve_target(**{"device": None, "system": None, "threads": None} | where)
     profile = load_framework(framework)
     libraries = target.libraries(profile, None)
-    algorithms = target.algorithms(libraries)
+    support = target.support(profile, libraries, dtype="fp32")
     plan = plan_for(
         graph, phase=Phase.STEP, optimizer=load_optimizer("momentum"), input_gradient=False, dtype="fp32",
-        profile=profile, processor=target.processor, library_algorithms=algorithms,
+        profile=profile, processor=target.processor, support=support,
     )  # fmt: skip
     lowering = getattr(profile, target.processor).lowering
-    return plan, target.numbers(profile, libraries, dtype="fp32"), lowering, algorithms
+    return plan, target.numbers(profile, libraries, dtype="fp32"), lowering, support
 
 
 def busy_s(parts):
@@ -73,8 +74,8 @@ def test_parts_are_not_negative_and_sum_to_the_step_and_to_the_rows(framework, n
 def test_the_table_is_the_direct_lowering_at_any_batch_size(framework, network, processor, batch_size):
     graph = GRAPHS[network]
     where = {"device": "gtx_980" if processor == "gpu" else "i7_3820"}
-    plan, _, lowering, algorithms = prepared(graph, framework, where)
-    rules = lowering.rules(algorithms)
+    plan, _, lowering, support = prepared(graph, framework, where)
+    rules = lowering.rules(support)
     table = plan.table
     matmul, stream = table.matmul.at(float(batch_size)), table.stream.at(float(batch_size))
     workspace = table.workspace.at(float(batch_size))["workspace_bytes"]
@@ -195,7 +196,7 @@ def test_a_table_does_not_depend_on_which_operations_stand_beside():
     # the same layer alone and among others: deduplication must not mix groups
     graph = GRAPHS["alexnet"]
     profile = load_framework("torch_423cfba")
-    rules = profile.gpu.lowering.rules(("implicit_gemm", "fft"))
+    rules = profile.gpu.lowering.rules(LibrarySupport(algorithms=("implicit_gemm", "fft")))
     pairs = [graph.operations(batch_size=n, phase="forward", input_gradient=False) for n in (1, 2, 3)]
     whole = build_kernel_table(
         [[LayerOperation(layer, Phase.FORWARD, op) for layer, op in each] for each in pairs],

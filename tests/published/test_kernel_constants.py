@@ -2,7 +2,8 @@
 
 The rows are among those the constants were fitted to, so they check that profiles, lowering and cost still
 fit together (a lost factor 2 or 1.5 fails), not how well the model predicts: that is what
-benchmarks/fit_kernel_constants.py prints, cross-validated. Tolerance 20 %: twice the fit's median error.
+the scripts in benchmarks/ print, cross-validated. Tolerance 20 % for products, 30 % for convolutions: two to three
+times the median error.
 The Maxwell product with 128 columns is the one with the first operand transposed (1012 us without).
 """
 
@@ -10,20 +11,30 @@ import numpy as np
 import pytest
 
 from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.convolution import ALGORITHMS, convolution_alternatives, shape_class
+from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
 
-TOLERANCE = 0.2
+TOLERANCE, CONVOLUTION_TOLERANCE = 0.2, 0.3
 M40 = {"peak_flop_per_s": 6.844e12, "unit_count": 24, "bandwidth_bytes_per_s": 288.4e9}
 CLOCKS = {6.844e12: 1.114e9, 9.34e12: 1.303e9, 10.974e12: 1.531e9}
 P100 = {"peak_flop_per_s": 9.34e12, "unit_count": 56, "bandwidth_bytes_per_s": 732e9}
 TITAN_X = {"peak_flop_per_s": 10.974e12, "unit_count": 28, "bandwidth_bytes_per_s": 480.4e9}
 FLOOR_S = 5e-6
 ROLES = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-LIBRARIES = ("cublas_7_5", "cublas_8_0", "cudnn_4", "cudnn_5")
-ARCHITECTURES = ("kepler", "maxwell", "pascal", "pascal_gp100", "volta")
+CONVOLUTION_LIBRARIES = ("cudnn_4", "cudnn_5", "cudnn_5_1", "cudnn_6", "cudnn_7", "cudnn_8")
+LIBRARIES = ("cublas_7_5", "cublas_8_0", *CONVOLUTION_LIBRARIES)
+ARCHITECTURES = ("kepler", "maxwell", "pascal", "pascal_gp100", "volta", "turing", "ampere", "unheard_of")
+
+
+def convolution_algorithms(library, architecture):
+    """Algorithms a library offers for convolutions; the same list names its recurrent layers."""
+    offered = library.algorithms_for(architecture)
+    assert set(offered) <= {*ALGORITHMS, FUSED, PERSISTENT}
+    return tuple(name for name in offered if name in ALGORITHMS)
 
 
 def kernel_seconds(kernel, constants, device):
@@ -33,10 +44,12 @@ def kernel_seconds(kernel, constants, device):
     if not isinstance(kernel, Matmul):
         return kernel.launches * (moved / (constants[kernel.efficiency] * bandwidth) + FLOOR_S)
     menu = {name: constants[name] for name in ("tile_rows", "tile_columns", "tile_efficiency", "split_k")}
+    steps = write_out_steps(peak_flop_per_s=device["peak_flop_per_s"], bandwidth_bytes_per_s=bandwidth, element_bytes=4)
     compute_s = tiled_matmul_time(
-        m=kernel.m, n=kernel.n, k=kernel.k, count=kernel.count, efficiency=constants[kernel.efficiency],
+        m=kernel.m, n=kernel.n, k=kernel.k, count=kernel.count,
+        efficiency=constants[kernel.efficiency] * constants.get("architecture_factor", 1.0),
         latency_s=constants["latency_cycles"] / CLOCKS[device["peak_flop_per_s"]],
-        ramp_steps=constants["ramp_steps"], **menu, **device,
+        ramp_steps=constants.get("ramp_steps", steps), **menu, **device,
     )  # fmt: skip
     fraction = constants["matmul_bandwidth_fraction"]
     memory_s = matmul_memory_time(
@@ -87,13 +100,13 @@ def test_matrix_products(library, architecture, device, shape, microseconds):
     ],
 )
 def test_convolutions(architecture, device, shape, microseconds):
-    library = load_library("cudnn_5")
-    constants, algorithms = library.constants_for(architecture), library.algorithms_for(architecture)
+    library = load_library("cudnn_5_1")
+    constants, algorithms = library.constants_for(architecture), convolution_algorithms(library, architecture)
     for role, measured in zip(ROLES, microseconds, strict=True):
         lowered = convolution_alternatives(convolution(*shape, role=role), algorithms=algorithms, element_bytes=4)
         seconds = min(sum(kernel_seconds(kernel, constants, device) for kernel in each.kernels) for each in lowered)
         if measured is not None:  # left out: rows known to be missed, by 54 and 32 %
-            assert seconds * 1e6 == pytest.approx(measured, rel=TOLERANCE), role
+            assert seconds * 1e6 == pytest.approx(measured, rel=CONVOLUTION_TOLERANCE), role
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -107,11 +120,11 @@ def test_every_efficiency_is_a_fraction(name, architecture):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", ["cudnn_4", "cudnn_5"])
+@pytest.mark.parametrize("name", CONVOLUTION_LIBRARIES)
 def test_every_class_an_algorithm_looks_up_has_a_value(name, architecture):
     library = load_library(name)
-    constants, algorithms = library.constants_for(architecture), library.algorithms_for(architecture)
-    assert set(algorithms) <= set(ALGORITHMS)
+    constants, algorithms = library.constants_for(architecture), convolution_algorithms(library, architecture)
+    assert algorithms
     for role in ROLES:
         for channels in (1, 3, 64):
             for taps in (1, 3, 5):

@@ -12,7 +12,7 @@ from perfmodel.framework.convolution import (
     implicit_product,
     shape_class,
 )
-from perfmodel.kernels import Matmul, Stream
+from perfmodel.kernels import Matmul
 from perfmodel.records import Convolution, Role
 
 EVERY = tuple(ALGORITHMS)
@@ -104,7 +104,7 @@ def test_what_an_algorithm_cannot_do_falls_back_to_implicit_gemm(algorithm, oper
 
 @pytest.mark.parametrize("role", list(Role)[:3])
 def test_the_transforms_carry_each_operand_once(role):
-    operation = convolution(64, 128, 56, 3, 1, role=role)
+    operation = convolution(128, 256, 56, 3, 1, role=role)
     work = operation.work(element_bytes=4)
     for name in ("fft", "winograd_nonfused"):
         first, second, _, back = lowered(operation, name).kernels
@@ -117,12 +117,29 @@ def test_groups_run_one_after_the_other():
     assert (kernel.n, kernel.k, kernel.launches) == (96, 32 * 25, 2)
 
 
-def test_a_strided_input_gradient_scatters_without_scratch_memory():
-    product, fold = lowered(convolution(stride=2, role=Role.INPUT_GRADIENT), "implicit_gemm").kernels
-    # 14 x 14 results, 25 taps of 64 channels each
-    assert product.written_bytes == fold.read_bytes == 4 * 16 * 14**2 * 64 * 25
-    assert isinstance(fold, Stream)
+def test_a_strided_input_gradient_gathers_what_reaches_each_input():
+    (product,) = lowered(convolution(stride=2, role=Role.INPUT_GRADIENT), "implicit_gemm").kernels
     assert product.efficiency == "conv_strided_input_gradient"
+    assert product.m == 16 * 27**2
+    assert product.written_bytes == 4 * 16 * 64 * 27**2
+
+
+def test_a_stride_beyond_the_filter_reaches_a_quarter_of_the_image():
+    # 1 x 1 under a stride of 2 on 28 x 28: products for 14 x 14 pixels, yet every input's gradient is written
+    shape = {"size": 28, "taps": 1, "pad": 0, "stride": 2}
+    (gradient,) = lowered(convolution(role=Role.INPUT_GRADIENT, **shape), "implicit_gemm").kernels
+    assert (gradient.m, gradient.n, gradient.k) == (16 * 14**2, 64, 192)
+    assert gradient.written_bytes == 4 * 16 * 64 * 28**2
+    # rows are skipped whole; within one, every sector is read
+    (forward,) = lowered(convolution(**shape), "implicit_gemm").kernels
+    assert forward.read_bytes == 4 * (16 * 64 * 14 * 28 + 64 * 192)
+    assert forward.flop_count == gradient.flop_count
+
+
+def test_non_fused_winograd_leaves_narrow_weight_gradients_alone():
+    for channels, name in ((64, "implicit_gemm"), (128, "winograd_nonfused")):
+        operation = convolution(channels, 128, 28, 3, 1, role=Role.WEIGHT_GRADIENT)
+        assert lowered(operation, "winograd_nonfused").name == name
 
 
 @pytest.mark.parametrize("spatial", [1, 2, 3])
@@ -158,7 +175,7 @@ def test_counts_are_affine_in_the_batch_size_and_names_do_not_change(role):
 def test_shape_classes():
     assert shape_class(convolution(3, 64, 224, 7, 3, stride=2)) == "conv_thin"
     assert shape_class(convolution(1, 64, 28, 5, 0, role=Role.WEIGHT_GRADIENT)) == "conv_one_channel_weight_gradient"
-    assert shape_class(convolution(taps=3, pad=1, role=Role.INPUT_GRADIENT)) == "conv_3x3_input_gradient"
+    assert shape_class(convolution(taps=3, pad=1, role=Role.INPUT_GRADIENT)) == "conv_3x3"
     assert shape_class(convolution(taps=1, pad=0)) == "conv_1x1"
     assert shape_class(convolution()) == "conv_large"
 

@@ -5,6 +5,7 @@ import pytest
 import sympy
 
 from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.roofline import ridge_point, roofline_time
 
 ONE_TILE = {"tile_rows": [128], "tile_columns": [128], "tile_efficiency": [1.0], "split_k": [1]}
@@ -113,18 +114,68 @@ def test_roofline_and_ridge():
     assert ridge_point(peak_flop_per_s=8.873e12, bandwidth_bytes_per_s=320.32e9) == pytest.approx(27.700, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "kept"),
-    [
-        (64, 4499, 1 / 1.25), (64, 4500, 1 / 1.6), (64, 26_752, 1 / 1.6), (26_752, 64, 1 / 1.25),
-        (33, 33, 1 / 1.25), (32, 26_752, 1.0), (26_752, 32, 1.0), (1, 1, 1.0),
-    ],
-)  # fmt: skip
-def test_what_is_left_where_weights_are_read_across(m, n, kept):
-    from perfmodel.cost.gpu import transposed_efficiency
+STRIDED = {"unit_count": 10, "bandwidth_bytes_per_s": 1e9, "efficiency": 0.1, "l2_bytes": 4e6}
 
-    share = transposed_efficiency(m=m, n=n, slowdown=1.25, wide_slowdown=1.6)
-    assert float(share) == pytest.approx(kept)
-    many = transposed_efficiency(m=np.array([m, m]), n=np.array([n, n]), slowdown=1.25, wide_slowdown=1.6)
-    assert many == pytest.approx([kept, kept])
-    assert float(transposed_efficiency(m=m, n=n, slowdown=1.0, wide_slowdown=1.0)) == 1.0
+
+def strided(m, n, k, **changes):
+    return float(strided_time(m=m, n=n, k=k, **STRIDED | changes))
+
+
+def test_each_panel_of_samples_passes_over_what_the_cache_does_not_hold():
+    # 2000 x 1000 weights are 8 MB, 4 MB of them cached; 1000 samples are 8 panels; a tenth of 1e9 B/s
+    assert strided(1000, 2000, 1000) == pytest.approx(8 * 4e6 / 1e8)
+    assert strided(1000, 1000, 1000) == 0.0
+    assert strided(1000, 2000, 1000, count=3) == pytest.approx(3 * 8 * 4e6 / 1e8)
+    assert strided(1000, 2000, 1000, element_bytes=2) == 0.0
+
+
+def test_tiles_that_run_together_share_a_pass():
+    # 16 panels of features; 40 tiles together cover them twice, 31 once: 8 panels of samples in 4 passes, or in 8
+    assert strided(1000, 2000, 1000, resident_tiles=4) == pytest.approx(4 * 4e6 / 1e8)
+    assert strided(1000, 2000, 1000, resident_tiles=3.1) == pytest.approx(8 * 4e6 / 1e8)
+
+
+def test_rows_of_whole_pages_are_read_faster():
+    # 1024 elements of 4 B are a page: 2000 x 1024 x 4 = 8.192e6 B, less 4e6
+    assert strided(1000, 2000, 1024, aligned_share=0.5) == pytest.approx(0.5 * 8 * 4.192e6 / 1e8)
+    assert strided(1000, 2000, 1025, aligned_share=0.5) == pytest.approx(8 * 4.2e6 / 1e8)
+
+
+def test_few_samples_take_a_kernel_that_does_not_mind():
+    assert strided(32, 26_752, 2048) == 0.0
+    assert strided(33, 26_752, 2048) > 0.0
+
+
+def test_strided_loads_of_arrays_and_symbols_equal_those_of_numbers():
+    samples = np.array([32.0, 64.0, 1000.0])
+    times = strided_time(m=samples, n=2000, k=1000, resident_tiles=4, **STRIDED)
+    assert times == pytest.approx([strided(m, 2000, 1000, resident_tiles=4) for m in samples])
+    batch = sympy.Symbol("N", positive=True)
+    expression = strided_time(m=batch, n=2000, k=1000, resident_tiles=4, **STRIDED)
+    assert float(expression.subs(batch, 1000).doit()) == pytest.approx(times[2])
+
+
+def test_arithmetic_and_strided_loads_hide_each_other_in_part():
+    assert with_strided_loads(compute_s=2.0, strided_s=0.0) == pytest.approx(2.0)
+    assert with_strided_loads(compute_s=3.0, strided_s=4.0) == pytest.approx(91 ** (1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "share"),
+    [(4096, 4096, 1.0), (50_257, 768, 0.5), (768, 50_257, 0.5), (8, 8, 1.0), (12, 8, 0.5)],
+)
+def test_rows_that_are_no_multiple_of_16_bytes(n, k, share):
+    assert float(unaligned_efficiency(n=n, k=k, share=0.5, element_bytes=2)) == share
+
+
+def test_a_sum_is_split_only_into_parts_far_longer_than_the_result():
+    menu = {"tile_rows": [128, 128], "tile_columns": [128, 128], "tile_efficiency": [1.0, 1.0], "split_k": [1, 16]}
+    plain, split = (
+        {k: float(matmul(m=128, n=128, k=k, **changes)) for k in (2048, 4096, 65_536)}
+        for changes in ({}, menu | {"shortest_part": 16.0})
+    )
+    # parts of at least 16 * 128 = 2048 steps: one of 2048, two of 4096, sixteen of 65536
+    traffic_s = 2 * 16 * 128 * 128 * 4 / 1555e9
+    assert split[2048] == pytest.approx(plain[2048])
+    assert split[4096] == pytest.approx(plain[4096] / 2 + traffic_s)
+    assert split[65_536] == pytest.approx(plain[65_536] / 16 + traffic_s)

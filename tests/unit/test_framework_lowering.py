@@ -47,6 +47,27 @@ def test_accumulation_reads_the_gradient_of_the_weights_only(role, extra_bytes):
     assert adding.written_bytes == plain.written_bytes
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Contraction(m=64, n=300, k=10, role=Role.INPUT_GRADIENT),
+        Convolution(
+            batch_size=2, in_channels=3, out_channels=8, input_size=(10, 10), output_size=(10, 10), kernel_size=(3, 3),
+            stride=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), role=Role.INPUT_GRADIENT,
+        ),
+    ],
+)  # fmt: skip
+def test_gradients_of_inputs_that_are_added_up_are_cleared_and_read_as_well(operation):
+    elements = operation.m * operation.n if isinstance(operation, Contraction) else 2 * 3 * 10 * 10
+    plain, adding = (kernels_of(operation, replace(RULES, input_gradient_accumulation=adds)) for adds in (False, True))
+    assert len(adding) == len(plain) + 1
+    (cleared,) = [kernel for kernel in adding if kernel.efficiency == "clear"]
+    assert (cleared.read_bytes, cleared.written_bytes) == (0, 4 * elements)
+    assert sum(k.read_bytes for k in adding) - sum(k.read_bytes for k in plain) == 4 * elements
+    forward = replace(operation, role=Role.OUTPUT)
+    assert kernels_of(forward, replace(RULES, input_gradient_accumulation=True)) == kernels_of(forward)
+
+
 def test_independent_products_are_one_launch_or_a_loop_of_the_same_work():
     operation = Contraction(m=8, n=16, k=32, count=5)
     (batched,) = kernels_of(operation)
@@ -169,6 +190,14 @@ def test_a_rule_counts_in_tensors_and_shares_them_among_its_launches():
     assert kernel.launches == 4
     # all launches together: 3 reads and 2 writes of 100 elements
     assert (kernel.read_bytes * 4, kernel.written_bytes * 4, kernel.flop_count * 4) == (1_200, 800, 700)
+
+
+def test_a_pass_that_is_composed_of_others_reaches_their_rate():
+    rule = PassRule(reads=3, writes=2, launches=4)
+    (own,) = kernels_of(PASS, replace(RULES, passes={"thing": rule}))
+    (composed,) = kernels_of(PASS, replace(RULES, passes={"thing": replace(rule, bandwidth_of="elementwise")}))
+    assert (own.efficiency, composed.efficiency) == ("thing", "elementwise")
+    assert replace(composed, efficiency="thing") == own
 
 
 def test_a_rule_of_the_forward_pass_leaves_the_backward_pass_alone():

@@ -4,6 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import SpecError
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.spec_files import shipped_folder
 
 ROWS = 'serial_rows = ["argmax"]'
@@ -32,10 +33,10 @@ WITHOUT_CYCLES = ((CYCLES, ""), (SOURCE, '[[source]]\nfields = ["gpu.constants.d
 
 def test_serial_rows_reach_the_rules(load_edited):
     profile = load_edited()
-    assert profile.gpu.lowering.rules(()).serial_rows == ("argmax",)
-    assert profile.gpu.lowering.rules(()).pointwise_products
+    assert profile.gpu.lowering.rules(LibrarySupport()).serial_rows == ("argmax",)
+    assert profile.gpu.lowering.rules(LibrarySupport()).pointwise_products
     assert profile.gpu.in_base_units_by_name["serial_row_cycles"] == 235
-    on_cpu = profile.cpu.lowering.rules(())
+    on_cpu = profile.cpu.lowering.rules(LibrarySupport())
     assert (on_cpu.serial_rows, on_cpu.pointwise_products) == ((), False)
 
 

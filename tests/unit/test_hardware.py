@@ -51,16 +51,16 @@ def test_k80_die_is_limited_by_issue_not_by_its_base_clock():
 @pytest.mark.parametrize("name", ["tesla_k20x", "tesla_k40", "tesla_k80_gk210"])
 def test_error_correction_of_kepler_boards_takes_bandwidth(name):
     die = load_device(name)
-    assert die.memory.ecc_bandwidth_fraction == 0.85
-    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(0.85 * die.memory_bandwidth_bytes_per_s)
+    assert die.memory.ecc_bandwidth_fraction == 0.87
+    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(0.87 * die.memory_bandwidth_bytes_per_s)
     assert any("memory.ecc_bandwidth_fraction" in source.fields for source in die.source)
 
 
 def test_bandwidth_of_a_k80_die_with_error_correction():
-    # 5 Gb/s on 384 bit are 240 GB/s at the pins (240.6 in the file); 0.85 of them 204.5
+    # 5 Gb/s on 384 bit are 240 GB/s at the pins (240.6 in the file); 0.87 of them 209.3
     die = load_device("tesla_k80_gk210")
     assert die.memory_bandwidth_bytes_per_s == pytest.approx(5e9 * 384 / 8, rel=3e-3)
-    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(204.51e9, rel=1e-4)
+    assert die.sustained_memory_bandwidth_bytes_per_s == pytest.approx(209.32e9, rel=1e-4)
 
 
 def test_a_board_that_says_nothing_of_error_correction_keeps_its_bandwidth():
@@ -261,6 +261,28 @@ def test_constants_fall_back_to_what_is_inherited_and_then_to_the_default():
     assert library.algorithms_for("pascal") == ("implicit_gemm",)
     assert library.algorithms_for("turing") == ()
     assert [library.is_native(name) for name in ("maxwell", "pascal", "turing")] == [True, False, True]
+
+
+def test_a_measured_board_has_values_of_its_own_and_others_their_architecture_s():
+    library = profile(
+        device={"lab_board": {"gemm_efficiency": 0.5, "tensor_core": {"gemm_efficiency": 0.4}}},
+        tensor_core={"maxwell": {"dtypes": ["fp16"], "gemm_efficiency": 0.8}},
+        source=[{"fields": ["architecture", "device", "tensor_core"], "title": "estimate", "note": "for the test"}],
+    )
+    found = {
+        (device, dtype): library.constants_for("maxwell", device=device, dtype=dtype)["gemm_efficiency"]
+        for device in ("lab_board", "gtx_980")
+        for dtype in ("fp32", "fp16")
+    }
+    assert found == {
+        ("lab_board", "fp32"): 0.5, ("lab_board", "fp16"): 0.4, ("gtx_980", "fp32"): 0.9, ("gtx_980", "fp16"): 0.8,
+    }  # fmt: skip
+    assert library.constants_for("turing", dtype="fp16")["gemm_efficiency"] == 0.7  # no tensor cores listed
+
+
+def test_a_board_may_only_replace_what_its_architecture_has():
+    with pytest.raises(ValueError, match=r"lab_board.speed: value 1.0: needs a table"):
+        profile(device={"lab_board": {"speed": 1.0}})
 
 
 def test_an_architecture_without_default_is_an_error():

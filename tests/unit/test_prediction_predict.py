@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -167,7 +168,8 @@ def test_a_broken_file_is_named(tmp_path):
 
 
 def test_a_run_is_what_one_would_build_by_hand():
-    run = pm.measurements.load("shi2016").run("torch_423cfba", "fcn5")
+    # by hand one asks for a step in the long run
+    run = replace(pm.measurements.load("shi2016").run("torch_423cfba", "fcn5"), averaged_steps=0)
     of_run = pm.predict(run, device="gtx_1080")
     by_hand = pm.predict(
         pm.zoo.build(run.builder, **run.builder_options),
@@ -266,3 +268,34 @@ def test_a_folder_that_is_not_there_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path / "nowhere"))
     with pytest.raises(SpecError, match="PERFMODEL_SPECS"):
         pm.predict(GRAPH, **GOOD)
+
+
+def test_steps_that_are_averaged_share_what_the_first_one_sets_up():
+    run = pm.measurements.load("shi2016").run("torch_423cfba", "fcn5")
+    first_s = pm.load_framework("torch_423cfba").gpu.constants["first_step_ms"] / 1000
+    times = {
+        steps: pm.predict(replace(run, averaged_steps=steps), device="gtx_980") for steps in (0, 1, run.averaged_steps)
+    }
+    assert times[1].step_s - times[0].step_s == pytest.approx(first_s)
+    assert times[32].step_s - times[0].step_s == pytest.approx(first_s / 32)
+    assert times[32].overhead_s - times[0].overhead_s == pytest.approx(first_s / 32)
+    # a network of one's own is timed in the long run, and so is a framework that no script starts inside its timer
+    assert (
+        pm.predict(pm.zoo.fcn5(), batch_size=64, device="gtx_980", framework="torch_423cfba").step_s < times[32].step_s
+    )
+    caffe = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "fcn5")
+    assert caffe.averaged_steps == 0
+
+
+def test_a_slower_host_issues_kernels_more_slowly():
+    run = pm.measurements.load("shi2016").run("torch_423cfba", "lstm32")
+    slowdown = pm.load_device("xeon_e5_2630_v3").call_slowdown
+    placed = pm.predict(run, device="tesla_k80_gk210")
+    anywhere = pm.predict(replace(run, hosts={}), device="tesla_k80_gk210")
+    assert slowdown > 1
+    assert placed.dispatch_s == pytest.approx(slowdown * anywhere.dispatch_s)
+    # what the host does not do takes as long, and what the kernels hide of it is still hidden
+    assert (placed.compute_s, placed.launch_s) == (anywhere.compute_s, anywhere.launch_s)
+    assert 0 < placed.step_s - anywhere.step_s < placed.dispatch_s - anywhere.dispatch_s
+    desktop = pm.predict(run, device="gtx_980")
+    assert desktop.dispatch_s == pytest.approx(anywhere.dispatch_s), "dispatch is stated for such a host"

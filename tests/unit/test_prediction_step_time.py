@@ -12,6 +12,7 @@ from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
 from perfmodel.framework.profile import load_framework
 from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
+from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import PARTS, group_times, step_time
@@ -150,7 +151,7 @@ def prepared(graph, framework, clipping="none", **where):
         dtype="fp32",
         profile=profile,
         processor=target.processor,
-        library_algorithms=target.algorithms(libraries),
+        support=target.support(profile, libraries, dtype="fp32"),
     )
     limit = getattr(profile, target.processor).lowering.workspace_limit_bytes
     return plan.table, target.numbers(profile, libraries, dtype="fp32"), limit
@@ -273,7 +274,7 @@ def test_weight_gradients_run_beside_the_path_where_a_scheduler_has_several_thre
         dtype="fp32",
         profile=load_framework("generic"),
         processor="cpu",
-        library_algorithms=(),
+        support=LibrarySupport(),
     )
     arguments = {"batch_size": 4, "workspace_limit_bytes": UNLIMITED}
     table, numbers = plan.table, Toy(overlap_exponent=1.0)

@@ -6,7 +6,7 @@ from perfmodel.presentation.pages import Bullets, Grid, Heading, Paragraph, Pict
 
 BLOCKS = [
     Heading("Scores & more", 1),
-    Paragraph("Errors are |a / b - 1|; `code` too."),
+    Paragraph("Errors are |a / b - 1|; `code` too; see [the page](a.md#b) and [no](javascript:x)."),
     Grid(("name", "log|error|"), [("a|b", "1.5"), ("<script>", "-")], strong=frozenset({0})),
     Bullets(("**one**: 3 < 4", "two"), numbered=True),
     Picture("folder/picture.png", 'a "picture"'),
@@ -44,5 +44,7 @@ def test_html_is_well_formed_and_escaped():
     assert "<title>a &lt; b</title>" in text
     assert '<td class="number">1.5</td>' in text
     assert "<code>code</code>" in text
+    assert '<a href="a.md#b">the page</a>' in text
+    assert "<a" not in text.split("the page</a>")[1]
     assert "<strong>one</strong>: 3 &lt; 4" in text
     assert 'alt="a &quot;picture&quot;"' in text
