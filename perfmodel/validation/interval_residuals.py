@@ -20,7 +20,8 @@ from perfmodel.hardware import spec_files
 CellKey = tuple[str, str, str, int, str, int | None]
 """Table, framework, network, batch size, device and threads of a cell."""
 
-EXPOSURE_COLUMNS: Final = tuple(field.name for field in fields(Exposure))
+EXPOSURE: Final = tuple(field.name for field in fields(Exposure))
+EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
 KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
 COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
 """Columns of the file; all numbers are plain numbers without a unit, threads are empty on a GPU."""
@@ -59,12 +60,9 @@ class Residuals:
     ----------
     rows : tuple of Residual
         A cell stands in it once for each protocol. [-]
-    with_passes : bool
-        Whether the spread follows the share of passes. [-]
     """
 
     rows: tuple[Residual, ...]
-    with_passes: bool = True
 
     @cached_property
     def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -74,19 +72,17 @@ class Residuals:
     def without(self, keys: Iterable[CellKey]) -> Residuals:
         """Return the residuals of all other cells."""
         left_out = set(keys)
-        return Residuals(tuple(row for row in self.rows if row.key not in left_out), self.with_passes)
+        return Residuals(tuple(row for row in self.rows if row.key not in left_out))
 
     def of(self, protocol: str, *, oversubscribed: bool = False) -> Residuals:
         """Return the residuals of one protocol, of cells with more threads than cores or of the others."""
         kept = (row for row in self.rows if row.protocol == protocol)
-        return Residuals(
-            tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed), self.with_passes
-        )
+        return Residuals(tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed))
 
     def fitted(self) -> FittedSpread:
         """Return the spread and quantile that follow from them."""
         log_ratios = np.array([row.log_ratio for row in self.rows])
-        return fit_spread([row.exposure for row in self.rows], log_ratios, with_passes=self.with_passes)
+        return fit_spread([row.exposure for row in self.rows], log_ratios)
 
     def constant_half_width(self) -> float:
         """Return the half width of ln(time) that a constant ratio would have. [1]"""
@@ -98,15 +94,13 @@ def path_of(processor: str) -> Path:
     return spec_files.find("intervals", f"{processor}_80").with_suffix(".csv")
 
 
-def read_residuals(path: Path, *, with_passes: bool = True) -> Residuals:
+def read_residuals(path: Path) -> Residuals:
     """Read residuals.
 
     Parameters
     ----------
     path : Path
         A CSV with the columns of ``COLUMNS``. [-]
-    with_passes : bool
-        Whether the spread that is found from them follows the share of passes. [-]
 
     Returns
     -------
@@ -118,7 +112,7 @@ def read_residuals(path: Path, *, with_passes: bool = True) -> Residuals:
     TableError
         If a column is missing or a number is none.
     """
-    return Residuals(_read_once(path, path.stat().st_mtime_ns), with_passes)
+    return Residuals(_read_once(path, path.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=4)
@@ -142,7 +136,7 @@ def _row(entry: dict[str, str]) -> Residual:
         protocol=entry["protocol"],
         key=(entry["table"], entry["framework"], entry["network"], int(entry["batch_size"]), entry["device"], threads),
         log_ratio=float(entry["log_ratio"]),
-        exposure=Exposure(**{name: float(entry[name]) for name in EXPOSURE_COLUMNS}),
+        exposure=Exposure(**{name: float(entry[f"exposure_{name}"]) for name in EXPOSURE}),
     )
 
 
@@ -161,7 +155,7 @@ def write_residuals(path: Path, residuals: Iterable[Residual]) -> None:
         writer.writerow(COLUMNS)
         for row in residuals:
             *place, threads = row.key
-            numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE_COLUMNS)]
+            numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE)]
             writer.writerow(
                 [row.protocol, *place, "" if threads is None else threads]
                 + [f"{number:.{DIGITS}g}" for number in numbers]

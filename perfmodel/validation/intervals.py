@@ -84,15 +84,14 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     """
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
-    others = scale.seen_without(cells[0].row.table)
     found = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
-        seen = others if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        seen = scale.seen_without() if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
             prepared = cells[index].prepared
             if fit is None:
-                factors, known, ratio = NO_FACTORS, known_constants(prepared, None), 1.0
+                factors, known, ratio = NO_FACTORS, known_constants(prepared, None), None
             else:
                 factors = factors_by_constant(unknowns, fit.factors, prepared.constant_names)
                 known = KnownConstants(unknowns=unknowns, covariance=fit.covariance)
@@ -152,7 +151,7 @@ class IntervalRule:
         """Return the rule of the spec files for a subset."""
         processor = PROCESSOR_OF_SUBSET[subset]
         scale = load_interval_scale(f"{processor}_80")
-        return cls(scale, read_residuals(path_of(processor), with_passes=bool(scale.pass_slope)))
+        return cls(scale, read_residuals(path_of(processor)))
 
 
 def with_intervals(
@@ -196,7 +195,7 @@ def with_intervals(
             spread = others.fitted() if own_table else _shipped(scale)
             same = others.of(protocol, oversubscribed=subset == OVERSUBSCRIBED)
             for place in places:
-                predicted[place] = _with_ends(predicted[place], float(spread.log_half_width(of_fold[place])))
+                predicted[place] = _with_ends(predicted[place], spread.log_half_width(of_fold[place]))
                 ratios[ALL_PROTOCOLS][place] = others.constant_half_width()
                 ratios[SAME_PROTOCOL][place] = same.constant_half_width() if same.rows else np.nan
         found.append(replace(outcome, predicted=tuple(predicted)))
@@ -213,7 +212,7 @@ def with_intervals(
 
 
 def _shipped(scale: IntervalScale) -> FittedSpread:
-    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile)
+    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile.model_dump(), damping=scale.damping)
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
