@@ -64,6 +64,14 @@ def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kerne
     )
 
 
+def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Copy of the image, or of its gradient, to or from a padded one; none where both sides are padded alike."""
+    if all(first == last for first, last in operation.padding):
+        return ()
+    size = element_bytes * operation.input_elements
+    return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
+
+
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
     return tuple(
         alternative
