@@ -80,14 +80,7 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
-    return tuple(
-        replace(alternative, kernels=in_one_call(alternative.kernels))
-        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
-    )
-
-
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
@@ -160,9 +153,13 @@ def _lower_convolution(
         )
         if rules.groups_together and plain.groups > 1:
             alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
+        if processor == "gpu":
+            alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
+    if rules.padding_copies and not direct:
+        extra += _padding_copy(operation, element_bytes=element_bytes)
     if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
         extra += _layout_passes(operation, element_bytes=element_bytes)
     if rules.clears(operation.role):
