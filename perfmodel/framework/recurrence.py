@@ -203,7 +203,9 @@ def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int)
 
 def _is_nothing(kernel: Kernel) -> bool:
     """Tell whether a kernel is a product with an input of no features, which nobody launches."""
-    return isinstance(kernel, Matmul) and any(isinstance(extent, int) and extent == 0 for extent in (kernel.m, kernel.k))
+    return isinstance(kernel, Matmul) and any(
+        isinstance(extent, int) and extent == 0 for extent in (kernel.m, kernel.k)
+    )
 
 
 def recurrence_alternatives(
