@@ -141,7 +141,7 @@ def _no_packing(numbers: CpuNumbers) -> CpuNumbers:
     return replace(
         numbers,
         packing_efficiency=numbers.packing_efficiency * BOUNDLESS,
-        core_cache_bandwidth_bytes_per_s=numbers.core_cache_bandwidth_bytes_per_s * BOUNDLESS,
+        core_copy_bytes_per_s=numbers.core_copy_bytes_per_s * BOUNDLESS,
     )
 
 
@@ -180,8 +180,9 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
         _FEED,
         _UPDATE,
         Term("serial fraction", numbers=_law_without("serial_fraction", 0.0)),
-        Term("contention", numbers=_law_without("contention", 0.0)),
         Term("packing of operands", numbers=_no_packing),
+        Term("last-level cache", numbers=lambda numbers: replace(numbers, cache_bytes=1.0)),
+        Term("narrow products on one thread", numbers=lambda numbers: replace(numbers, smallest_side_per_thread=0.0)),
         Term("cycles of scalar code", numbers=_no_scalar_code),
         Term("fork and join", numbers=lambda numbers: replace(numbers, fork_join_s=0.0)),
     ),

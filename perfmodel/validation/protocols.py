@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 
 if TYPE_CHECKING:
+    from perfmodel.measurements.table import Subset
     from perfmodel.validation.cells import MeasuredCell
 
 NOTHING_FITTED: Final = "nothing_fitted"
@@ -122,8 +123,8 @@ class Protocol:
     holds_out: str
     split: Splitter
     needs_threads: bool = False
-    subsets: tuple[str, ...] = ()
-    fits_too: tuple[str, ...] = ()
+    subsets: tuple[Subset, ...] = ()
+    fits_too: tuple[Subset, ...] = ()
 
     def suits(self, subset: str) -> bool:
         """Tell whether the protocol makes sense for a subset of a table."""
