@@ -178,7 +178,7 @@ def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> di
     of_row = np.array([regime_of(each) for each in exposures])
     own = {regime: scores[of_row == regime] for regime in REGIMES}
     found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}
-    return found | {regime: max(found[regime], found["interpolated"]) for regime in ("new_setup", "new_operations")}
+    return found | {regime: max(found[regime], found["interpolated"]) for regime in REGIMES[2:]}
 
 
 FEWEST: Final = 10
