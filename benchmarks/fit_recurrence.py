@@ -134,6 +134,7 @@ def recurrent_library(constants: Constants, clock_hz: float) -> RecurrentLibrary
         bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
         step_s=1e-6 * constants["recurrent_step_us"],
         persistent_efficiency=None,
+        barrier_s=0.0,
     )
 
 

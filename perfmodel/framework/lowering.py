@@ -82,6 +82,14 @@ def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise
     return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
 
 
+def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Copy of the image, or of its gradient, to or from a padded one; none where both sides are padded alike."""
+    if all(first == last for first, last in operation.padding):
+        return ()
+    size = element_bytes * operation.input_elements
+    return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
+
+
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
     return tuple(
         alternative
@@ -90,14 +98,7 @@ def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_byte
     )
 
 
-def _on_gpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
-    return tuple(
-        replace(alternative, kernels=in_one_call(alternative.kernels))
-        for alternative in convolution_alternatives(operation, algorithms=algorithms, element_bytes=element_bytes)
-    )
-
-
-_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": _on_gpu, "cpu": _on_cpu}
+_CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alternatives, "cpu": _on_cpu}
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
@@ -176,6 +177,8 @@ def _lower_convolution(
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
     sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
+    if rules.padding_copies and not direct:
+        extra += _padding_copy(operation, element_bytes=element_bytes)
     extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)

@@ -126,7 +126,7 @@ class LoweringTable(SpecTable):
     image_layout : str
         How images lie where tensor cores are used: ``channels_first`` (a library then transposes what each
         convolution reads) or ``channels_last``. [-]
-    gradient_accumulation, input_gradient_accumulation, convolution_transposes : bool
+    gradient_accumulation, input_gradient_accumulation, convolution_transposes, padding_copies : bool
         Policies on gradients and layouts. [-]
     pointwise_products, depthwise_kernel : bool
         Kernels of the framework's own. [-]
@@ -147,6 +147,7 @@ class LoweringTable(SpecTable):
     gradient_accumulation: bool
     input_gradient_accumulation: bool = False
     convolution_transposes: bool
+    padding_copies: bool = False
     image_layout: Literal["channels_first", "channels_last"] = "channels_first"
     pointwise_products: bool = False
     depthwise_kernel: bool = False
@@ -182,6 +183,7 @@ class LoweringTable(SpecTable):
             gradient_accumulation=self.gradient_accumulation,
             input_gradient_accumulation=self.input_gradient_accumulation,
             convolution_transposes=self.convolution_transposes,
+            padding_copies=self.padding_copies,
             pointwise_products=self.pointwise_products,
             depthwise_kernel=self.depthwise_kernel,
             weight_layout=self.weight_layout,

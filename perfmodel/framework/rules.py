@@ -79,6 +79,8 @@ class LoweringRules:
         Whether products and convolutions add the gradients of their inputs to buffers that are cleared before. [-]
     convolution_transposes : bool
         Whether images are transposed to the library's layout and back around every convolution. [-]
+    padding_copies : bool
+        Whether images that are padded more on one side are copied into padded ones before every convolution. [-]
     pointwise_products : bool
         Whether 1 x 1 convolutions without a stride are plain products of the BLAS in the framework's own layout. [-]
     depthwise_kernel : bool
@@ -103,6 +105,7 @@ class LoweringRules:
     gradient_accumulation: bool = False
     input_gradient_accumulation: bool = False
     convolution_transposes: bool = False
+    padding_copies: bool = False
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"] = "in_out"

@@ -175,6 +175,8 @@ class RecurrentLibrary:
         Time that a time step waits besides its kernels. [s]
     persistent_efficiency : float or None
         Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
+    barrier_s : float
+        Shortest time step of such a kernel. [s]
     """
 
     tile_rows: Any
@@ -188,6 +190,7 @@ class RecurrentLibrary:
     bandwidth_fraction: Quantity
     step_s: Quantity
     persistent_efficiency: Quantity | None
+    barrier_s: Quantity
 
     def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of products of one time step. [s]"""
@@ -222,6 +225,7 @@ class RecurrentLibrary:
             peak_flop_per_s=numbers.peak_flop_per_s,
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             efficiency=self.persistent_efficiency,
+            barrier_s=self.barrier_s,
             bandwidth_fraction=self.bandwidth_fraction,
         )
 
@@ -317,4 +321,5 @@ def recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> Recur
         bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
         step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
         persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
+        barrier_s=to_base_units("recurrent_barrier_us", constants.get("recurrent_barrier_us", 0.0)),
     )
