@@ -191,7 +191,7 @@ def test_an_unknown_the_fit_has_not_met_follows_its_group():
 
 def test_covariance_of_a_calibration():
     plain = calibration()
-    assert plain.covariance == pytest.approx([[(math.log(1.6 / 1.4) / 2 / 1.2816) ** 2]])
+    assert plain.covariance == pytest.approx(np.array([[(math.log(1.6 / 1.4) / 2 / 1.2816) ** 2]]))
     both = Factor(
         name="b", scales=("frameworks/*",), value=1.0, low=0.9, high=1.1, prior_spread=0.2, covariance=(0.01, 0.04)
     )
@@ -199,7 +199,7 @@ def test_covariance_of_a_calibration():
         name="a", scales=("frameworks/*",), value=1.0, low=0.9, high=1.1, prior_spread=0.2, covariance=(0.09,)
     )
     pair = plain.model_copy(update={"factor": (first, both)})
-    assert pair.covariance == pytest.approx([[0.09, 0.01], [0.01, 0.04]])
+    assert pair.covariance == pytest.approx(np.array([[0.09, 0.01], [0.01, 0.04]]))
     with pytest.raises(ValueError, match="one number more"):
         calibration(factor=[both.model_dump(mode="json")])
 
