@@ -30,7 +30,8 @@ from perfmodel.kernels import Matmul
 from perfmodel.layers.recurrent.gru import GRU
 from perfmodel.layers.recurrent.lstm import LSTM
 from perfmodel.layers.recurrent.rnn import RNN
-from perfmodel.prediction.gpu import GpuNumbers, RecurrentLibrary, gpu_numbers
+from perfmodel.prediction.gpu import GpuNumbers, gpu_numbers
+from perfmodel.prediction.gpu_libraries import RecurrentLibrary
 from perfmodel.records import Recurrence, Role
 
 CELLS = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}
@@ -228,9 +229,8 @@ def report_boards(table: pd.DataFrame) -> None:
         print(f"\n{other} by the constants of {one}:\n{by_phase(test, predicted)}")
         both = test.merge(train[[*shape, "seconds", "peak", "bandwidth"]], on=shape, suffixes=("", "_sister"))
         scale = np.sqrt(both.peak_sister / both.peak * both.bandwidth_sister / both.bandwidth)
-        print(
-            f"  its times scaled by sqrt(peak x bandwidth)  {summary((both.seconds_sister * scale).to_numpy(), both.seconds.to_numpy())}"
-        )
+        scaled = summary((both.seconds_sister * scale).to_numpy(), both.seconds.to_numpy())
+        print(f"  its times scaled by sqrt(peak x bandwidth)  {scaled}")
 
 
 def main() -> None:

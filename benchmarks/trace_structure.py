@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def steps_of(trace: pd.DataFrame) -> list[pd.DataFrame]:
     """Cut a run at its large copies to the device, one a step; the first and the last piece are left out."""
     large = trace.kernel.str.contains("HtoD") & trace["size"].str.endswith("MB")
     places = np.flatnonzero(large)
-    return [trace.iloc[first:last] for first, last in zip(places[1:-1], places[2:], strict=True)]
+    return [trace.iloc[first:last] for first, last in pairwise(places[1:])]
 
 
 def lowered_launches() -> Counter[str]:

@@ -26,7 +26,7 @@ DESCENTS: Final[tuple[Stages, ...]] = (
 )
 """Stages of each descent from the priors. [1]"""
 
-DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.05, 1e-3), (0.01, 1e-4)),)
+DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.05, 1e-3), (0.01, 1e-4)),)
 """The same where the fit starts near its end. [1]"""
 
 MOST_EVALUATIONS: Final = 60

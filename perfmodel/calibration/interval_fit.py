@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE, Exposure, SpreadParameters, log_spread
+from perfmodel.cost.interval import (
+    REGIMES,
+    WAYS_TO_EXTRAPOLATE,
+    Exposure,
+    SpreadParameters,
+    log_half_width,
+    log_spread,
+    regime_of,
+)
 from perfmodel.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -19,6 +27,9 @@ LEVEL: Final = 0.8
 
 USUAL_SPREAD: Final = 0.1
 """Spread of ln(time) about which what extrapolation adds is expected before any residual is seen. [1]"""
+
+DAMPING: Final = 0.5
+"""How far widths follow spreads: half-way between one ratio for all and ratios in proportion held out best. [1]"""
 
 SLOPE_SPREAD: Final = 0.7
 """Standard deviation of the slope with the share of passes before any residual is seen. [1]"""
@@ -35,16 +46,20 @@ class FittedSpread:
     ----------
     parameters : SpreadParameters
         What each part of an exposure adds. [1]
-    quantile : float
-        Spreads to either side that hold the level. [1]
+    quantile : mapping of str to float
+        Damped spreads to either side that hold the level, by regime. [1]
+    damping : float
+        How far widths follow spreads. [1]
     """
 
     parameters: SpreadParameters
-    quantile: float
+    quantile: Mapping[str, float]
+    damping: float
 
-    def log_half_width(self, exposure: Exposure) -> Any:
-        """Return half the width of the interval of ln(time), of one prediction or many. [1]"""
-        return self.quantile * log_spread(exposure, parameters=self.parameters)
+    def log_half_width(self, exposure: Exposure) -> float:
+        """Return half the width of the interval of ln(time) of one prediction. [1]"""
+        spread = log_spread(exposure, parameters=self.parameters)
+        return float(log_half_width(spread, quantile=self.quantile[regime_of(exposure)], damping=self.damping))
 
 
 def stacked(exposures: Sequence[Exposure]) -> Exposure:
@@ -93,13 +108,11 @@ def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> 
     return float(np.sort(scores)[place])
 
 
-def fit_spread(
-    exposures: Sequence[Exposure], log_ratios: NDArray[np.float64], *, with_passes: bool = True
-) -> FittedSpread:
+def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -> FittedSpread:
     r"""Find the parameters of a spread from residuals: most likely under a Laplace law, with weak priors.
 
     .. math:: \min \sum_i \left(\ln \sigma_i + \frac{|r_i|}{\sigma_i}\right) + \text{priors}, \qquad
-              q = \text{conformal quantile of } |r_i| / \sigma_i
+              q = \text{conformal quantile of } |r_i| / \sigma_i^\gamma \text{ in each regime}
 
     Parameters
     ----------
@@ -107,8 +120,6 @@ def fit_spread(
         Of predictions of rows that their fit had not seen. [1]
     log_ratios : ndarray, shape (rows,)
         ln(measured / predicted) of each. [1]
-    with_passes : bool
-        False leaves the share of passes out. [-]
 
     Returns
     -------
@@ -129,6 +140,7 @@ def fit_spread(
     ----------
     .. [1] J. Lei et al., Distribution-free predictive inference for regression, JASA 113, 2018, section 5.2: residuals
        divided by a model of their spread.
+    .. [2] V. Vovk et al., Mondrian confidence machine, 2003: a quantile for each category.
     """
     from scipy.optimize import minimize  # scipy loads only where something is fitted
 
@@ -137,7 +149,7 @@ def fit_spread(
         raise CalibrationError(message)
     exposure, sizes = stacked(exposures), np.abs(log_ratios)
     met = [way for way in WAYS_TO_EXTRAPOLATE if np.any(getattr(exposure, way))]
-    mean_share = float(np.mean(exposure.pass_share)) if with_passes else 0.0
+    mean_share = float(np.mean(exposure.other_share))
 
     def parameters(point: NDArray[np.float64]) -> SpreadParameters:
         unseen = {way: ESTIMATED.get(way, 0.0) for way in WAYS_TO_EXTRAPOLATE}
@@ -146,8 +158,8 @@ def fit_spread(
             structural=float(np.exp(point[0])),
             constants_weight=float(np.exp(point[1])),
             unseen=unseen,
-            pass_slope=float(point[2]) if with_passes else 0.0,
-            mean_pass_share=mean_share,
+            other_slope=float(point[2]),
+            mean_other_share=mean_share,
         )
 
     def cost(point: NDArray[np.float64]) -> float:
@@ -157,7 +169,16 @@ def fit_spread(
 
     start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(met)))
     found = parameters(minimize(cost, start, method="L-BFGS-B").x)
-    return FittedSpread(parameters=found, quantile=conformal_quantile(sizes / log_spread(exposure, parameters=found)))
+    scores = sizes / log_spread(exposure, parameters=found) ** DAMPING
+    return FittedSpread(parameters=found, quantile=_quantiles(scores, exposures), damping=DAMPING)
+
+
+def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> dict[str, float]:
+    """Return the quantile of each regime; meeting something new is never found to narrow an interval."""
+    of_row = np.array([regime_of(each) for each in exposures])
+    own = {regime: scores[of_row == regime] for regime in REGIMES}
+    found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}
+    return found | {regime: max(found[regime], found["interpolated"]) for regime in ("new_setup", "new_operations")}
 
 
 FEWEST: Final = 10

@@ -176,9 +176,7 @@ def _tables(
     asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)
     tables = []
     for subset in subsets:
-        fitting = [
-            name for name in asked if not (subset == "gpu" and name in PROTOCOLS and PROTOCOLS[name].needs_threads)
-        ]
+        fitting = [name for name in asked if name not in PROTOCOLS or PROTOCOLS[name].suits(subset)]
         tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
     return tables
 

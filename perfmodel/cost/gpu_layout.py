@@ -39,7 +39,8 @@ def strided_time(
     r"""Time of the strided loads of weights that lie transposed in memory, 0 where they are read as they lie.
 
     .. math:: t = c\, q(k)\, \frac{\max(0, z n k - C)}{\epsilon B}
-        \left\lceil \frac{\lceil m/128 \rceil}{h} \right\rceil, \quad h = \max\left(1, \left\lfloor \frac{r U}{\lceil n/128 \rceil} \right\rfloor \right), \quad
+        \left\lceil \frac{\lceil m/128 \rceil}{h} \right\rceil, \quad
+        h = \max\left(1, \left\lfloor \frac{r U}{\lceil n/128 \rceil} \right\rfloor \right), \quad
         q(k) = \begin{cases} q & 4096 \mid z k \\ 1 & \text{else} \end{cases}
 
     At each step of the sum the threads of a tile read 32 B of each of 128 distant rows, and most of what the memory

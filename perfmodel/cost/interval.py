@@ -10,8 +10,22 @@ import numpy as np
 
 Quantity = Any
 
-WAYS_TO_EXTRAPOLATE: Final = ("device", "framework", "operations", "dtype", "architecture", "oversubscription")
-"""What a prediction may meet that no measured row did."""
+WAYS_TO_EXTRAPOLATE: Final = (
+    "unfitted",
+    "device",
+    "framework",
+    "operations",
+    "dtype",
+    "architecture",
+    "oversubscription",
+)
+"""What a prediction may meet that no fitted row did; ``unfitted``: nothing was fitted to any whole step."""
+
+REGIMES: Final = ("unfitted", "interpolated", "new_setup", "new_operations")
+"""Nothing fitted; fitted, and nothing new; fitted, and a device or framework is new; and the mix of operations is."""
+
+NEW: Final = 0.5
+"""Novelty of a device, framework or mix of operations from which on a prediction extrapolates. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +36,19 @@ class Exposure:
     ----------
     constants_variance : float or ndarray, shape (predictions,)
         Variance of ln(time) from uncertain constants: sensitivities J of ln(time) to ln(constant), covariance S. [1]
-    pass_share : float or ndarray, shape (predictions,)
-        Share of the step in passes over memory, update and exposed copies, whose kernels no table times. [1]
+    other_share : float or ndarray, shape (predictions,)
+        Share of the step that arithmetic does not bound: memory, launches, dispatch, update, copies. Tables of measured
+        kernels say most of products and convolutions. [1]
     residual_ratio : float or ndarray, shape (predictions,)
         Residual of the fit over that of the fits which the scale was found with; 1 where nothing was fitted. [1]
-    device, framework, operations, dtype, architecture, oversubscription : float or ndarray, shape (predictions,)
-        How far each is new: 0 for seen, 1 for never seen. [1]
+    unfitted, device, framework, operations, dtype, architecture, oversubscription : float or ndarray
+        How far each is new, shape (predictions,): 0 for seen, 1 for never seen. [1]
     """
 
     constants_variance: Quantity
-    pass_share: Quantity
+    other_share: Quantity
     residual_ratio: Quantity = 1.0
+    unfitted: Quantity = 0.0
     device: Quantity = 0.0
     framework: Quantity = 0.0
     operations: Quantity = 0.0
@@ -53,19 +69,19 @@ class SpreadParameters:
         How far stated spreads of constants were found too narrow or too wide, as a factor on their variance, kappa. [1]
     unseen : mapping of str to float
         Spread that each of ``WAYS_TO_EXTRAPOLATE`` adds, u. [1]
-    pass_slope, mean_pass_share : float
-        Change of the spread's logarithm with the share of passes, beta, and their mean share. [1]
+    other_slope, mean_other_share : float
+        Change of the spread's logarithm with the share that arithmetic does not bound, beta, and its mean. [1]
     """
 
     structural: float
     constants_weight: float
     unseen: Mapping[str, float]
-    pass_slope: float = 0.0
-    mean_pass_share: float = 0.0
+    other_slope: float = 0.0
+    mean_other_share: float = 0.0
 
 
 def variance_parts(exposure: Exposure, *, parameters: SpreadParameters) -> dict[str, Quantity]:
-    """Return the variance of ln(measured / predicted) by cause, but for the share of passes.
+    """Return the variance of ln(measured / predicted) by cause, but for the slope.
 
     Parameters
     ----------
@@ -92,7 +108,7 @@ def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:
     Parameters
     ----------
     exposure : Exposure
-        Residual ratio rho, variance of the constants J S J^T, novelties n, share of passes w. [1]
+        Residual ratio rho, variance of the constants J S J^T, novelties n, share w. [1]
     parameters : SpreadParameters
         The Greek letters and u. [1]
 
@@ -114,25 +130,80 @@ def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:
     --------
     >>> new_device = dict.fromkeys(WAYS_TO_EXTRAPOLATE, 0.0) | {"device": 0.15}
     >>> parameters = SpreadParameters(structural=0.12, constants_weight=1.0, unseen=new_device)
-    >>> log_spread(Exposure(constants_variance=0.0064, pass_share=0.3, device=1.0), parameters=parameters)
-    0.208
+    >>> log_spread(Exposure(constants_variance=0.0064, other_share=0.3, device=1.0), parameters=parameters)
+    np.float64(0.2081)
     """
     variance = sum(variance_parts(exposure, parameters=parameters).values())
-    slope = parameters.pass_slope * (exposure.pass_share - parameters.mean_pass_share)
+    slope = parameters.other_slope * (exposure.other_share - parameters.mean_other_share)
     return np.sqrt(variance) * np.exp(slope)
 
 
-def interval_ends(time_s: Quantity, *, spread: Quantity, quantile: Quantity) -> tuple[Quantity, Quantity]:
+def regime_of(exposure: Exposure) -> str:
+    """Return the regime of one prediction.
+
+    Parameters
+    ----------
+    exposure : Exposure
+        Of a single prediction. [1]
+
+    Returns
+    -------
+    str
+        One of ``REGIMES``, each with a quantile of its own. [-]
+
+    Examples
+    --------
+    >>> regime_of(Exposure(constants_variance=0.01, other_share=0.3, framework=1.0))
+    'new_setup'
+    """
+    if exposure.unfitted:
+        return "unfitted"
+    if exposure.operations >= NEW:
+        return "new_operations"
+    return "new_setup" if max(exposure.device, exposure.framework) >= NEW else "interpolated"
+
+
+def log_half_width(spread: Quantity, *, quantile: Quantity, damping: Quantity) -> Quantity:
+    r"""Return half the width of an interval of ln(time).
+
+    .. math:: h = q \, \sigma^\gamma
+
+    Parameters
+    ----------
+    spread : float or ndarray, shape (predictions,)
+        Spread of ln(measured / predicted), sigma. [1]
+    quantile : float
+        Damped spreads to either side that hold the wanted share of errors, q. [1]
+    damping : float
+        How far widths follow spreads, gamma: 0 for one width for all, 1 in proportion. [1]
+
+    Returns
+    -------
+    float or ndarray, shape (predictions,)
+        Half width. [1]
+
+    Notes
+    -----
+    Valid for: spreads that are themselves uncertain. In between 0 and 1 the width is drawn towards the mean one, as an
+    estimate is that is told by few rows.
+
+    Examples
+    --------
+    >>> round(log_half_width(0.16, quantile=0.5, damping=0.5), 3)
+    0.2
+    """
+    return quantile * spread**damping
+
+
+def interval_ends(time_s: Quantity, *, half_width: Quantity) -> tuple[Quantity, Quantity]:
     """Return the ends of an interval that is as far below a time as above it, as a ratio.
 
     Parameters
     ----------
     time_s : float or ndarray, shape (predictions,)
         Predicted time. [s]
-    spread : float or ndarray, shape (predictions,)
-        Spread of its logarithm. [1]
-    quantile : float
-        Spreads to either side that hold the wanted share of errors. [1]
+    half_width : float or ndarray, shape (predictions,)
+        Half the width of the interval of its logarithm. [1]
 
     Returns
     -------
@@ -145,9 +216,9 @@ def interval_ends(time_s: Quantity, *, spread: Quantity, quantile: Quantity) -> 
 
     Examples
     --------
-    >>> low, high = interval_ends(10.0, spread=0.2, quantile=1.0)
+    >>> low, high = interval_ends(10.0, half_width=0.2)
     >>> round(float(low * high), 6)
     100.0
     """
-    ratio = np.exp(quantile * spread)
+    ratio = np.exp(half_width)
     return time_s / ratio, time_s * ratio

@@ -72,7 +72,7 @@ def recurrent_product_times(
     bandwidth_fraction : float, ndarray or sympy.Expr
         Fraction of memory bandwidth. [1]
     step_s : float, ndarray or sympy.Expr
-        Time that a time step waits besides its kernels: events between streams, launches that depend on each other. [s]
+        Time that a time step waits besides its kernels: events between streams, dependent launches. [s]
 
     Returns
     -------
@@ -81,16 +81,17 @@ def recurrent_product_times(
 
     Notes
     -----
-    Valid for: cuDNN 5 and 6, single precision, 1 to 128 samples. Ignores: weights that stay in the L2, and the library's
-    choice between kernels of like size, which leaves errors of 30 % on single shapes.
+    Valid for: cuDNN 5 and 6, single precision, 1 to 128 samples. Ignores: weights that stay in the L2, and the
+    library's choice between kernels of like size, which leaves errors of 30 % on single shapes.
 
     Examples
     --------
     A time step of an LSTM with 2,048 units and 16 samples on a Titan X (Pascal), measured at 0.80 ms with its
     element-wise kernel:
 
-    >>> compute_s, memory_s = recurrent_product_times(m=16, n=8192, k=2048, moved_bytes=67.8e6, peak_flop_per_s=10.97e12,
-    ...     unit_count=28, bandwidth_bytes_per_s=480.4e9, tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0],
+    >>> compute_s, memory_s = recurrent_product_times(m=16, n=8192, k=2048, moved_bytes=67.8e6,
+    ...     peak_flop_per_s=10.97e12, unit_count=28, bandwidth_bytes_per_s=480.4e9,
+    ...     tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0],
     ...     efficiency=0.8, thin_efficiency=0.1, latency_s=25e-9, narrow_latency_s=77e-9, ramp_steps=32.0,
     ...     bandwidth_fraction=0.6, step_s=15e-6)
     >>> float(round(1e3 * compute_s, 2)), float(round(1e3 * memory_s, 2))

@@ -55,11 +55,15 @@ def _lower_contraction(
     return (Alternative(name="gemm", kernels=kernels),)
 
 
-def _layout_passes(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of the two operands and the result between the framework's layout and the library's."""
-    sizes = (operation.input_elements, operation.output_elements, operation.weight_elements)
+def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
     return tuple(
-        Stream(read_bytes=element_bytes * size, written_bytes=element_bytes * size, efficiency="transpose")
+        Stream(
+            read_bytes=element_bytes * size,
+            written_bytes=element_bytes * size,
+            efficiency="transpose",
+            library_launches=1,
+        )
         for size in sizes
     )
 
@@ -70,6 +74,20 @@ def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel
         return ()
     size = element_bytes * operation.input_elements
     return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
+
+
+def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
+    """Return the elements of what is transposed around a convolution.
+
+    A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
+    that only the images among the operands are transposed for them.
+    """
+    x, w, y = operation.input_elements, operation.weight_elements, operation.output_elements
+    if rules.convolution_transposes:
+        return (x, y, w)
+    if depthwise or not rules.layout_passes:
+        return ()
+    return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
 
 
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
@@ -160,8 +178,8 @@ def _lower_convolution(
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
     if rules.padding_copies and not direct:
         extra += _padding_copy(operation, element_bytes=element_bytes)
-    if not direct and (rules.convolution_transposes or (rules.layout_passes and not depthwise)):
-        extra += _layout_passes(operation, element_bytes=element_bytes)
+    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
+    extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}

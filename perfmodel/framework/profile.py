@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.framework.library_names import LibraryNames
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
@@ -29,46 +30,6 @@ from perfmodel.hardware.source import (
     Text,
 )
 from perfmodel.units import MIB, to_base_units
-
-
-class LibraryNames(SpecTable):
-    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
-
-    Attributes
-    ----------
-    gpu_blas, gpu_dnn, cpu_blas : str
-        Names. [-]
-    by_architecture : dict of str to dict of str to str
-        Other names on some architectures, where a framework was built with another version for them. [-]
-    tf32 : tuple of str
-        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
-    """
-
-    gpu_blas: Identifier
-    gpu_dnn: Identifier
-    cpu_blas: Identifier
-    by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
-        default_factory=dict
-    )
-    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
-
-    def name_of(self, role: str, architecture: str) -> str:
-        """Return the library that fills a role on an architecture.
-
-        Parameters
-        ----------
-        role : str
-            ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
-        architecture : str
-            A device's architecture. [-]
-
-        Returns
-        -------
-        str
-            File stem in ``hardware_specs/libraries``. [-]
-        """
-        elsewhere = self.by_architecture.get(architecture, {})
-        return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
 
 
 def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,8 +124,8 @@ class LoweringTable(SpecTable):
     bias, batched_contraction : str
         ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
     image_layout : str
-        How images lie where tensor cores are used: ``channels_first`` (a library then transposes around each
-        convolution) or ``channels_last``. [-]
+        How images lie where tensor cores are used: ``channels_first`` (a library then transposes what each
+        convolution reads) or ``channels_last``. [-]
     gradient_accumulation, input_gradient_accumulation, convolution_transposes, padding_copies : bool
         Policies on gradients and layouts. [-]
     pointwise_products, depthwise_kernel : bool

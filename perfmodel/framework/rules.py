@@ -70,7 +70,7 @@ class LoweringRules:
     groups_together : bool
         Whether one launch serves all groups of a convolution; else each group has its own. [-]
     layout_passes : bool
-        Whether the library transposes images to its tensor cores' layout and back around every convolution. [-]
+        Whether the library transposes the images that its tensor cores read before every convolution. [-]
     bias : str
         ``fused`` into the product, or a ``separate`` pass over the output. [-]
     gradient_accumulation : bool

@@ -171,14 +171,6 @@ class LayerGraph(GraphStructure):
         -------
         LayerGraph
             The same names, shapes and parameters; the network itself where its layers make no difference. [-]
-
-        Examples
-        --------
-        >>> from perfmodel import zoo
-        >>> graph = zoo.resnet18()
-        >>> graph.at_inference().work(batch_size=1, phase="forward").read_bytes < graph.work(
-        ...     batch_size=1, phase="forward").read_bytes
-        True
         """
         if self._at_inference is None:
             layers = [node.layer.at_inference(node.input_shapes) for node in self.layers]

@@ -27,8 +27,10 @@ class Unseen(SpecTable):
 
     Attributes
     ----------
+    unfitted : float
+        No whole step was fitted at all: constants as their files state them. [1]
     device, framework : float
-        A device, a framework without a fitted row. [1]
+        A device, a framework without a fitted row; where nothing was fitted, without a measured one. [1]
     operations : float
         A mix of operations of which no part was fitted, e.g. the first recurrent network; a part of it in
         proportion. [1]
@@ -40,12 +42,34 @@ class Unseen(SpecTable):
         More threads than physical cores. [1]
     """
 
+    unfitted: NonNegativeNumber
     device: NonNegativeNumber
     framework: NonNegativeNumber
     operations: NonNegativeNumber
     dtype: NonNegativeNumber
     architecture: NonNegativeNumber
     oversubscription: NonNegativeNumber
+
+
+class Quantiles(SpecTable):
+    """Spreads to either side that hold the wanted share of residuals.
+
+    Attributes
+    ----------
+    unfitted : float
+        Of predictions that nothing was fitted for. [1]
+    interpolated : float
+        Of fitted ones that meet nothing new. [1]
+    new_setup : float
+        Of fitted ones that meet a new device or framework. [1]
+    new_operations : float
+        Of fitted ones that meet a new mix of operations. [1]
+    """
+
+    unfitted: PositiveNumber
+    interpolated: PositiveNumber
+    new_setup: PositiveNumber
+    new_operations: PositiveNumber
 
 
 class ConstantSpreads(SpecTable):
@@ -70,8 +94,8 @@ class FoundOn(SpecTable):
 
     Attributes
     ----------
-    table : str
-        Measured table. [-]
+    tables : tuple of str
+        Measured tables. [-]
     protocols : tuple of str
         How rows were held out. [-]
     residual_count : int
@@ -82,7 +106,7 @@ class FoundOn(SpecTable):
         The same on rows that a fit has seen, all of them: what another fit's residual is held against. [1]
     """
 
-    table: Identifier
+    tables: Annotated[tuple[Identifier, ...], Field(min_length=1)]
     protocols: tuple[Text, ...]
     residual_count: Count
     mean_abs_log_ratio: PositiveNumber
@@ -104,16 +128,18 @@ class IntervalScale(SpecFile):
         Spread of ln(measured / predicted) that uncertain constants do not explain. [1]
     constants_weight : float
         Factor on the variance that they do explain. [1]
-    pass_slope, mean_pass_share : float
-        Change of the spread's logarithm with the share of the step in passes, update and copies; mean share. [1]
-    quantile : float
-        Spreads to either side that hold ``level`` of the residuals. [1]
+    other_slope, mean_other_share : float
+        Change of the spread's logarithm with the share of the step that arithmetic does not bound; mean share. [1]
+    damping : float
+        How far widths follow spreads: 0 for one width for all, 1 in proportion. [1]
+    quantile : Quantiles
+        Damped spreads to either side that hold ``level`` of the residuals, by regime. [1]
     unseen : Unseen
         What extrapolation adds. [1]
     spread : ConstantSpreads
         Of constants that no fit plan names. [1]
-    seen : Seen
-        What the residuals tell about. [-]
+    seen : dict of str to Seen
+        What the residuals of each table tell about. [-]
     found_on : FoundOn
         Residuals used. [-]
     """
@@ -123,13 +149,29 @@ class IntervalScale(SpecFile):
     level: Fraction
     structural: PositiveNumber
     constants_weight: NonNegativeNumber
-    pass_slope: FiniteNumber
-    mean_pass_share: Annotated[float, Field(ge=0, le=1, strict=True)]
-    quantile: PositiveNumber
+    other_slope: FiniteNumber
+    mean_other_share: Annotated[float, Field(ge=0, le=1, strict=True)]
+    damping: Annotated[float, Field(ge=0, le=1, strict=True)]
+    quantile: Quantiles
     unseen: Unseen
     spread: ConstantSpreads
-    seen: Seen
+    seen: dict[Identifier, Seen]
     found_on: FoundOn
+
+    def seen_without(self, table: str | None = None) -> Seen:
+        """Return what the residuals tell about, but for those of one table.
+
+        Parameters
+        ----------
+        table : str or None
+            The table that is to be scored; None for all. [-]
+
+        Returns
+        -------
+        Seen
+            Of all other tables together. [-]
+        """
+        return Seen.together(seen for name, seen in self.seen.items() if name != table)
 
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:

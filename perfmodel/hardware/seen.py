@@ -27,7 +27,10 @@ PLACES: Final = 1
 """Decimals to which the shares of a mix are kept: finer ones would tell rows apart that are alike. [1]"""
 
 BLUR: Final = 0.1
-"""Distance between mixes below which they are the same. [1]"""
+"""Share of the time on other kinds below which mixes are the same. [1]"""
+
+NEW_SHARE: Final = 0.4
+"""Share of the time on other kinds from which on a mix is new altogether. [1]"""
 
 
 class Seen(SpecTable):
@@ -83,6 +86,28 @@ class Seen(SpecTable):
             mixes=tuple(sorted(mixes)),
         )
 
+    @classmethod
+    def together(cls, parts: Iterable[Seen]) -> Seen:
+        """Return what several sets of rows tell about together.
+
+        Parameters
+        ----------
+        parts : iterable of Seen
+            Any number. [-]
+
+        Returns
+        -------
+        Seen
+            Each thing once, sorted.
+        """
+        each = tuple(parts)
+        return cls(
+            devices=tuple(sorted({device for part in each for device in part.devices})),
+            frameworks=tuple(sorted({framework for part in each for framework in part.frameworks})),
+            dtypes=tuple(sorted({dtype for part in each for dtype in part.dtypes})),
+            mixes=tuple(sorted({mix for part in each for mix in part.mixes})),
+        )
+
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return how far a mix of operations is from the nearest that was seen.
 
@@ -94,17 +119,17 @@ class Seen(SpecTable):
         Returns
         -------
         float
-            Share of the time that the nearest mix spends on other kinds, beyond what rounding blurs: 0 for a mix that
-            was seen, 1 for kinds that never were, or if nothing was seen. [1]
+            0 where the nearest mix is as near as rounding tells, 1 where it spends ``NEW_SHARE`` of the time on other
+            kinds, or nothing was seen; in between in proportion. [1]
 
         Examples
         --------
         >>> dense = {"contraction": 0.8, "memory_pass": 0.2}
-        >>> Seen.of([("a", "b", "fp32", dense)]).distance_to({"convolution": 0.8, "memory_pass": 0.2})
-        0.78
+        >>> Seen.of([("a", "b", "fp32", dense)]).distance_to({"contraction": 0.6, "memory_pass": 0.4})
+        0.333
         """
         wanted = [mix.get(kind, 0.0) for kind in KINDS_OF_OPERATION]
         apart = (
             sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
         )
-        return max(min(apart, default=1.0) - BLUR, 0.0) / (1 - BLUR)
+        return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)

@@ -10,8 +10,8 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.library import LibraryProfile
 
-LIBRARY_WORDS = {"blas": "CUDA", "dnn": "cuDNN"}
-"""Kind of GPU library -> the word before its version in a table's text; cuBLAS comes with CUDA."""
+LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
+"""Kind of library -> the word before its version in a table's text, and how its files begin; cuBLAS comes with CUDA."""
 
 
 def device_of_text(text: str) -> str:
@@ -72,15 +72,13 @@ def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
 
 
 @cache
-def _gpu_libraries(kind: str, names: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Return versions and stems of the GPU libraries of a kind, the oldest first."""
-    profiles = {stem: load_library(stem) for stem in names}
-    found = {
-        tuple(int(part) for part in re.findall(r"\d+", profile.version)): stem
-        for stem, profile in profiles.items()
-        if (profile.kind, profile.processor) == (kind, "gpu")
-    }
-    return tuple(sorted(found.items()))
+def _versions(names: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return versions and stems of libraries, the oldest first."""
+    return tuple(sorted((_numbers(load_library(stem).version), stem) for stem in names))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def library_of_text(text: str, kind: str) -> LibraryProfile | None:
@@ -103,9 +101,10 @@ def library_of_text(text: str, kind: str) -> LibraryProfile | None:
     >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
     'cublas_7_5'
     """
-    stated = version_of_text(text, LIBRARY_WORDS[kind])
+    word, beginning = LIBRARY_WORDS[kind]
+    stated = version_of_text(text, word)
     if stated is None:
         return None
-    libraries = _gpu_libraries(kind, spec_files.names("libraries"))
+    libraries = _versions(tuple(stem for stem in spec_files.names("libraries") if stem.startswith(beginning)))
     not_above = [stem for version, stem in libraries if version[: len(stated)] <= stated]
     return load_library(not_above[-1] if not_above else libraries[0][1])

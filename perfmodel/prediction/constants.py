@@ -77,7 +77,8 @@ def stated_constant(name: str, specs: Specs, *, device: str = "", dtype: str = "
     return None if spec is None else _READERS[folder](name, spec, place, device=device, dtype=dtype)
 
 
-def _of_framework(name: str, profile: FrameworkProfile, place: str, **_: str) -> StatedConstant:
+def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: str) -> StatedConstant:
+    del unused
     processor, _, constant = place.partition(".")
     table: Any = getattr(profile, processor)
     nested, _, entry = constant.partition(".")

@@ -60,6 +60,7 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
 CAUSES: Final[dict[str, str]] = {
     "physics": "what the model leaves out",
     "constants": "uncertain constants",
+    "unfitted": "that no whole step was fitted",
     "device": "a device without measured rows",
     "framework": "a framework without measured rows",
     "operations": "a mix of operations without measured rows",
@@ -125,7 +126,7 @@ def _on_interval(p: Prediction) -> str:
     interval = p.interval
     parts = sorted(interval.shares.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
-    new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE]
+    new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
     told = "This extrapolates" if new else "Nothing in it extrapolates"
     where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
     return (

@@ -11,7 +11,9 @@ from perfmodel.cost.interval import (
     Exposure,
     SpreadParameters,
     interval_ends,
+    log_half_width,
     log_spread,
+    regime_of,
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
@@ -29,9 +31,6 @@ NOTHING_SEEN: Final = Seen(devices=(), frameworks=(), dtypes=(), mixes=())
 
 PRIOR_CELLS: Final = 20
 """Cells with the usual residual that a calibration's own cells are held against: few cells fit too well. [1]"""
-
-PASS_KINDS: Final = ("memory_pass", "gather", "update")
-"""Kinds of operation that move memory: their kernels are the framework's own, and no table times them."""
 
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
@@ -58,13 +57,6 @@ def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
     return shares
 
 
-def _pass_share(prepared: Prepared, timed: TimedStep) -> float:
-    table, groups = prepared.plan.table, timed.groups
-    is_pass = np.array([kind in PASS_KINDS for kind in table.operation_kinds])
-    kernel_s = (groups.compute_s + groups.memory_s) @ (table.multiplicity * is_pass)
-    return float((kernel_s + timed.parts.exposed_transfer_s) / timed.parts.step_s)
-
-
 def parameters_of(scale: IntervalScale) -> SpreadParameters:
     """Return the plain numbers of a scale.
 
@@ -82,13 +74,13 @@ def parameters_of(scale: IntervalScale) -> SpreadParameters:
         structural=scale.structural,
         constants_weight=scale.constants_weight,
         unseen=scale.unseen.model_dump(),
-        pass_slope=scale.pass_slope,
-        mean_pass_share=scale.mean_pass_share,
+        other_slope=scale.other_slope,
+        mean_other_share=scale.mean_other_share,
     )
 
 
 def exposure_of(
-    prepared: Prepared, timed: TimedStep, *, doubt: Doubt, seen: Seen, residual_ratio: float = 1.0
+    prepared: Prepared, timed: TimedStep, *, doubt: Doubt, seen: Seen, residual_ratio: float | None = None
 ) -> Exposure:
     """Say what makes a timed step more or less certain.
 
@@ -102,8 +94,8 @@ def exposure_of(
         What its uncertain constants contribute. [1]
     seen : Seen
         What was fitted, or what the scale was found on. [-]
-    residual_ratio : float
-        Residual of the fit over the usual one. [1]
+    residual_ratio : float or None
+        Residual of the fit over the usual one; None where nothing was fitted. [1]
 
     Returns
     -------
@@ -114,8 +106,9 @@ def exposure_of(
     libraries = prepared.libraries.values()
     return Exposure(
         constants_variance=doubt.variance,
-        pass_share=_pass_share(prepared, timed),
-        residual_ratio=residual_ratio,
+        other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
+        residual_ratio=1.0 if residual_ratio is None else residual_ratio,
+        unfitted=float(residual_ratio is None),
         device=float(target.processor_spec.stem not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
         operations=seen.distance_to(mix_of(prepared, timed)),
@@ -233,7 +226,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     known = known_constants(prepared, calibration) if known is None else known
     doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
     if calibration is None:
-        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen)
+        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen_without())
     else:
         fitted_on = calibration.fitted_on
         exposure = exposure_of(
@@ -244,8 +237,12 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
             residual_ratio=residual_ratio_of(fitted_on, scale),
         )
     parameters = parameters_of(scale)
-    spread = log_spread(exposure, parameters=parameters)
-    low_s, high_s = interval_ends(float(step_s), spread=spread, quantile=scale.quantile)
+    half_width = log_half_width(
+        log_spread(exposure, parameters=parameters),
+        quantile=getattr(scale.quantile, regime_of(exposure)),
+        damping=scale.damping,
+    )
+    low_s, high_s = interval_ends(float(step_s), half_width=half_width)
     variance = variance_parts(exposure, parameters=parameters)
     return Interval(
         low_s=float(low_s),

@@ -255,10 +255,7 @@ def group_times(
         return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
     return GroupTimes(
         chosen,
-        *(
-            np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0)
-            for values in of_alternatives
-        ),
+        *(np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0) for values in of_alternatives),
     )
 
 

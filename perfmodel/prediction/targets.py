@@ -13,7 +13,7 @@ from perfmodel.hardware.catalogue import load_device, load_library, load_link, l
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibrarySupport, LibraryProfile
+from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
@@ -179,6 +179,15 @@ class GpuTarget(Target):
         self.capacity_bytes = device.usable_memory_bytes
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known."""
+        host = hosts.get(self.device.stem)
+        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """Return what the DNN library offers for the type in which it computes, on this architecture."""

@@ -12,7 +12,8 @@ import numpy as np
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.prediction.cpu import CpuNumbers
-from perfmodel.prediction.gpu import GpuNumbers, MatmulLibrary
+from perfmodel.prediction.gpu import GpuNumbers
+from perfmodel.prediction.gpu_libraries import MatmulLibrary
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.presentation.tables import Table
@@ -111,7 +112,7 @@ def _of_libraries(change: Callable[[MatmulLibrary], MatmulLibrary]) -> Change:
 
 
 def _no_dispatch(numbers: Any) -> Any:
-    return replace(numbers, dispatch_s=0.0, step_overhead_s=0.0)
+    return replace(numbers, dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)
 
 
 def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
@@ -140,7 +141,7 @@ def _no_packing(numbers: CpuNumbers) -> CpuNumbers:
     return replace(
         numbers,
         packing_efficiency=numbers.packing_efficiency * BOUNDLESS,
-        core_cache_bandwidth_bytes_per_s=numbers.core_cache_bandwidth_bytes_per_s * BOUNDLESS,
+        core_copy_bytes_per_s=numbers.core_copy_bytes_per_s * BOUNDLESS,
     )
 
 
@@ -179,8 +180,9 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
         _FEED,
         _UPDATE,
         Term("serial fraction", numbers=_law_without("serial_fraction", 0.0)),
-        Term("contention", numbers=_law_without("contention", 0.0)),
         Term("packing of operands", numbers=_no_packing),
+        Term("last-level cache", numbers=lambda numbers: replace(numbers, cache_bytes=1.0)),
+        Term("narrow products on one thread", numbers=lambda numbers: replace(numbers, smallest_side_per_thread=0.0)),
         Term("cycles of scalar code", numbers=_no_scalar_code),
         Term("fork and join", numbers=lambda numbers: replace(numbers, fork_join_s=0.0)),
     ),

@@ -52,6 +52,11 @@ class MeasuredCell:
         return self.row.status == SCORED
 
     @property
+    def physical_cores(self) -> float:
+        """Cores of the CPUs that ran it; infinitely many for a GPU, which has no threads to spread. [1]"""
+        return getattr(self.prepared.target, "core_count", float("inf"))
+
+    @property
     def measured_s(self) -> float:
         """Measured time of the step. [s]"""
         assert self.row.step_s is not None

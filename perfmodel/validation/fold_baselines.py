@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.cost.roofline import roofline_time
 from perfmodel.validation import baselines, cpu_baselines
 from perfmodel.validation.baselines import Baseline
 
@@ -49,6 +50,15 @@ def _roofline(trained: Cells, tested: Cells, *, fitted_for: str) -> Floats:
         fitted_for=fitted_for,
     )
     return rule.predicted_s[len(trained) :]
+
+
+def _plain_roofline(trained: Cells, tested: Cells) -> Floats:
+    """Arithmetic at the peak or compulsory traffic at the bandwidth, whichever takes longer: told nothing."""
+    del trained
+    compute_s = np.array(_column(tested, "flop_count")) / np.array(_column(tested, "peak_flop_per_s"))
+    memory_s = np.array(_column(tested, "moved_bytes")) / np.array(_column(tested, "bandwidth_bytes_per_s"))
+    times: Floats = roofline_time(compute_s=compute_s, memory_s=memory_s)
+    return times
 
 
 def _paleo(trained: Cells, tested: Cells) -> Floats:
@@ -135,9 +145,12 @@ def _frameworks(cells: Cells) -> int:
     return len({cell.framework for cell in cells if not cell.is_recurrent})
 
 
-_ROOFLINES = tuple(
-    NaiveRule(f"roofline x one efficiency, best {label}", partial(_roofline, fitted_for=error), lambda _: 1)
-    for error, (label, _) in baselines.FACTORS.items()
+_ROOFLINES = (
+    NaiveRule("plain roofline", _plain_roofline),
+    *(
+        NaiveRule(f"roofline x one efficiency, best {label}", partial(_roofline, fitted_for=error), lambda _: 1)
+        for error, (label, _) in baselines.FACTORS.items()
+    ),
 )
 _PALEO = NaiveRule(PALEO, _paleo, _frameworks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,11 +17,13 @@ from perfmodel.cost.interval import Exposure
 from perfmodel.errors import TableError
 from perfmodel.hardware import spec_files
 
-CellKey = tuple[str, str, str, int | None]
-"""Framework, network, device and threads of a cell."""
+CellKey = tuple[str, str, str, int, str, int | None]
+"""Table, framework, network, batch size, device and threads of a cell."""
 
-EXPOSURE_COLUMNS: Final = tuple(field.name for field in fields(Exposure))
-COLUMNS: Final = ("protocol", "framework", "network", "device", "threads", "log_ratio", *EXPOSURE_COLUMNS)
+EXPOSURE: Final = tuple(field.name for field in fields(Exposure))
+EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
+KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
+COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
 """Columns of the file; all numbers are plain numbers without a unit, threads are empty on a GPU."""
 
 DIGITS: Final = 4
@@ -37,7 +39,7 @@ class Residual:
     protocol : str
         How it was held out. [-]
     key : tuple
-        Framework, network, device, threads. [-]
+        Table, framework, network, batch size, device, threads. [-]
     log_ratio : float
         ln(measured / predicted). [1]
     exposure : Exposure
@@ -52,40 +54,35 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of a table, from which intervals are found without the cells that they are scored on.
+    """Residuals of measured tables, from which intervals are found without the cells that they are scored on.
 
     Parameters
     ----------
     rows : tuple of Residual
         A cell stands in it once for each protocol. [-]
-    with_passes : bool
-        Whether the spread follows the share of passes. [-]
     """
 
     rows: tuple[Residual, ...]
-    with_passes: bool = True
 
     @cached_property
     def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Absolute log ratios. [1]"""
         return np.abs([row.log_ratio for row in self.rows])
 
-    def without(self, keys: Collection[CellKey]) -> Residuals:
+    def without(self, keys: Iterable[CellKey]) -> Residuals:
         """Return the residuals of all other cells."""
         left_out = set(keys)
-        return Residuals(tuple(row for row in self.rows if row.key not in left_out), self.with_passes)
+        return Residuals(tuple(row for row in self.rows if row.key not in left_out))
 
     def of(self, protocol: str, *, oversubscribed: bool = False) -> Residuals:
         """Return the residuals of one protocol, of cells with more threads than cores or of the others."""
         kept = (row for row in self.rows if row.protocol == protocol)
-        return Residuals(
-            tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed), self.with_passes
-        )
+        return Residuals(tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed))
 
     def fitted(self) -> FittedSpread:
         """Return the spread and quantile that follow from them."""
         log_ratios = np.array([row.log_ratio for row in self.rows])
-        return fit_spread([row.exposure for row in self.rows], log_ratios, with_passes=self.with_passes)
+        return fit_spread([row.exposure for row in self.rows], log_ratios)
 
     def constant_half_width(self) -> float:
         """Return the half width of ln(time) that a constant ratio would have. [1]"""
@@ -97,15 +94,13 @@ def path_of(processor: str) -> Path:
     return spec_files.find("intervals", f"{processor}_80").with_suffix(".csv")
 
 
-def read_residuals(path: Path, *, with_passes: bool = True) -> Residuals:
+def read_residuals(path: Path) -> Residuals:
     """Read residuals.
 
     Parameters
     ----------
     path : Path
         A CSV with the columns of ``COLUMNS``. [-]
-    with_passes : bool
-        Whether the spread that is found from them follows the share of passes. [-]
 
     Returns
     -------
@@ -117,7 +112,7 @@ def read_residuals(path: Path, *, with_passes: bool = True) -> Residuals:
     TableError
         If a column is missing or a number is none.
     """
-    return Residuals(_read_once(path, path.stat().st_mtime_ns), with_passes)
+    return Residuals(_read_once(path, path.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=4)
@@ -139,9 +134,9 @@ def _row(entry: dict[str, str]) -> Residual:
     threads = int(entry["threads"]) if entry["threads"] else None
     return Residual(
         protocol=entry["protocol"],
-        key=(entry["framework"], entry["network"], entry["device"], threads),
+        key=(entry["table"], entry["framework"], entry["network"], int(entry["batch_size"]), entry["device"], threads),
         log_ratio=float(entry["log_ratio"]),
-        exposure=Exposure(**{name: float(entry[name]) for name in EXPOSURE_COLUMNS}),
+        exposure=Exposure(**{name: float(entry[f"exposure_{name}"]) for name in EXPOSURE}),
     )
 
 
@@ -159,9 +154,9 @@ def write_residuals(path: Path, residuals: Iterable[Residual]) -> None:
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in residuals:
-            framework, network, device, threads = row.key
-            numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE_COLUMNS)]
+            *place, threads = row.key
+            numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE)]
             writer.writerow(
-                [row.protocol, framework, network, device, "" if threads is None else threads]
+                [row.protocol, *place, "" if threads is None else threads]
                 + [f"{number:.{DIGITS}g}" for number in numbers]
             )

@@ -16,56 +16,24 @@ from perfmodel.hardware.seen import Seen
 from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.scaling import NO_FACTORS
-from perfmodel.presentation.tables import Table
-from perfmodel.validation.interval_metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.interval_residuals import Residual, Residuals, path_of, read_residuals
+from perfmodel.validation.interval_scores import ALL_PROTOCOLS, SAME_PROTOCOL, ConstantRatio
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from perfmodel.hardware.fit_plan import Unknown
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.interval_residuals import CellKey
     from perfmodel.validation.protocols import Fold
-    from perfmodel.validation.report import Report
     from perfmodel.validation.scores import FoldOutcome
 
 PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
 """Subset -> whose interval scale serves it."""
 
+ENOUGH: Final = 50
+"""Residuals of other tables from which on a whole table is held out at once. [1]"""
+
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
-
-OURS: Final = "perfmodel"
-SAME_PROTOCOL: Final = "one ratio, from the same protocol"
-ALL_PROTOCOLS: Final = "one ratio, from all protocols"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalRow:
-    """One line of the scores of intervals.
-
-    Parameters
-    ----------
-    subset, intervals : str
-        Which cells, and whose intervals. [-]
-    cells : int
-        Cells scored. [1]
-    coverage_percent : float
-        Share of measured times within their interval; 80 is right. [%]
-    median_ratio : float
-        Median of high over low: sharpness. [1]
-    log_score, time_score_s : float
-        Mean interval score of ln(time) and of the time; lower is better. [1, s]
-    """
-
-    subset: str
-    intervals: str
-    cells: int
-    coverage_percent: float
-    median_ratio: float
-    log_score: float
-    time_score_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,25 +61,10 @@ class HeldOut:
     unknowns: tuple[Unknown, ...] = ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ConstantRatio:
-    """Intervals that are a constant ratio wide, found from the residuals that ours were found from.
-
-    Parameters
-    ----------
-    name : str
-        Which residuals. [-]
-    log_half_width : ndarray, shape (cells,)
-        Half width of ln(time) of each scored cell, constant within a fold. [1]
-    """
-
-    name: str
-    log_half_width: NDArray[np.float64]
-
-
 def key_of(cell: MeasuredCell) -> CellKey:
     """Return what tells a cell from others."""
-    return cell.row.framework, cell.row.network, cell.row.device, cell.row.threads
+    row = cell.row
+    return row.table, row.framework, row.network, row.batch_size, row.device, row.threads
 
 
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
@@ -133,12 +86,12 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     seen_of_cell = [_seen_of(cell) for cell in cells]
     found = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
-        seen = scale.seen if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        seen = scale.seen_without() if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
             prepared = cells[index].prepared
             if fit is None:
-                factors, known, ratio = NO_FACTORS, known_constants(prepared, None), 1.0
+                factors, known, ratio = NO_FACTORS, known_constants(prepared, None), None
             else:
                 factors = factors_by_constant(unknowns, fit.factors, prepared.constant_names)
                 known = KnownConstants(unknowns=unknowns, covariance=fit.covariance)
@@ -198,7 +151,7 @@ class IntervalRule:
         """Return the rule of the spec files for a subset."""
         processor = PROCESSOR_OF_SUBSET[subset]
         scale = load_interval_scale(f"{processor}_80")
-        return cls(scale, read_residuals(path_of(processor), with_passes=bool(scale.pass_slope)))
+        return cls(scale, read_residuals(path_of(processor)))
 
 
 def with_intervals(
@@ -223,25 +176,26 @@ def with_intervals(
     Notes
     -----
     A table whose residuals the shipped scale was found on is not scored with it: each fold gets a scale from the
-    residuals, of all protocols, of the cells that it does not hold out. Where a single fold holds all cells, that is
-    done device by device. Any other table is scored with the shipped scale, which has not seen it.
+    residuals, of all tables and protocols, of the cells that it does not hold out. Where a single fold holds the whole
+    table, those are the other tables, laboratory by laboratory; where these have too few cells, it is done device by
+    device. Any other table is scored with the shipped scale, which has not seen it.
     """
     rule = IntervalRule.shipped(subset) if rule is None else rule
     scale, residuals = rule.scale, rule.residuals
     of_folds, cells = exposures(held, scale=scale), held.cells
-    own_table = scale.found_on.table == table
+    own_table = table in scale.found_on.tables
+    foreign = sum(row.key[0] != table for row in residuals.rows) >= ENOUGH
     found: list[FoldOutcome] = []
     widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
     for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True):
         predicted = list(outcome.predicted)
         ratios: dict[str, list[float]] = {name: [np.nan] * len(predicted) for name in widths}
-        for places in _apart(fold, cells, together=not own_table):
-            keys = [key_of(cells[fold.scored[place]]) for place in places]
-            others = residuals.without(keys) if own_table else residuals
+        for places in _apart(fold, cells, together=foreign or not own_table):
+            others = residuals.without(key_of(cells[fold.scored[place]]) for place in places)
             spread = others.fitted() if own_table else _shipped(scale)
             same = others.of(protocol, oversubscribed=subset == OVERSUBSCRIBED)
             for place in places:
-                predicted[place] = _with_ends(predicted[place], float(spread.log_half_width(of_fold[place])))
+                predicted[place] = _with_ends(predicted[place], spread.log_half_width(of_fold[place]))
                 ratios[ALL_PROTOCOLS][place] = others.constant_half_width()
                 ratios[SAME_PROTOCOL][place] = same.constant_half_width() if same.rows else np.nan
         found.append(replace(outcome, predicted=tuple(predicted)))
@@ -258,7 +212,7 @@ def with_intervals(
 
 
 def _shipped(scale: IntervalScale) -> FittedSpread:
-    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile)
+    return FittedSpread(parameters=parameters_of(scale), quantile=scale.quantile.model_dump(), damping=scale.damping)
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
@@ -306,97 +260,3 @@ def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[
         for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
         if predicted.status == "measured"
     ]
-
-
-def scored(found: SubsetIntervals, *, subset: str) -> list[IntervalRow]:
-    """Score the intervals of a subset beside those of constant ratio.
-
-    Parameters
-    ----------
-    found : SubsetIntervals
-        Its folds, with intervals. [-]
-    subset : str
-        Label. [-]
-
-    Returns
-    -------
-    list of IntervalRow
-        Ours first. [-]
-    """
-    cells = [cell for outcome in found.outcomes for cell in outcome.predicted if cell.status == "measured"]
-    return _rows_of(subset, cells, found.ratios)
-
-
-def interval_rows(report: Report) -> Table[IntervalRow]:
-    """Score the intervals of a report beside those of constant ratio.
-
-    Parameters
-    ----------
-    report : Report
-        A validation with intervals. [-]
-
-    Returns
-    -------
-    Table of IntervalRow
-        Ours first, for each subset; empty where there are no intervals. [-]
-    """
-    rows = []
-    for subset in report.subsets:
-        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
-        rows += _rows_of(subset, cells, report.ratios.get(subset, ()))
-    return Table(rows, title="80 % intervals", row_type=IntervalRow)
-
-
-def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
-    if any(np.isnan(cell.low_s) for cell in cells):
-        return []
-    predicted = np.log([cell.predicted_s for cell in cells])
-    own = np.array([np.log(cell.high_s / cell.predicted_s) for cell in cells])
-    measured = np.array([cell.measured_s for cell in cells])
-    named = [(OURS, own), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
-    return [_interval_row(subset, name, predicted, width, measured) for name, width in named]
-
-
-def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
-    """Return constant ratios on some of a subset's cells, those where ``keep`` of shape (cells,) is true. [-]"""
-    return tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in ratios)
-
-
-def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
-    """Return a score of our intervals over all cells.
-
-    Parameters
-    ----------
-    rows : sequence of IntervalRow
-        Scores by subset. [-]
-    score : str
-        Field of the rows. [-]
-
-    Returns
-    -------
-    float
-        Mean, weighted by cells; NaN where there are no intervals. [unit of the score]
-    """
-    ours = [row for row in rows if row.intervals == OURS]
-    cells = sum(row.cells for row in ours)
-    return sum(row.cells * float(getattr(row, score)) for row in ours) / cells if cells else float("nan")
-
-
-def _interval_row(
-    subset: str,
-    name: str,
-    log_predicted: NDArray[np.float64],
-    log_half_width: NDArray[np.float64],
-    measured_s: NDArray[np.float64],
-) -> IntervalRow:
-    log_low, log_high = log_predicted - log_half_width, log_predicted + log_half_width
-    low, high = np.exp(log_low), np.exp(log_high)
-    return IntervalRow(
-        subset=subset,
-        intervals=name,
-        cells=len(measured_s),
-        coverage_percent=100 * coverage(low, high, measured=measured_s),
-        median_ratio=median_ratio(low, high),
-        log_score=interval_score(log_low, log_high, measured=np.log(measured_s)),
-        time_score_s=interval_score(low, high, measured=measured_s),
-    )

@@ -139,7 +139,7 @@ def protocol_jobs(
         (subset, protocol)
         for subset in subsets
         for protocol in protocols or protocol_names()
-        if not (subset == "gpu" and protocol in PROTOCOLS and PROTOCOLS[protocol].needs_threads)
+        if protocol not in PROTOCOLS or PROTOCOLS[protocol].suits(subset)
     ]
     senseless = [] if protocols else _senseless(table, jobs)
     return [job for job in jobs if job not in senseless], senseless

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 
 if TYPE_CHECKING:
+    from perfmodel.measurements.table import Subset
     from perfmodel.validation.cells import MeasuredCell
 
 NOTHING_FITTED: Final = "nothing_fitted"
@@ -83,6 +84,23 @@ def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
     return [fold for fold in folds if fold.scored]
 
 
+def _one_column(cells: Sequence[MeasuredCell]) -> list[Fold]:
+    """Hold out one CPU's cells with more threads than cores; those up to the cores are fitted and never scored."""
+    beyond = [cell.row.threads is not None and cell.row.threads > cell.physical_cores for cell in cells]
+    columns = dict.fromkeys(cell.row.device for cell, over in zip(cells, beyond, strict=True) if over)
+    folds = []
+    for device in columns:
+        held_out = [over and cell.row.device == device for cell, over in zip(cells, beyond, strict=True)]
+        folds.append(
+            Fold(
+                f"{device} beyond its cores",
+                tuple(index for index, out in enumerate(held_out) if out),
+                tuple(index for index, out in enumerate(held_out) if not out and _is_fitted(cells[index])),
+            )
+        )
+    return folds
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """A way to split a table into fitted and scored cells.
@@ -95,12 +113,22 @@ class Protocol:
         Cells to folds. [-]
     needs_threads : bool
         Whether it only makes sense where cells have thread counts. [-]
+    subsets : tuple of str
+        Subsets that it can score; empty for all. [-]
+    fits_too : tuple of str
+        Subsets whose cells every fold fits besides those of the scored one. [-]
     """
 
     name: str
     holds_out: str
     split: Splitter
     needs_threads: bool = False
+    subsets: tuple[Subset, ...] = ()
+    fits_too: tuple[Subset, ...] = ()
+
+    def suits(self, subset: str) -> bool:
+        """Tell whether the protocol makes sense for a subset of a table."""
+        return not (subset == "gpu" and self.needs_threads) and (not self.subsets or subset in self.subsets)
 
 
 PROTOCOLS: Final[dict[str, Protocol]] = {
@@ -124,6 +152,14 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             needs_threads=True,
         ),
         Protocol("calibrated_on_one_device", "a framework on all devices but one", _one_device),
+        Protocol(
+            "leave_one_column_out",
+            "a CPU with more threads than cores; cells up to the cores are fitted too",
+            _one_column,
+            needs_threads=True,
+            subsets=("cpu_oversubscribed",),
+            fits_too=("cpu",),
+        ),
     )
 }
 """Protocols that fit, by name."""

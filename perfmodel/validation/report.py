@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
-from perfmodel.validation.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
+from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
 from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score_rows
 
 if TYPE_CHECKING:

@@ -102,13 +102,20 @@ class Scoreboard:
         Scoreboard
             In the order of the committed one, where it has a score. [-]
         """
-        newer = scores_by_key(self.scores)
+        newer: dict[tuple[str, str, str], list[BoardScore]] = {}
+        for score in self.scores:
+            newer.setdefault((score.table, score.subset, score.protocol), []).append(score)
         own = {table.name for table in self.tables}
-        older = [score for score in kept.scores if score.table in own]
-        merged = [newer.pop(score.key, score) for score in older]
+        computed = set(newer)
+        merged: list[BoardScore] = []
+        for score in kept.scores:
+            job = (score.table, score.subset, score.protocol)
+            if score.table in own:
+                merged += newer.pop(job, []) if job in computed else [score]
+        merged += [score for scores in newer.values() for score in scores]
         described = {(table.name, table.sha256): table for table in kept.tables}
         tables = tuple(described.get((table.name, table.sha256), table) for table in self.tables)
-        return replace(self, tables=tables, scores=(*merged, *newer.values()))
+        return replace(self, tables=tables, scores=tuple(merged))
 
     def of_table(self, name: str) -> Scoreboard:
         """Return what is there of one table.

@@ -12,7 +12,7 @@ from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.validation.cells import PredictedCell
-    from perfmodel.validation.intervals import IntervalRow
+    from perfmodel.validation.interval_scores import IntervalRow
     from perfmodel.validation.report import Report
     from perfmodel.validation.scores import FactorRow, FoldRow
 

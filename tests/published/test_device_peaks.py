@@ -53,7 +53,7 @@ CORES_CLOCK_BUS_RATE = {
     "h100_sxm": (16896, 1980, 5120, 5.234),
     "h200_sxm": (16896, 1980, 6144, 6.25),
     "b200": (18944, 1965, 8192, 7.8125),
-    "mi250x_gcd": (14080 / 2, 1700, 4096, 3.2),
+    "mi250x_gcd": (2 * 14080 / 2, 1700, 4096, 3.2),  # two packed fp32 operations a cycle and stream processor
     "mi300x": (2 * 19456, 2100, 8192, 5.176),  # two fp32 operations a cycle and stream processor
 }
 

@@ -69,6 +69,39 @@ def test_stream_is_bound_by_one_core_then_by_the_socket():
     assert [seconds(1), seconds(2), seconds(4), seconds(8)] == pytest.approx([1.0, 0.5, 0.3, 0.3])
 
 
+def test_a_pass_over_what_the_cache_holds_does_not_wait_for_memory():
+    def seconds(moved):
+        return float(
+            cpu_passes.cpu_stream_time(
+                moved_bytes=moved,
+                speedup=1.0,
+                core_bandwidth_bytes_per_s=10e9,
+                total_bandwidth_bytes_per_s=40e9,
+                cache_bytes=10e6,
+                core_cache_bandwidth_bytes_per_s=30e9,
+            )
+        )
+
+    # 9 MB at 30 GB/s; of 20 MB half at 30 and half at 10 GB/s: 333 and 1000 us
+    assert [seconds(9e6), seconds(20e6)] == pytest.approx([300e-6, 1333.3e-6], rel=1e-4)
+
+
+def test_packing_cannot_take_more_of_the_socket_than_cores_ask_for():
+    # A core that packs at a quarter of its streaming rate leaves a socket of three such cores' bandwidth unsaturated:
+    # eight of them are eight times as fast as one, not three.
+    slow = MATMUL | {"packing_efficiency": 0.25, "efficiency": 1e9, "core_copy_bytes_per_s": 1e18}
+    gain = float(cpu.cpu_matmul_time(**slow) / cpu.cpu_matmul_time(**slow | {"speedup": 8.0}))
+    assert gain == pytest.approx(8.0)
+
+
+def test_a_narrow_product_falls_back_to_one_thread():
+    # 64 rows are enough for 16 threads at 4 rows each and not for 32; products that a framework deals out stay dealt
+    used = threads.serial_if_narrow(threads=np.array([16, 32]), shorter_side=64, smallest_side_per_thread=4.0)
+    assert used.tolist() == [16, 1]
+    assert float(threads.serial_if_narrow(threads=32, shorter_side=64, count=16, smallest_side_per_thread=4.0)) == 32
+    assert float(threads.serial_if_narrow(threads=32, shorter_side=1, smallest_side_per_thread=0.0)) == 32
+
+
 def test_scalar_instructions_bound_a_sigmoid():
     # 1e6 sigmoids x 15 cycles / 3 GHz = 5 ms; their 8 MB take 0.67 ms.
     scalar_s = cpu_passes.cpu_scalar_time(flop_count=1e6, cycles_per_flop=15, clock_hz=3e9)

@@ -76,6 +76,14 @@ def test_cntk_multiplies_the_whole_mini_batch_at_once():
     assert transpose.read_bytes == 4 * 16 * 128 * 3136
 
 
+def test_cntk_writes_columns_for_the_weights_into_a_cache_line_each():
+    # samples lie side by side: of every line of 64 B that is fetched and written back only 4 B are used at a time
+    unfold = kernels_of(role(THREE_BY_THREE, Role.WEIGHT_GRADIENT), "im2col_batch").kernels[0]
+    assert unfold.efficiency == "scatter"
+    assert unfold.read_bytes == (1 + 16) * 16 * COLUMN_BYTES
+    assert unfold.written_bytes == 16 * 16 * COLUMN_BYTES
+
+
 def test_cntk_does_the_input_gradient_at_every_position_of_the_input():
     strided = dataclasses.replace(THREE_BY_THREE, stride=(2, 2), output_size=(28, 28), role=Role.INPUT_GRADIENT)
     product = kernels_of(strided, "im2col_batch").kernels[1]

@@ -263,6 +263,28 @@ def test_constants_fall_back_to_what_is_inherited_and_then_to_the_default():
     assert [library.is_native(name) for name in ("maxwell", "pascal", "turing")] == [True, False, True]
 
 
+def test_a_measured_board_has_values_of_its_own_and_others_their_architecture_s():
+    library = profile(
+        device={"lab_board": {"gemm_efficiency": 0.5, "tensor_core": {"gemm_efficiency": 0.4}}},
+        tensor_core={"maxwell": {"dtypes": ["fp16"], "gemm_efficiency": 0.8}},
+        source=[{"fields": ["architecture", "device", "tensor_core"], "title": "estimate", "note": "for the test"}],
+    )
+    found = {
+        (device, dtype): library.constants_for("maxwell", device=device, dtype=dtype)["gemm_efficiency"]
+        for device in ("lab_board", "gtx_980")
+        for dtype in ("fp32", "fp16")
+    }
+    assert found == {
+        ("lab_board", "fp32"): 0.5, ("lab_board", "fp16"): 0.4, ("gtx_980", "fp32"): 0.9, ("gtx_980", "fp16"): 0.8,
+    }  # fmt: skip
+    assert library.constants_for("turing", dtype="fp16")["gemm_efficiency"] == 0.7  # no tensor cores listed
+
+
+def test_a_board_may_only_replace_what_its_architecture_has():
+    with pytest.raises(ValueError, match=r"lab_board.speed: value 1.0: needs a table"):
+        profile(device={"lab_board": {"speed": 1.0}})
+
+
 def test_an_architecture_without_default_is_an_error():
     library = profile(architecture={"maxwell": {"gemm_efficiency": 0.9, "tile_rows": 128}})
     with pytest.raises(UnknownNameError, match=r"architecture of Example BLAS 'pascal'.*Known: maxwell"):

@@ -70,7 +70,7 @@ def test_weights_stay_in_registers_only_in_half_precision_and_where_the_framewor
     assert set(kernels(asks, element_bytes=2, hidden_size=200)) == {FUSED}
     assert set(kernels(asks, Role.WEIGHT_GRADIENT, element_bytes=2)) == {FUSED}
     assert set(kernels(replace(asks, persistent_units=None), element_bytes=2)) == {FUSED}
-    over_time, whole = kernels(asks, element_bytes=2)[PERSISTENT]
+    _, whole = kernels(asks, element_bytes=2)[PERSISTENT]
     assert (whole.launches, whole.count, whole.efficiency) == (1, STEPS, "recurrent_persistent")
     assert whole.read_bytes == 2 * (4 * HIDDEN * HIDDEN + STEPS * 32 * HIDDEN)
 

@@ -100,7 +100,8 @@ def test_a_file_round_trips_and_another_layout_is_refused(tmp_path):
 def test_what_is_not_computed_again_stays():
     fast, slow = replace(SCORE, protocol="fast"), replace(SCORE, protocol="slow")
     other = replace(SCORE, table="elsewhere")
-    kept = board(slow, fast, other)
+    gone = replace(fast, model="a rule that there is no more")
+    kept = board(slow, fast, gone, other)
     merged = board(replace(fast, mape=9.0)).with_slow_scores(kept).with_kept(kept)
     assert [(each.table, each.protocol, each.mape) for each in merged.scores] == [
         ("shi2016", "slow", 10.0),

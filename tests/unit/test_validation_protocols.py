@@ -335,3 +335,21 @@ def test_every_subset_names_a_plan_that_is_there():
     if missing == {"cpu"}:
         pytest.skip("hardware_specs/fits/cpu.toml comes later")
     assert not missing
+
+
+def test_a_column_beyond_the_cores_is_held_out_with_everything_else_fitted():
+    table = pm.measurements.load("shi2016")
+    rows = [*table.subset("cpu_oversubscribed"), *table.subset("cpu")]
+    cells = prepare_cells(table, rows)
+    folds = folds_of("leave_one_column_out", cells)
+    assert [len(fold.scored) for fold in folds] == [17, 21]
+    for fold in folds:
+        assert {cells[index].row.threads for index in fold.scored} <= {8, 32}
+        assert len({cells[index].row.device for index in fold.scored}) == 1
+        assert len(fold.scored) + len(fold.trained) == len(cells)
+        assert not set(fold.scored) & set(fold.trained)
+
+
+def test_the_column_protocol_scores_cells_beyond_the_cores_only():
+    with pytest.raises(ArgumentError, match="cpu_oversubscribed"):
+        pm.validate("shi2016", protocol="leave_one_column_out", only="cpu")

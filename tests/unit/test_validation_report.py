@@ -105,7 +105,10 @@ def test_the_naive_baselines_stand_beside(report):
         missing = [start for start in starts if not any(model.startswith(start) for model in models[subset])]
         assert not missing, models[subset]
         assert models[subset][0] == "perfmodel"
-    assert all(row.fitted > 0 for row in report.scoreboard if "roofline" in row.model)
+    assert all(row.fitted > 0 for row in report.scoreboard if row.model.startswith("roofline x"))
+    plain = [row for row in report.scoreboard if row.model == "plain roofline"]
+    assert len(plain) == len(report.subsets)
+    assert all(row.fitted == 0 and row.geometric_mean_ratio < 1 for row in plain)  # nothing is faster than its peaks
     text = str(report)
     assert all(model in text for of_subset in models.values() for model in of_subset)
 

@@ -1,0 +1,325 @@
+"""What the libraries of a GPU reach, as plain numbers, and how long their products take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
+from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
+from perfmodel.numeric import where
+from perfmodel.prediction.by_row import by_row
+from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.prediction.gpu import GpuNumbers
+
+Quantity = Any
+
+TRANSPOSED = "_transposed"
+"""Ending of the efficiency of a product that reads its weights against the way they lie."""
+
+RECURRENT_PREFIX = "recurrent_"
+"""Beginning of the names of a DNN library's constants of recurrent layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulLibrary:
+    """What one library reaches on matrix products.
+
+    Parameters
+    ----------
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
+    efficiency : mapping of str to float
+        Fraction of peak inside the largest tile, by shape class. [1]
+    tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
+        Tile menu. [1]
+    latency_s : float
+        Latency a unit cannot hide at each step of the sum. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    shortest_part : float
+        Shortest part of a split sum over the longer extent of the result. [1]
+    strided_bandwidth_fraction : float
+        Fraction of memory bandwidth of loads of weights that lie transposed. [1]
+    strided_aligned_share : float
+        Share of the time of such loads where the weights' rows are whole pages. [1]
+    resident_tiles : float
+        Tiles of a unit that run together and share such loads. [1]
+    unaligned_share : float
+        Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
+    skinny_bandwidth_fraction : float or None
+        The same for products with few rows or columns, where the library is slower there. [1]
+    """
+
+    peak_ratio: float
+    efficiency: Mapping[str, Quantity]
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    split_k: Any
+    latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    shortest_part: float
+    strided_bandwidth_fraction: Quantity
+    strided_aligned_share: float
+    resident_tiles: float
+    unaligned_share: float
+    skinny_bandwidth_fraction: Quantity | None
+
+    def times(
+        self, columns: Mapping[str, Quantity], names: Sequence[str], code_of_row: NDArray[np.int_], numbers: GpuNumbers
+    ) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each row of the library's shape classes. [s]"""
+        of_row = by_row([self.efficiency.get(name, 1.0) for name in names], code_of_row, like=columns["m"])
+        if self.unaligned_share < 1:
+            of_row = of_row * unaligned_efficiency(
+                n=columns["n"], k=columns["k"], share=self.unaligned_share, element_bytes=numbers.element_bytes
+            )
+        compute_s, memory_s = self._tiled_times(columns, of_row, numbers)
+        across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row)
+        if across.any():
+            compute_s = self._with_strided_loads(columns, compute_s, across, numbers)
+        return compute_s, memory_s
+
+    def _tiled_times(
+        self, columns: Mapping[str, Quantity], efficiency: Quantity, numbers: GpuNumbers
+    ) -> tuple[Quantity, Quantity]:
+        m, n = columns["m"], columns["n"]
+        compute_s = tiled_matmul_time(
+            m=m,
+            n=n,
+            k=columns["k"],
+            count=columns["count"],
+            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            tile_rows=self.tile_rows,
+            tile_columns=self.tile_columns,
+            tile_efficiency=self.tile_efficiency,
+            split_k=self.split_k,
+            efficiency=efficiency,
+            element_bytes=numbers.element_bytes,
+            latency_s=self.latency_s,
+            ramp_steps=self.ramp_steps,
+            shortest_part=self.shortest_part,
+        )
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        if self.skinny_bandwidth_fraction is None:
+            return compute_s, stream_time(
+                moved_bytes=moved_bytes,
+                bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+                efficiency=self.bandwidth_fraction,
+            )
+        return compute_s, matmul_memory_time(
+            m=m,
+            n=n,
+            k=columns["k"],
+            count=columns["count"],
+            moved_bytes=moved_bytes,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.bandwidth_fraction,
+            skinny_efficiency=self.skinny_bandwidth_fraction,
+            element_bytes=numbers.element_bytes,
+        )
+
+    def _with_strided_loads(
+        self, columns: Mapping[str, Quantity], compute_s: Quantity, across: NDArray[np.bool_], numbers: GpuNumbers
+    ) -> Quantity:
+        """Return compute seconds with the loads of the rows that read their weights transposed. [s]"""
+        strided_s = strided_time(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            count=columns["count"],
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.strided_bandwidth_fraction,
+            l2_bytes=numbers.l2_bytes,
+            resident_tiles=self.resident_tiles,
+            aligned_share=self.strided_aligned_share,
+            element_bytes=numbers.element_bytes,
+        )
+        both = with_strided_loads(compute_s=compute_s, strided_s=strided_s)
+        return where(across if np.ndim(both) == 1 else across[:, None], both, compute_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLibrary:
+    """What a DNN library reaches on the products of recurrent layers that wait for one another.
+
+    Parameters
+    ----------
+    tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
+        Tile menu. [1]
+    efficiency, thin_efficiency : float
+        Fraction of peak inside the largest tile, and of products with few rows. [1]
+    latency_s, narrow_latency_s : float
+        Latency a unit cannot hide at each step of the sum, and with few rows. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    bandwidth_fraction : float
+        Fraction of memory bandwidth. [1]
+    step_s : float
+        Time that a time step waits besides its kernels. [s]
+    persistent_efficiency : float or None
+        Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
+    barrier_s : float
+        Shortest time step of such a kernel. [s]
+    """
+
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    efficiency: Quantity
+    thin_efficiency: Quantity
+    latency_s: Quantity
+    narrow_latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    step_s: Quantity
+    persistent_efficiency: Quantity | None
+    barrier_s: Quantity
+
+    def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of products of one time step. [s]"""
+        return recurrent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            unit_count=numbers.unit_count,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            tile_rows=self.tile_rows,
+            tile_columns=self.tile_columns,
+            tile_efficiency=self.tile_efficiency,
+            efficiency=self.efficiency,
+            thin_efficiency=self.thin_efficiency,
+            latency_s=self.latency_s,
+            narrow_latency_s=self.narrow_latency_s,
+            ramp_steps=self.ramp_steps,
+            bandwidth_fraction=self.bandwidth_fraction,
+            step_s=self.step_s,
+        )
+
+    def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        return persistent_product_times(
+            m=columns["m"],
+            n=columns["n"],
+            k=columns["k"],
+            steps=columns["count"],
+            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
+            peak_flop_per_s=numbers.peak_flop_per_s,
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.persistent_efficiency,
+            barrier_s=self.barrier_s,
+            bandwidth_fraction=self.bandwidth_fraction,
+        )
+
+
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
+"""Efficiency name of a product of a recurrent layer to what times it."""
+
+
+def matmul_library(
+    constants: Mapping[str, Any],
+    names: tuple[str, ...],
+    *,
+    peak_ratio: float,
+    clock_hz: float,
+    calls: Quantity = 1.0,
+    ramp_steps: Quantity,
+    skinny_bandwidth_fraction: Quantity | None,
+) -> MatmulLibrary:
+    """Return what a library reaches on the products of its shape classes.
+
+    Parameters
+    ----------
+    constants : mapping of str to float, tuple or ndarray
+        Constants of the library on the device. [unit of each constant]
+    names : tuple of str
+        Its shape classes. [-]
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type. [1]
+    clock_hz : float
+        Clock that the device sustains. [Hz]
+    calls : float or ndarray
+        Share of the rate that a framework's calls leave. [1]
+    ramp_steps : float or ndarray
+        Steps that filling and draining a tile costs. [1]
+    skinny_bandwidth_fraction : float, ndarray or None
+        Fraction of memory bandwidth of products with few rows or columns, where the library is slower there. [1]
+
+    Returns
+    -------
+    MatmulLibrary
+        Plain numbers.
+    """
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
+    return MatmulLibrary(
+        peak_ratio=peak_ratio,
+        efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
+        tile_rows=np.array(constants["tile_rows"]),
+        tile_columns=np.array(constants["tile_columns"]),
+        tile_efficiency=np.array(constants["tile_efficiency"]),
+        split_k=np.array(constants["split_k"]),
+        latency_s=constants["latency_cycles"] / clock_hz,
+        ramp_steps=ramp_steps,
+        bandwidth_fraction=constants["matmul_bandwidth_fraction"],
+        shortest_part=constants.get("shortest_part", 0.0),
+        strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
+        strided_aligned_share=constants.get("strided_aligned_share", 1.0),
+        resident_tiles=constants.get("resident_tiles", 0.0),
+        unaligned_share=constants.get("unaligned_efficiency", 1.0),
+        skinny_bandwidth_fraction=skinny_bandwidth_fraction,
+    )
+
+
+def recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
+    """Return what a library reaches on recurrent layers.
+
+    Parameters
+    ----------
+    constants : mapping of str to float, tuple or ndarray
+        Constants of the library on the device. [unit of each constant]
+    clock_hz : float
+        Clock that the device sustains. [Hz]
+
+    Returns
+    -------
+    RecurrentLibrary or None
+        None where the library states no constants of such.
+    """
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    share = constants["translation_efficiency"]
+    return RecurrentLibrary(
+        tile_rows=np.array(constants["recurrent_tile_rows"]),
+        tile_columns=np.array(constants["recurrent_tile_columns"]),
+        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        efficiency=share * constants[RECURRENT_PRODUCT],
+        thin_efficiency=share * constants["recurrent_thin"],
+        latency_s=constants["recurrent_latency_cycles"] / clock_hz,
+        narrow_latency_s=constants["recurrent_narrow_latency_cycles"] / clock_hz,
+        ramp_steps=constants["recurrent_ramp_steps"],
+        bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
+        step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
+        persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
+        barrier_s=to_base_units("recurrent_barrier_us", constants.get("recurrent_barrier_us", 0.0)),
+    )
