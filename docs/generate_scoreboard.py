@@ -167,7 +167,7 @@ def terms(board: Scoreboard) -> str:
 def kernels(board: Scoreboard) -> str:
     """Return the scores on measured kernels, means over boards or the only board."""
     names = [table.name for table in board.tables if table.kind == "kernels"]
-    lines = head("table", "rows", "protocol", "median error", "roofline with one efficiency")
+    lines = head("table", "rows", "protocol", "median error", "strongest plain roofline")
     for name in names:
         scores = [score for score in board.scores if score.table == name]
         averaged = [score for score in scores if score.subset.startswith("mean of the boards")] or scores

@@ -26,7 +26,7 @@ LEVEL: Final = 0.8
 """Share of measured times that an interval should hold. [1]"""
 
 USUAL_SPREAD: Final = 0.1
-"""Spread of ln(time) about which what extrapolation adds is expected before any residual is seen. [1]"""
+"""Spread of ln(time) about which each part is expected, within a factor of e, before any residual is seen. [1]"""
 
 DAMPING: Final = 0.5
 """How far widths follow spreads: half-way between one ratio for all and ratios in proportion held out best. [1]"""
@@ -164,7 +164,8 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
 
     def cost(point: NDArray[np.float64]) -> float:
         spread = log_spread(exposure, parameters=parameters(point))
-        priors = point[1] ** 2 + (point[2] / SLOPE_SPREAD) ** 2 + np.sum((point[3:] - np.log(USUAL_SPREAD)) ** 2)
+        spreads = np.r_[point[0], point[3:]] - np.log(USUAL_SPREAD)
+        priors = point[1] ** 2 + (point[2] / SLOPE_SPREAD) ** 2 + np.sum(spreads**2)
         return float(np.sum(np.log(spread) + sizes / spread) + priors / 2)
 
     start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(met)))
@@ -178,7 +179,7 @@ def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> di
     of_row = np.array([regime_of(each) for each in exposures])
     own = {regime: scores[of_row == regime] for regime in REGIMES}
     found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}
-    return found | {regime: max(found[regime], found["interpolated"]) for regime in ("new_setup", "new_operations")}
+    return found | {regime: max(found[regime], found["interpolated"]) for regime in REGIMES[2:]}
 
 
 FEWEST: Final = 10

@@ -21,8 +21,8 @@ WAYS_TO_EXTRAPOLATE: Final = (
 )
 """What a prediction may meet that no fitted row did; ``unfitted``: nothing was fitted to any whole step."""
 
-REGIMES: Final = ("unfitted", "interpolated", "new_setup", "new_operations")
-"""Nothing fitted; fitted, and nothing new; fitted, and a device or framework is new; and the mix of operations is."""
+REGIMES: Final = ("unfitted", "interpolated", "new_device", "new_framework", "new_operations")
+"""Nothing fitted; fitted, and nothing new; fitted, and the device, the framework, or the mix of operations is new."""
 
 NEW: Final = 0.5
 """Novelty of a device, framework or mix of operations from which on a prediction extrapolates. [1]"""
@@ -154,13 +154,12 @@ def regime_of(exposure: Exposure) -> str:
     Examples
     --------
     >>> regime_of(Exposure(constants_variance=0.01, other_share=0.3, framework=1.0))
-    'new_setup'
+    'new_framework'
     """
     if exposure.unfitted:
         return "unfitted"
-    if exposure.operations >= NEW:
-        return "new_operations"
-    return "new_setup" if max(exposure.device, exposure.framework) >= NEW else "interpolated"
+    news = ("operations", "framework", "device")  # what adds most comes first
+    return next((f"new_{way}" for way in news if getattr(exposure, way) >= NEW), "interpolated")
 
 
 def log_half_width(spread: Quantity, *, quantile: Quantity, damping: Quantity) -> Quantity:

@@ -216,18 +216,23 @@ def serial_below(*, threads: Quantity, work: Quantity, smallest_parallel_work: Q
 
 
 def serial_if_narrow(
-    *, threads: Quantity, shorter_side: Quantity, count: Quantity = 1, smallest_side_per_thread: Quantity
+    *,
+    threads: Quantity,
+    m: Quantity,
+    n: Quantity,
+    count: Quantity = 1,
+    smallest_side_per_thread: Quantity,
 ) -> Quantity:
     r"""Threads that a library uses when it runs products that are narrow for their number on one thread.
 
-    .. math:: t_\mathrm{used} = t \;\text{ if }\; s \ge r \, t \;\text{ or }\; c > 1 \;\text{ else }\; 1
+    .. math:: t_\mathrm{used} = t \;\text{ if }\; \min(m, n) \ge r \, t \;\text{ or }\; c > 1 \;\text{ else }\; 1
 
     Parameters
     ----------
     threads : float, ndarray or sympy.Expr
-        Threads offered, t. [1]
-    shorter_side : float, ndarray or sympy.Expr
-        Rows or columns of the result, whichever are fewer, s. [1]
+        Threads that the library was told to use, t. [1]
+    m, n : float, ndarray or sympy.Expr
+        Rows and columns of the result. [1]
     count : float, ndarray or sympy.Expr
         Independent products that the framework itself deals to the threads, c. [1]
     smallest_side_per_thread : float, ndarray or sympy.Expr
@@ -244,15 +249,16 @@ def serial_if_narrow(
 
     Examples
     --------
-    >>> [float(serial_if_narrow(threads=t, shorter_side=64, smallest_side_per_thread=4.0)) for t in (16, 32)]
+    >>> [float(serial_if_narrow(threads=t, m=64, n=2048, smallest_side_per_thread=4.0)) for t in (16, 32)]
     [16.0, 1.0]
 
     References
     ----------
     .. [1] OpenBLAS, driver/level3/level3_thread.c (SWITCH_RATIO), as quoted in pull request 1316, which ended it.
     """
-    narrow = exceeds(smallest_side_per_thread * threads, shorter_side)
-    return where(exceeds(count, 1.0), threads, where(narrow, 1.0, threads))
+    least = smallest_side_per_thread * threads
+    wide = where(exceeds(least, m), 1.0, where(exceeds(least, n), 1.0, threads))
+    return where(exceeds(count, 1.0), threads, wide)
 
 
 def _log2(value: Quantity) -> Quantity:

@@ -68,14 +68,6 @@ def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kerne
     )
 
 
-def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Copy of the image, or of its gradient, to or from a padded one; none where both sides are padded alike."""
-    if all(first == last for first, last in operation.padding):
-        return ()
-    size = element_bytes * operation.input_elements
-    return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
-
-
 def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
     """Return the elements of what is transposed around a convolution.
 
@@ -88,6 +80,14 @@ def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise
     if depthwise or not rules.layout_passes:
         return ()
     return {Role.OUTPUT: (x,), Role.INPUT_GRADIENT: (y,), Role.WEIGHT_GRADIENT: (x, y)}[operation.role]
+
+
+def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Copy of the image, or of its gradient, to or from a padded one; none where both sides are padded alike."""
+    if all(first == last for first, last in operation.padding):
+        return ()
+    size = element_bytes * operation.input_elements
+    return (Stream(read_bytes=size, written_bytes=size, efficiency="pad"),)
 
 
 def _on_cpu(operation: Convolution, *, algorithms: tuple[str, ...], element_bytes: int) -> Alternatives:
@@ -176,9 +176,9 @@ def _lower_convolution(
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
+    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
     if rules.padding_copies and not direct:
         extra += _padding_copy(operation, element_bytes=element_bytes)
-    sizes = () if direct else _transposed_sizes(operation, rules=rules, depthwise=depthwise)
     extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)

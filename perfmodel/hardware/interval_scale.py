@@ -60,15 +60,14 @@ class Quantiles(SpecTable):
         Of predictions that nothing was fitted for. [1]
     interpolated : float
         Of fitted ones that meet nothing new. [1]
-    new_setup : float
-        Of fitted ones that meet a new device or framework. [1]
-    new_operations : float
-        Of fitted ones that meet a new mix of operations. [1]
+    new_device, new_framework, new_operations : float
+        Of fitted ones that meet a new device, framework or mix of operations; of several, the last counts. [1]
     """
 
     unfitted: PositiveNumber
     interpolated: PositiveNumber
-    new_setup: PositiveNumber
+    new_device: PositiveNumber
+    new_framework: PositiveNumber
     new_operations: PositiveNumber
 
 

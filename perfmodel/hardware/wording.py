@@ -94,7 +94,8 @@ def library_of_text(text: str, kind: str) -> LibraryProfile | None:
     Returns
     -------
     LibraryProfile or None
-        Of the highest version that is not above the stated one, else the oldest; None where none is stated. [-]
+        Of the highest version whose stated digits are not above the text's (``cuDNN 5`` may be 5.1), else the oldest;
+        None where none is stated. [-]
 
     Examples
     --------

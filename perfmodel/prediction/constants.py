@@ -103,15 +103,18 @@ def _of_library(name: str, library: LibraryProfile, place: str, *, device: str, 
 
 
 def _of_table(name: str, spec: SpecFile, place: str, **_: str) -> StatedConstant:
-    """Read a fact of a device or a link: its place is its field."""
-    described = spec.memory.constant.get(place.removeprefix("memory.")) if isinstance(spec, Cpu) else None
-    endings = (unit for ending, unit in UNIT_OF_ENDING.items() if any(key.endswith(ending) for key in place.split(".")))
+    """Read a fact of a device or a link: its place is its field, but for what a CPU is as a host of others."""
+    field = place.removeprefix("host.")
+    described = None
+    if isinstance(spec, Cpu):
+        described = spec.memory.constant.get(field.removeprefix("memory.")) or spec.constant.get(field)
+    endings = (unit for ending, unit in UNIT_OF_ENDING.items() if any(key.endswith(ending) for key in field.split(".")))
     return StatedConstant(
         name=name,
-        value=reduce(getattr, place.split("."), spec),  # type: ignore[arg-type]
+        value=reduce(getattr, field.split("."), spec),  # type: ignore[arg-type]
         unit=next(endings, "1") if described is None else described.unit,
         described=described,
-        source=spec.source_of(place),
+        source=spec.source_of(field),
     )
 
 

@@ -133,16 +133,13 @@ class CpuNumbers:
         # Independent products share the threads whatever the size of one.
         work = m * n * k * count
         tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
+        threads = serial_if_narrow(
+            threads=self.matmul_threads, m=m, n=n, count=count, smallest_side_per_thread=self.smallest_side_per_thread
+        )
         threads = serial_below(
-            threads=usable_threads(threads=self.matmul_threads, pieces=tiles),
+            threads=usable_threads(threads=threads, pieces=tiles),
             work=work,
             smallest_parallel_work=self.smallest_parallel_product,
-        )
-        threads = serial_if_narrow(
-            threads=threads,
-            shorter_side=minimum(m, n),
-            count=count,
-            smallest_side_per_thread=self.smallest_side_per_thread,
         )
         speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
         compute_s = cpu_matmul_time(

@@ -157,6 +157,18 @@ def _sensitivity(
     lowered: dict[str, Any] = {name: np.full(len(names) + 1, factors.get(name, 1.0)) for name in names}
     for place, name in enumerate(names):
         lowered[name][place + 1] *= np.exp(-steps[place])
-    times = np.log(np.broadcast_to(prepared.step({**factors, **lowered}).parts.step_s, len(names) + 1))
+    times = np.log(_times(prepared, {**factors, **lowered}, len(names) + 1))
     derivative: NDArray[np.float64] = (times[0] - times[1:]) / steps
     return derivative
+
+
+def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float64]:
+    """Return the step times of many configurations: at once, or one by one where a constant decides what runs."""
+    try:
+        return np.broadcast_to(prepared.step(factors).parts.step_s, count)
+    except ValueError:  # numpy refuses to decide on an array
+        each = (
+            {name: value[place] if np.ndim(value) else value for name, value in factors.items()}
+            for place in range(count)
+        )
+        return np.array([prepared.step(one).parts.step_s for one in each])

@@ -14,7 +14,7 @@ from perfmodel.calibration.folds import fit_folds
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.kernel_problem import KernelProblem
 from perfmodel.hardware.fit_plan import load_fit_plan
-from perfmodel.validation.baselines import roofline_one_efficiency
+from perfmodel.validation.kernel_baselines import PARAMETER_COUNT, ROOFLINE_OF_KERNELS, roofline_of_kernels
 from perfmodel.validation.kernel_protocols import AS_SHIPPED, EVERY_ROW, PARTS, PROTOCOLS, KernelProtocol
 from perfmodel.validation.scores import ScoreRow, score
 
@@ -264,23 +264,19 @@ def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: An
 
 
 def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> NDArray[np.float64]:
-    """Return the times by a roofline with one efficiency, told what the fold was fitted on."""
+    """Return the times by the strongest plain roofline, told what the fold was fitted on."""
 
     def column(of_board: Callable[[KernelBoard], Any]) -> NDArray[np.float64]:
         return np.concatenate([np.broadcast_to(of_board(board), len(board.rows)) for board in boards])
 
-    return roofline_one_efficiency(
+    return roofline_of_kernels(
         column(lambda board: board.measured_s),
         flop_count=column(lambda board: np.maximum(board.work[:, 0], 1.0)),  # a copy has none
         moved_bytes=column(lambda board: board.work[:, 1]),
         peak_flop_per_s=column(lambda board: board.target.peak_flop_per_s(board.dtype)),
         bandwidth_bytes_per_s=column(lambda board: board.target.bandwidth_bytes_per_s),
         folds=folds,
-        fitted_for="log",
-    ).predicted_s
-
-
-NAIVE: Final = "roofline x one efficiency, best log error"
+    )
 
 
 def _scores(outcome: _Outcome) -> list[KernelScore]:
@@ -293,7 +289,7 @@ def _scores(outcome: _Outcome) -> list[KernelScore]:
             continue
         for model, times, fitted in (
             ("perfmodel", outcome.predicted_s, outcome.fitted),
-            (NAIVE, outcome.naive_s, 1),
+            (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
         ):
             row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
             found.append(KernelScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))

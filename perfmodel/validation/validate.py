@@ -140,7 +140,7 @@ def hold_out(
         If a fold has nothing to fit.
     """
     fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
-    rows = [row for each in (subset, *fitted_too) for row in table.subset(each, set_aside=True)]  # type: ignore[arg-type]
+    rows = [row for each in (subset, *fitted_too) for row in table.subset(each, set_aside=True)]
     cells = prepare_cells(table, rows)
     told = progress or (lambda done, total: None)
     if split is None and protocol == NOTHING_FITTED:

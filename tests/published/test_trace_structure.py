@@ -13,8 +13,9 @@ import pytest
 import perfmodel as pm
 
 TRACED = {
-    # SwapDimension1And2InTensor3 (40) and SwapDimension0And2InTensor3 (14): three around each of 14 convolutions,
-    # forward, back and for the weights (conv1 without a gradient of its input), four around each pooling gradient
+    # SwapDimension1And2InTensor3 (40) and SwapDimension0And2InTensor3 (14): three around every convolution, forward,
+    # back and for the weights, but two fewer where conv1 has no gradient of its input; four around each gradient of
+    # pooling
     "transpose": 42,
     "max_pool_backward": 18,  # with 12 of the transposes, 3 setTensor4d_kernel and 3 pooling_bw_kernel_max
     "pad": 2,  # PadInputCustomKernelNHWC: conv1 forward and its weight gradient

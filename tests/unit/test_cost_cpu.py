@@ -96,10 +96,12 @@ def test_packing_cannot_take_more_of_the_socket_than_cores_ask_for():
 
 def test_a_narrow_product_falls_back_to_one_thread():
     # 64 rows are enough for 16 threads at 4 rows each and not for 32; products that a framework deals out stay dealt
-    used = threads.serial_if_narrow(threads=np.array([16, 32]), shorter_side=64, smallest_side_per_thread=4.0)
-    assert used.tolist() == [16, 1]
-    assert float(threads.serial_if_narrow(threads=32, shorter_side=64, count=16, smallest_side_per_thread=4.0)) == 32
-    assert float(threads.serial_if_narrow(threads=32, shorter_side=1, smallest_side_per_thread=0.0)) == 32
+    both = np.array([16, 32])
+    rule = {"n": 2_048, "smallest_side_per_thread": 4.0}
+    assert threads.serial_if_narrow(threads=both, m=64, **rule).tolist() == [16, 1]
+    assert float(threads.serial_if_narrow(threads=32, m=64, count=16, **rule)) == 32
+    without = rule | {"smallest_side_per_thread": 0.0}
+    assert float(threads.serial_if_narrow(threads=32, m=1, **without)) == 32
 
 
 def test_scalar_instructions_bound_a_sigmoid():

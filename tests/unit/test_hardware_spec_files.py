@@ -66,7 +66,7 @@ USABLE_SOURCE = 'fields = ["memory.usable_gib"]\ntitle = '
         ("launch_date = 2016-05-27", 'launch_date = "soon"', "value 'soon': must be a valid date"),
         ('["context_mib"]', '["contxt_mib"]', "must name a field of this file (nearest field: context_mib)"),
         (
-            f'{USABLE_SOURCE}"NVIDIA, nvidia-smi"\nverified = false\nnote',
+            f'{USABLE_SOURCE}"NVIDIA, nvidia-smi"\nprovenance = "memory"\nverified = false\nnote',
             f'{USABLE_SOURCE}"estimate"\n# ',
             "an estimate needs a note",
         ),

@@ -97,8 +97,8 @@ def test_an_interval_is_symmetric_as_a_ratio():
     ("new", "regime"),
     [
         ({}, "interpolated"),
-        ({"device": 1.0}, "new_setup"),
-        ({"framework": 1.0, "operations": 0.2}, "new_setup"),
+        ({"device": 1.0}, "new_device"),
+        ({"framework": 1.0, "operations": 0.2}, "new_framework"),
         ({"framework": 1.0, "operations": 0.8}, "new_operations"),
         ({"unfitted": 1.0, "device": 1.0}, "unfitted"),
         ({"dtype": 1.0}, "interpolated"),

@@ -342,7 +342,7 @@ def test_a_column_beyond_the_cores_is_held_out_with_everything_else_fitted():
     rows = [*table.subset("cpu_oversubscribed"), *table.subset("cpu")]
     cells = prepare_cells(table, rows)
     folds = folds_of("leave_one_column_out", cells)
-    assert [len(fold.scored) for fold in folds] == [17, 21]
+    assert sorted(len(fold.scored) for fold in folds) == [17, 21]
     for fold in folds:
         assert {cells[index].row.threads for index in fold.scored} <= {8, 32}
         assert len({cells[index].row.device for index in fold.scored}) == 1

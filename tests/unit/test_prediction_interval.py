@@ -1,0 +1,231 @@
+"""The interval of a prediction: lazily made, wider for what is new, narrower for what was fitted."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.kernel_table import UPDATE_KIND
+from perfmodel.framework.lowering import LOWERING
+from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
+from perfmodel.hardware.fit_plan import Unknown
+from perfmodel.hardware.interval_scale import load_interval_scale
+from perfmodel.hardware.seen import KINDS_OF_OPERATION, Seen
+from perfmodel.hardware.spec_files import names
+from perfmodel.prediction import doubt
+from perfmodel.prediction.covariance import extended_covariance, prior_covariance
+from perfmodel.prediction.interval import interval_of, mix_of
+
+PLACE = {"batch_size": 16, "device": "gtx_1080", "framework": "torch_423cfba"}
+
+
+@pytest.fixture(scope="module")
+def alexnet():
+    return pm.zoo.alexnet()
+
+
+def calibration(**changes):
+    """A calibration of three AlexNet cells on a GTX 1080 with Torch."""
+    mixes = (Seen.of([("a", "b", "fp32", _mix(pm.predict(pm.zoo.alexnet(), **PLACE)))])).mixes
+    seen = {"devices": ["gtx_1080"], "frameworks": ["torch_423cfba"], "dtypes": ["fp32"], "mixes": mixes}
+    content = {
+        "schema_version": 1,
+        "name": "three cells",
+        "kind": "fit",
+        "fitted_on": {
+            "table": "mine", "subset": "gpu", "row_count": 63, "parameter_count": 1, "mape_percent": 9.0,
+            "typical_factor_percent": 9.9, "fitted_at": "2026-11-21", "code_version": "0", "content": "0", "seen": seen,
+        },
+        "factor": [
+            {
+                "name": "dispatch", "scales": ["frameworks/*/gpu.dispatch_us"], "value": 1.5, "low": 1.4, "high": 1.6,
+                "prior_spread": 0.4,
+            }
+        ],
+        "source": [{"fields": ["fitted_on", "factor"], "title": "a fit"}],
+    }  # fmt: skip
+    return CalibrationFile.model_validate(content | changes)
+
+
+def _mix(p):
+    return mix_of(p.basis.prepared, p.basis.timed)
+
+
+def test_it_holds_the_prediction_and_is_symmetric_as_a_ratio(alexnet):
+    p = pm.predict(alexnet, **PLACE)
+    low, high = p.interval_s
+    assert 0 < low < p.step_s < high
+    assert low * high == pytest.approx(p.step_s**2)
+    assert sum(p.interval.shares.values()) == pytest.approx(1)
+    assert p.interval.level == 0.8
+
+
+def test_a_prediction_does_not_wait_for_it(alexnet, monkeypatch):
+    asked = []
+    original = doubt.doubt_of
+
+    def counting(*arguments, **options):
+        asked.append(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr("perfmodel.prediction.interval.doubt_of", counting)
+    p = pm.predict(alexnet, **PLACE)
+    assert (p.step_s, p.memory.fits, asked) == (p.step_s, True, [])
+    first = p.interval_s
+    assert p.interval_s == first
+    assert asked == [1]
+
+
+def ratio(graph, **changes):
+    return pm.predict(graph, **(PLACE | changes)).interval.ratio
+
+
+def test_it_is_wider_for_a_device_that_nobody_measured(alexnet, tmp_path):
+    """The same board under a name that no residual knows: only that is new."""
+    from perfmodel.hardware.spec_files import shipped_folder
+
+    copy = tmp_path / "lab_gpu.toml"
+    copy.write_text((shipped_folder() / "devices" / "gtx_1080.toml").read_text())
+    known, new = (pm.predict(alexnet, **(PLACE | {"device": device})) for device in ("gtx_1080", copy))
+    assert new.step_s == known.step_s
+    assert new.interval.ratio > known.interval.ratio
+    assert "device" in new.interval.shares
+    assert "device" not in known.interval.shares
+    assert "a device without measured rows" in " ".join(new.explain().split())
+
+
+def test_it_is_wider_for_a_framework_that_nobody_measured(alexnet, tmp_path):
+    from perfmodel.hardware.spec_files import shipped_folder
+
+    copy = tmp_path / "lab_framework.toml"
+    copy.write_text((shipped_folder() / "frameworks" / "torch_423cfba.toml").read_text())
+    assert ratio(alexnet, framework=copy) > ratio(alexnet)
+
+
+def test_a_data_type_or_architecture_without_rows_widens_it(alexnet):
+    scale = load_interval_scale("gpu_80")
+    p = pm.predict(alexnet, **PLACE)
+    known = p.interval.exposure
+    for way in ("dtype", "architecture"):
+        assert getattr(scale.unseen, way) > 0
+        assert getattr(replace(known, **{way: 1.0}), way) == 1.0
+
+
+def test_a_fit_narrows_it_and_what_the_fit_has_not_seen_widens_it_again(alexnet):
+    fitted = calibration()
+    known = ratio(alexnet, calibration=fitted)
+    assert known < ratio(alexnet)
+    assert known < ratio(alexnet, calibration=fitted, device="gtx_980")
+    assert known < ratio(alexnet, calibration=fitted, framework="caffe_1_0_rc3")
+    assert known < pm.predict(pm.zoo.lstm32(), **PLACE, calibration=fitted).interval.ratio
+    worse = calibration(fitted_on=fitted.fitted_on.model_dump(mode="json") | {"typical_factor_percent": 40.0})
+    assert known < ratio(alexnet, calibration=worse)
+    silent = calibration(fitted_on=fitted.fitted_on.model_dump(mode="json") | {"seen": None})
+    assert known < ratio(alexnet, calibration=silent)
+
+
+def test_a_constant_that_is_less_certain_widens_it(alexnet):
+    fitted = calibration()
+    loose = fitted.model_dump(mode="json")
+    loose["factor"][0] |= {"low": 0.3, "high": 7.5}
+    lstm = pm.zoo.lstm32()
+    tight, wide = (
+        pm.predict(lstm, **PLACE, calibration=CalibrationFile.model_validate(each))
+        for each in (fitted.model_dump(mode="json"), loose)
+    )
+    assert wide.step_s == tight.step_s
+    assert wide.interval.exposure.constants_variance > tight.interval.exposure.constants_variance
+    assert wide.interval.ratio > tight.interval.ratio
+
+
+def test_arrays_are_refused(alexnet):
+    p = pm.predict(alexnet, **PLACE)
+    prepared = p.basis.prepared
+    many = {"frameworks/torch_423cfba/gpu.dispatch_us": np.array([1.0, 2.0])}
+    with pytest.raises(ArgumentError, match="one number"):
+        interval_of(replace(p.basis, factors=many, timed=prepared.step(many)))
+    with pytest.raises(ArgumentError, match="basis"):
+        _ = replace(p, basis=None).interval_s
+
+
+@pytest.mark.parametrize("framework", names("frameworks"))
+def test_every_framework_has_one_on_gpus_and_cpus(alexnet, framework):
+    for place in ({"device": "gtx_1080"}, {"device": "i7_3820", "threads": 2}):
+        low, high = pm.predict(alexnet, batch_size=4, framework=framework, **place).interval_s
+        assert 1.05 < high / low < 30
+
+
+@pytest.mark.parametrize("device", names("devices"))
+def test_every_device_has_one(alexnet, device):
+    low, high = pm.predict(alexnet, batch_size=4, device=device).interval_s
+    assert 1.05 < high / low < 30
+
+
+def test_sensitivities_are_those_of_the_step(alexnet):
+    p = pm.predict(alexnet, **PLACE)
+    found = p.interval.doubt
+    prepared = p.basis.prepared
+    for place in np.argsort(-np.abs(found.sensitivity))[:3]:
+        name, spread = found.constants[place].name, found.spread[place]
+        step = max(spread, doubt.LEAST_STEP)
+        lowered = prepared.step({name: math.exp(-step)}).parts.step_s
+        assert found.sensitivity[place] == pytest.approx(math.log(p.step_s / lowered) / step, rel=1e-9)
+    assert found.variance == pytest.approx(found.contribution.sum())
+
+
+def test_an_unknown_the_fit_has_not_met_follows_its_group():
+    def unknown(name):
+        return Unknown(name=name, scales=("frameworks/*",), group="g", spread=0.2, shared_spread=0.3)
+
+    fitted, further = (unknown("a"), unknown("b")), (unknown("c"),)
+    prior = prior_covariance(fitted)
+    assert extended_covariance(fitted, prior, further=further) == pytest.approx(prior_covariance((*fitted, *further)))
+    told = extended_covariance(fitted, 1e-6 * np.eye(2), further=further)
+    alone = prior_covariance(further)[0, 0]
+    assert 0.2**2 < told[2, 2] < alone  # its own part stays, the shared one is known better
+    assert extended_covariance(fitted, prior, further=()) is prior
+
+
+def test_covariance_of_a_calibration():
+    plain = calibration()
+    assert plain.covariance == pytest.approx(np.array([[(math.log(1.6 / 1.4) / 2 / 1.2816) ** 2]]))
+    both = Factor(
+        name="b", scales=("frameworks/*",), value=1.0, low=0.9, high=1.1, prior_spread=0.2, covariance=(0.01, 0.04)
+    )
+    first = Factor(
+        name="a", scales=("frameworks/*",), value=1.0, low=0.9, high=1.1, prior_spread=0.2, covariance=(0.09,)
+    )
+    pair = plain.model_copy(update={"factor": (first, both)})
+    assert pair.covariance == pytest.approx(np.array([[0.09, 0.01], [0.01, 0.04]]))
+    with pytest.raises(ValueError, match="one number more"):
+        calibration(factor=[both.model_dump(mode="json")])
+
+
+def test_a_constant_at_the_end_of_its_range_is_told():
+    limited = CalibratedConstant(name="libraries/a/b.gemm", unit="1", shipped=0.9, fitted=1.0, at_limit=True)
+    found = calibration(
+        constant=[limited.model_dump()], source=[{"fields": ["fitted_on", "factor", "constant"], "title": "t"}]
+    )
+    assert found.constants_at_limit == ("libraries/a/b.gemm",)
+    assert "at the end of their range: libraries/a/b.gemm" in found.describe()
+    assert "end of" not in calibration().describe()
+
+
+def test_a_fit_tells_what_it_has_seen(tmp_path):
+    on = calibration().fitted_on
+    assert isinstance(on, FittedOn)
+    assert on.seen.distance_to(_mix(pm.predict(pm.zoo.alexnet(), **PLACE))) == 0
+    assert on.seen.distance_to(_mix(pm.predict(pm.zoo.lstm32(), **PLACE))) > 0.5
+    path = tmp_path / "mine.toml"
+    calibration().save(path)
+    assert pm.load_calibration(path) == calibration()
+
+
+def test_mixes_are_of_the_kinds_that_are_lowered():
+    assert set(KINDS_OF_OPERATION) == {*LOWERING, UPDATE_KIND}
+    mix = _mix(pm.predict(pm.zoo.lstm32(), **PLACE))
+    assert sum(mix.values()) == pytest.approx(1)
+    assert max(mix, key=mix.__getitem__) == "recurrence"
