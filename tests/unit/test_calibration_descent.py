@@ -50,7 +50,8 @@ def test_every_unknown_of_the_cpu_plan_scales_something():
     names = {
         name
         for framework in ("caffe_1_0_rc3", "cntk_1_5_rc", "tensorflow_0_9", "torch_423cfba")
-        for name in _prepared(framework).constant_names
+        for threads in (16, 32)  # two threads on each core ask for what they cost
+        for name in _prepared(framework, threads=threads).constant_names
     }
     groups = {unknown.group for unknown in plan.unknowns(names)}
     assert groups == {table.name for table in plan.unknown}
@@ -60,7 +61,6 @@ def test_every_unknown_of_the_cpu_plan_scales_something():
     ("constant", "sign"),
     [
         ("libraries/openblas_0_2_18/haswell.gemm_efficiency", -1),
-        ("libraries/openblas_0_2_18/haswell.contention", 1),
         ("frameworks/torch_423cfba/cpu.blas_efficiency", -1),
         ("frameworks/torch_423cfba/cpu.blas_serial_factor", 1),
         ("frameworks/torch_423cfba/cpu.pass_slowdown", 1),
@@ -70,7 +70,8 @@ def test_every_unknown_of_the_cpu_plan_scales_something():
     ],
 )
 def test_constants_of_cpus_are_scaled_by_name(constant, sign):
-    prepared = _prepared(threads=16)
+    # all cores share the channels; a few are held up by their own share of them
+    prepared = _prepared(threads=2 if constant.endswith("per_core_gb_per_s") else 16)
     assert constant in prepared.constant_names
     slow, same = (_seconds(prepared, **{constant: factor}) for factor in (0.8, 1.0))
     assert np.sign(same - slow) == sign
