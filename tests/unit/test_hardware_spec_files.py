@@ -138,7 +138,7 @@ def test_all_faults_come_in_one_error(load_edited):
         ("sse = 4\navx = 8", "sse = 4", "must list the same instruction sets as fp32"),
         ("avx = 16", "avx = 16\navx3 = 1", "avx3: value 1: unknown key; nearest key: avx"),
         (
-            "efficiency = 0.8",
+            "efficiency = 0.69",
             "efficiency = 80",
             "memory.efficiency: value 80: must be less than or equal to 1",
         ),
