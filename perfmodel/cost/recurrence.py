@@ -72,7 +72,7 @@ def recurrent_product_times(
     bandwidth_fraction : float, ndarray or sympy.Expr
         Fraction of memory bandwidth. [1]
     step_s : float, ndarray or sympy.Expr
-        Time that a time step waits besides its kernels: events between streams, launches that depend on each other. [s]
+        Time that a time step waits besides its kernels: events between streams, dependent launches. [s]
 
     Returns
     -------

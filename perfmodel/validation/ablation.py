@@ -112,7 +112,7 @@ def _of_libraries(change: Callable[[MatmulLibrary], MatmulLibrary]) -> Change:
 
 
 def _no_dispatch(numbers: Any) -> Any:
-    return replace(numbers, dispatch_s=0.0, step_overhead_s=0.0)
+    return replace(numbers, dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)
 
 
 def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
