@@ -287,13 +287,13 @@ def cpu_matmul_time(
 
     Examples
     --------
-    One core at 60.8 GFLOP/s and 10 GB/s, 64 rows against 26,752 x 2,048: 124 ms of arithmetic, 37 ms of
-    packing.
+    One core at 60.8 GFLOP/s and 10 GB/s, 64 rows against 26,752 x 2,048: 124 ms of arithmetic, 43 ms of
+    packing, 37 of them waiting for memory.
 
-    >>> float(cpu_matmul_time(m=64, n=26_752, k=2_048, peak_flop_per_s_per_core=60.8e9, efficiency=0.93,
+    >>> round(float(cpu_matmul_time(m=64, n=26_752, k=2_048, peak_flop_per_s_per_core=60.8e9, efficiency=0.93,
     ...     speedup=1.0, core_bandwidth_bytes_per_s=10e9, total_bandwidth_bytes_per_s=40e9,
-    ...     packing_efficiency=0.6, cache_bytes=10e6, core_copy_bytes_per_s=40e9))
-    0.1615
+    ...     packing_efficiency=0.6, cache_bytes=10e6, core_copy_bytes_per_s=40e9)), 3)
+    0.167
 
     References
     ----------
