@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.calibration.problem import STEP, prior_root
+from perfmodel.calibration.problem import STEP, central_gradient, prior_root, shifted_either_way
 from perfmodel.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -113,15 +113,10 @@ class CompiledBoard:
         ndarray, shape (rows, unknowns)
             Gradients; zero for unknowns that do not reach the board. [1]
         """
-        reached, half = list(self.reached), len(self.reached)
-        shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
-        shifted[reached, np.arange(1, half + 1)] += step
-        shifted[reached, np.arange(half + 1, 2 * half + 1)] -= step
+        shifted = shifted_either_way(log_factors, self.reached, step=step)
         times = self.board.times(self.factors(shifted))
-        times = np.log(np.broadcast_to(times.reshape(len(times), -1), (len(times), 2 * half + 1)))
-        gradients = np.zeros((len(times), len(log_factors)))
-        gradients[:, reached] = (times[:, 1 : half + 1] - times[:, half + 1 :]) / (2 * step)
-        return times[:, 0], gradients
+        times = np.log(np.broadcast_to(times.reshape(len(times), -1), (len(times), shifted.shape[1])))
+        return times[:, 0], central_gradient(times, self.reached, unknown_count=len(log_factors), step=step)
 
 
 def _start(name: str, matching: Sequence[Unknown], values: Mapping[str, object]) -> float:

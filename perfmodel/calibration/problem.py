@@ -20,6 +20,57 @@ STEP = 0.01
 """Half width of the difference that a gradient is taken over, in ln(factor). [1]"""
 
 
+def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int], *, step: float) -> NDArray[np.float64]:
+    """Return the unknowns as they are, each reached one raised alone, and each lowered alone.
+
+    Parameters
+    ----------
+    log_factors : ndarray, shape (unknowns,)
+        Logarithms of the unknowns. [1]
+    reached : sequence of int
+        Unknowns to shift, n of them. [1]
+    step : float
+        How far, in ln(factor). [1]
+
+    Returns
+    -------
+    ndarray, shape (unknowns, 2 n + 1)
+        One configuration a column. [1]
+    """
+    half = len(reached)
+    shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
+    shifted[list(reached), np.arange(1, half + 1)] += step
+    shifted[list(reached), np.arange(half + 1, 2 * half + 1)] -= step
+    return shifted
+
+
+def central_gradient(
+    log_times: NDArray[np.float64], reached: Sequence[int], *, unknown_count: int, step: float
+) -> NDArray[np.float64]:
+    """Return the gradients that times of the configurations of ``shifted_either_way`` tell.
+
+    Parameters
+    ----------
+    log_times : ndarray, shape (..., 2 n + 1)
+        ln(seconds) of each configuration. [1]
+    reached : sequence of int
+        Unknowns that were shifted, n of them. [1]
+    unknown_count : int
+        Unknowns in all. [1]
+    step : float
+        How far, in ln(factor). [1]
+
+    Returns
+    -------
+    ndarray, shape (..., unknowns)
+        Gradients; zero for unknowns that were not shifted. [1]
+    """
+    half = len(reached)
+    gradient = np.zeros((*log_times.shape[:-1], unknown_count))
+    gradient[..., list(reached)] = (log_times[..., 1 : half + 1] - log_times[..., half + 1 :]) / (2 * step)
+    return gradient
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledRow:
     """One measured row: how its predicted time depends on the unknowns that reach it.
@@ -80,17 +131,11 @@ class CompiledRow:
         ndarray, shape (unknowns,)
             Gradient; zero for unknowns that do not reach the row. [1]
         """
-        reached, half = list(self.reached), len(self.reached)
-        count = 2 * half + 1
-        shifted = np.repeat(log_factors[:, None], count, axis=1)
-        shifted[reached, np.arange(1, half + 1)] += step
-        shifted[reached, np.arange(half + 1, count)] -= step
+        shifted = shifted_either_way(log_factors, self.reached, step=step)
         products = {indices: np.exp(shifted[list(indices)].sum(axis=0)) for indices in set(self.unknowns_of.values())}
         factors = {name: products[indices] for name, indices in self.unknowns_of.items()}
-        times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, count))
-        gradient = np.zeros(len(log_factors))
-        gradient[reached] = (times[1 : half + 1] - times[half + 1 :]) / (2 * step)
-        return float(times[0]), gradient
+        times = np.log(np.broadcast_to(self.prepared.step(factors).parts.step_s, shifted.shape[1]))
+        return float(times[0]), central_gradient(times, self.reached, unknown_count=len(log_factors), step=step)
 
 
 @dataclass(frozen=True, eq=False)

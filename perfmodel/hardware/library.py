@@ -24,7 +24,19 @@ from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text
 DEFAULT_ARCHITECTURE: Final = "default"
 
 
-class ArchitectureProfile(SpecTable):
+class ConstantsTable(SpecTable):
+    """A table in which every key that is no field is a constant."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+
+    @property
+    def constants(self) -> dict[str, ConstantValue]:
+        """Constants that this table itself states. [unit of each constant]."""
+        return dict(self.__pydantic_extra__)
+
+
+class ArchitectureProfile(ConstantsTable):
     """Constants and abilities of the library on one architecture; every key that is not listed is a constant.
 
     Attributes
@@ -37,20 +49,12 @@ class ArchitectureProfile(SpecTable):
         Convolution algorithms the library offers, and ways to run whole recurrent layers. [-]
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
-
     inherits: Identifier | None = None
     native: StrictBool | None = None
     algorithms: tuple[Identifier, ...] | None = None
 
-    @property
-    def constants(self) -> dict[str, ConstantValue]:
-        """Constants that this table itself states. [unit of each constant]."""
-        return dict(self.__pydantic_extra__)
 
-
-class TensorCoreProfile(SpecTable):
+class TensorCoreProfile(ConstantsTable):
     """Constants of an architecture's tensor cores; every key that is not listed is a constant.
 
     Attributes
@@ -61,19 +65,11 @@ class TensorCoreProfile(SpecTable):
         Convolution algorithms the library offers on them; None for those it offers without. [-]
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
-
     dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
     algorithms: tuple[Identifier, ...] | None = None
 
-    @property
-    def constants(self) -> dict[str, ConstantValue]:
-        """Constants that this table itself states. [unit of each constant]."""
-        return dict(self.__pydantic_extra__)
 
-
-class DeviceProfile(SpecTable):
+class DeviceProfile(ConstantsTable):
     """Constants of the library that were measured on one board; every key but ``tensor_core`` is a constant.
 
     Attributes
@@ -82,15 +78,7 @@ class DeviceProfile(SpecTable):
         Constants that differ in the data types that run on tensor cores. [unit of each constant]
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
-
     tensor_core: dict[str, StrictConstant] = Field(default_factory=dict)
-
-    @property
-    def constants(self) -> dict[str, ConstantValue]:
-        """Constants that this table itself states, those of tensor cores aside. [unit of each constant]."""
-        return dict(self.__pydantic_extra__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
