@@ -55,7 +55,6 @@ def thread_speedup(
     threads: Quantity,
     physical_cores: Quantity,
     serial_fraction: Quantity = 0.0,
-    contention: Quantity = 0.0,
     smt_gain: Quantity = 1.0,
     oversubscription_penalty: Quantity = 1.0,
 ) -> Quantity:
@@ -63,7 +62,7 @@ def thread_speedup(
 
     .. math::
 
-        S = \frac{p}{1 + \sigma (p - 1) + \kappa p (p - 1)} \cdot
+        S = \frac{p}{1 + \sigma (p - 1)} \cdot
             \frac{1 + (g - 1) \min(x, 1)}{1 + (\omega - 1) x}, \quad
         p = \min(t, C), \quad x = \max(t / C - 1, 0)
 
@@ -75,8 +74,6 @@ def thread_speedup(
         Cores of all sockets, C. [1]
     serial_fraction : float, ndarray or sympy.Expr
         Share that one thread does alone, sigma (Amdahl); 1 for a kernel that is not threaded. [1]
-    contention : float, ndarray or sympy.Expr
-        Cost of coherence between each pair of threads, kappa. [1]
     smt_gain : float, ndarray or sympy.Expr
         Factor gained with two threads on every core, g. [1]
     oversubscription_penalty : float, ndarray or sympy.Expr
@@ -90,27 +87,25 @@ def thread_speedup(
 
     Notes
     -----
-    Valid for: equal cores, one process. sigma, kappa, g and omega belong to a framework and its library,
+    Valid for: equal cores, one process. sigma, g and omega belong to a framework and its library,
     not to a network. Ignores: clocks (:func:`effective_clock`) and memory bandwidth (cost.cpu), which have
     their own limits.
 
     Examples
     --------
-    >>> float(thread_speedup(threads=16, physical_cores=16, serial_fraction=0.1, contention=0.01))
-    3.2653
+    >>> float(thread_speedup(threads=16, physical_cores=16, serial_fraction=0.1))
+    6.4
     >>> float(thread_speedup(threads=8, physical_cores=4, smt_gain=1.25))
     5.0
 
     References
     ----------
-    .. [1] N. J. Gunther, Guerrilla Capacity Planning, Springer, 2007, chapter 4: the universal scalability
-       law.
-    .. [2] G. M. Amdahl, Validity of the single processor approach to achieving large scale computing
+    .. [1] G. M. Amdahl, Validity of the single processor approach to achieving large scale computing
        capabilities, AFIPS 1967, doi:10.1145/1465482.1465560.
     """
     on_cores = minimum(threads, physical_cores)
     excess = maximum(threads / physical_cores - 1, 0.0)
-    law = on_cores / (1 + serial_fraction * (on_cores - 1) + contention * on_cores * (on_cores - 1))
+    law = on_cores / (1 + serial_fraction * (on_cores - 1))
     return law * (1 + (smt_gain - 1) * minimum(excess, 1.0)) / (1 + (oversubscription_penalty - 1) * excess)
 
 

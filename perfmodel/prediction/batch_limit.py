@@ -89,7 +89,7 @@ def max_batch_size(
     --------
     >>> import perfmodel as pm
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
-    46
+    47
     """
     subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
     target = resolve_target(device=device, system=system, threads=threads)

@@ -60,7 +60,7 @@ class CpuNumbers:
     tile_rows, tile_columns, result_passes : float
         Register tile of the BLAS, and times a result passes through memory. [1]
     matmul_law, pass_law : mapping of str to float
-        Serial fraction and contention of products and of passes; with more threads than cores also the SMT gain and
+        Serial fraction of products and of passes; with more threads than cores also the SMT gain and
         the over-subscription penalty. [1]
     physical_cores : float
         Cores of all sockets. [1]
@@ -235,20 +235,12 @@ def _policy(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
 def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
     serial_fraction = minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0)
-    return {
-        "serial_fraction": serial_fraction,
-        "contention": blas["contention"],
-        **_policy(own),
-    }
+    return {"serial_fraction": serial_fraction, **_policy(own)}
 
 
 def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Return the law of threads of a framework's own loops."""
-    return {
-        "serial_fraction": own["pass_serial_fraction"],
-        "contention": own["pass_contention"],
-        **_policy(own),
-    }
+    return {"serial_fraction": own["pass_serial_fraction"], **_policy(own)}
 
 
 def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:

@@ -117,7 +117,7 @@ def test_scalar_instructions_bound_a_sigmoid():
     assert float(total_s) == pytest.approx(5e-3)
 
 
-def test_amdahl_is_the_law_without_contention():
+def test_threads_on_cores_follow_amdahl():
     # p = 0.75126 gives S(2) = 1 / (0.24874 + 0.37563) = 1.6016 and S(4) = 2.2907.
     speedups = threads.thread_speedup(threads=np.array([1, 2, 4]), physical_cores=4, serial_fraction=0.24874)
     assert speedups == pytest.approx([1.0, 1.6016, 2.2907], rel=1e-4)
@@ -146,7 +146,6 @@ def _everything(threads_used, columns):
         threads=threads_used,
         physical_cores=8,
         serial_fraction=0.05,
-        contention=0.005,
         smt_gain=1.1,
         oversubscription_penalty=2.0,
     )
