@@ -39,8 +39,14 @@ FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "intervals"})
 """Kind folders of what follows from fits, and no fit from them."""
 
 
-ASIDE: Final = frozenset({"cli", "importers", "presentation"})
-"""Folders of the package that no fit of shipped tables passes through."""
+ASIDE: Final = ("cli/", "importers/", "presentation/", "validation/", "calibration/interval_fit.py")
+"""Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
+
+PREPARING: Final = frozenset(
+    f"validation/{module}.py"
+    for module in ("ablation", "cells", "fitted", "kernel_protocols", "kernel_scores", "protocols", "system_tables")
+)
+"""Modules of the validation that prepare what is fitted; the others only score what came out."""
 
 
 @cache
@@ -49,10 +55,10 @@ def code_fingerprint() -> str:
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] in ASIDE:
-            continue
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
+        name = path.relative_to(root).as_posix()
+        if name in PREPARING or not name.startswith(ASIDE):
+            digest.update(name.encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

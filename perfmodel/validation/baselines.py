@@ -7,6 +7,7 @@ the row it predicts, except with ``folds=None``, which fits on every row and say
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,6 +206,126 @@ def device_scaling(
         parameter_count=0,
         trained_on="the same framework and network on every other device",
     )
+
+
+def log_additive(
+    measured_s: ArrayLike, *, terms: Sequence[Labels], folds: Labels | None = None, ridge: float = 0.1
+) -> Baseline:
+    r"""Fill in a table: the logarithm of a time as a sum of one number for each label of each term.
+
+    .. math:: \ln T_i = \mu + \sum_t a_{t, l_t(i)}, \qquad
+              a = \arg\min \sum_i \left(\ln T_i - \ln T_{measured, i}\right)^2 + \lambda \lVert a \rVert^2
+
+    With (framework, network) and (network, device) as terms it is what one who knows no hardware would fill a missing
+    cell with.
+
+    Parameters
+    ----------
+    measured_s : array_like of float, shape (n,)
+        Measured times. [s]
+    terms : sequence of sequences, each of length n
+        Labels of the rows, one sequence for each term. [-]
+    folds : sequence, length n, optional
+        Label of each row's fold: a row is fitted on the other folds. None fits on all rows. [-]
+    ridge : float
+        Weight of the squares of the numbers, lambda. [1]
+
+    Returns
+    -------
+    Baseline
+        One fitted number for each label. NaN where the other folds lack one of a row's labels. [s]
+
+    Examples
+    --------
+    >>> log_additive([1.0, 2.0, 3.0, 6.0], terms=["aabb", "cdcd"], ridge=1e-9).predicted_s
+    array([1., 2., 3., 6.])
+    """
+    measured = times_column(measured_s)
+    codes = [label_codes(labels, measured, "terms") for labels in terms]
+    design = np.hstack([code[:, None] == np.arange(code.max() + 1) for code in codes]).astype(np.float64)
+    log_s, predicted = np.log(measured), np.full_like(measured, np.nan)
+    for asked, known in _splits(folds, measured):
+        seen = design[known]
+        mean = log_s[known].mean() if known.any() else np.nan
+        normal = seen.T @ seen + ridge * np.eye(design.shape[1])
+        numbers = np.linalg.solve(normal, seen.T @ (log_s[known] - mean))
+        filled = asked & ((design @ (seen.sum(axis=0) > 0)) == len(codes))
+        predicted[filled] = np.exp(mean + design[filled] @ numbers)
+    return Baseline(
+        name="log-additive",
+        predicted_s=predicted,
+        parameter_count=1 + design.shape[1],
+        trained_on=_trained_on(folds),
+    )
+
+
+def nearest_work(
+    measured_s: ArrayLike,
+    *,
+    items: Labels,
+    networks: Labels,
+    flop_count: ArrayLike,
+    moved_bytes: ArrayLike,
+    folds: Labels | None = None,
+) -> Baseline:
+    r"""Time of the network that is most alike, on the same device with the same framework, by its FLOP.
+
+    .. math:: T = T_o \frac{F}{F_o}, \qquad o = \arg\min \left|\ln\frac{F / B}{F_o / B_o}\right|
+
+    Parameters
+    ----------
+    measured_s : array_like of float, shape (n,)
+        Measured times. [s]
+    items : sequence, length n
+        What two rows must share, e.g. (framework, device, threads). [-]
+    networks : sequence, length n
+        What two rows must differ in. [-]
+    flop_count : array_like of float, shape (n,)
+        Arithmetic of a step, F. [FLOP]
+    moved_bytes : array_like of float, shape (n,)
+        Traffic of a step, B; two networks of like arithmetic intensity are alike. [B]
+    folds : sequence, length n, optional
+        Label of each row's fold: a row looks among the other folds only. None looks among all rows. [-]
+
+    Returns
+    -------
+    Baseline
+        Nothing fitted; NaN where no other network was measured. [s]
+
+    Examples
+    --------
+    >>> nearest_work([1.0, 2.0], items=["gtx", "gtx"], networks=["fcn5", "fcn8"], flop_count=[1e9, 3e9],
+    ...              moved_bytes=[1e6, 3e6]).predicted_s
+    array([0.66666667, 3.        ])
+    """
+    measured = times_column(measured_s)
+    flop = column_like(flop_count, measured, "flop_count")
+    intensity = np.log(flop / column_like(moved_bytes, measured, "moved_bytes"))
+    item, network = label_codes(items, measured, "items"), label_codes(networks, measured, "networks")
+    predicted = np.full_like(measured, np.nan)
+    for asked, known in _splits(folds, measured):
+        for row in np.flatnonzero(asked):
+            others = np.flatnonzero(known & (item == item[row]) & (network != network[row]))
+            if len(others):
+                other = others[np.argmin(np.abs(intensity[others] - intensity[row]))]
+                predicted[row] = measured[other] * flop[row] / flop[other]
+    return Baseline(
+        name="most alike network, by its FLOP",
+        predicted_s=predicted,
+        parameter_count=0,
+        trained_on="the same framework and device with another network",
+    )
+
+
+def _splits(folds: Labels | None, measured: Floats) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Yield the rows of each fold, and those of the others; all rows and all rows without folds."""
+    if folds is None:
+        everything = np.ones(len(measured), dtype=bool)
+        yield everything, everything
+        return
+    fold = label_codes(folds, measured, "folds")
+    for own in range(fold.max() + 1):
+        yield fold == own, fold != own
 
 
 def _scaled(

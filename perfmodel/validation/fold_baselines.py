@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -122,6 +122,36 @@ def _all_cores(cells: Cells, *, below: Cells, cores: Mapping[str, int]) -> Float
     ).predicted_s
 
 
+def _terms(cells: Cells) -> tuple[list[Hashable], list[Hashable]]:
+    return (
+        [(cell.framework, cell.network, cell.batch_size) for cell in cells],
+        [(cell.network, cell.batch_size, cell.device, cell.threads) for cell in cells],
+    )
+
+
+def _log_additive(trained: Cells, tested: Cells) -> Floats:
+    cells = (*trained, *tested)
+    rule = baselines.log_additive(_measured(cells), terms=_terms(cells), folds=_sides(trained, tested))
+    return rule.predicted_s[len(trained) :]
+
+
+def _labels_of_terms(cells: Cells) -> int:
+    return 1 + sum(len(set(labels)) for labels in _terms(cells))
+
+
+def _most_alike(trained: Cells, tested: Cells) -> Floats:
+    cells = (*trained, *tested)
+    rule = baselines.nearest_work(
+        _measured(cells),
+        items=[(cell.framework, cell.device, cell.threads) for cell in cells],
+        networks=[cell.network for cell in cells],
+        flop_count=_column(cells, "flop_count"),
+        moved_bytes=_column(cells, "moved_bytes"),
+        folds=_sides(trained, tested),
+    )
+    return rule.predicted_s[len(trained) :]
+
+
 @dataclass(frozen=True, slots=True)
 class NaiveRule:
     """A naive rule that can be asked in any fold.
@@ -153,23 +183,29 @@ _ROOFLINES = (
     ),
 )
 _PALEO = NaiveRule(PALEO, _paleo, _frameworks)
+_FILLING_IN = (
+    NaiveRule("log-additive: framework by network, network by device", _log_additive, _labels_of_terms),
+    NaiveRule("most alike network, by its FLOP", _most_alike),
+)
 
 RULES: dict[str, tuple[NaiveRule, ...]] = {
     "gpu": (
         *_ROOFLINES,
         _PALEO,
+        *_FILLING_IN,
         NaiveRule("sqrt(FLOP/s x bandwidth) scaling", partial(_one_by_one, _device_scaling)),
     ),
     "cpu": (
         *_ROOFLINES,
         _PALEO,
+        *_FILLING_IN,
         NaiveRule(
             "same time as the other CPU, same threads", partial(_one_by_one, partial(_other_cpu, same_threads=True))
         ),
         NaiveRule("same time as the other CPU", partial(_one_by_one, partial(_other_cpu, same_threads=False))),
         NaiveRule("Amdahl + log per row", partial(_one_by_one, _amdahl_log), lambda cells: 3 * len(_rows(cells))),
     ),
-    "cpu_oversubscribed": _ROOFLINES,
+    "cpu_oversubscribed": (*_ROOFLINES, *_FILLING_IN),
 }
 """Naive rules by subset."""
 

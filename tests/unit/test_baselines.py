@@ -141,6 +141,34 @@ def test_an_efficiency_fitted_with_folds_never_sees_its_own_fold():
     assert not np.allclose(after[4:], before[4:])
 
 
+def test_filling_in_a_table_is_exact_on_one_that_is_additive():
+    frameworks, devices = ["a", "a", "a", "b", "b", "b"], ["x", "y", "z"] * 2
+    times = [1.0, 2.0, 5.0, 3.0, 6.0, 15.0]
+    terms = [frameworks, devices]
+    assert baselines.log_additive(times, terms=terms, ridge=1e-9).predicted_s == pytest.approx(times)
+    one_out = baselines.log_additive(times, terms=terms, ridge=1e-9, folds=[0, 1, 2, 3, 4, 5])
+    assert one_out.predicted_s == pytest.approx(times, rel=1e-6)
+    changed = baselines.log_additive([1.0, 2.0, 5.0, 3.0, 6.0, 99.0], terms=terms, ridge=1e-9, folds=range(6))
+    assert changed.predicted_s[5] == pytest.approx(15.0)  # never sees the cell itself
+    no_device = baselines.log_additive(times, terms=terms, folds=devices)
+    assert not no_device.covered.any()
+
+
+def test_the_most_alike_network_is_that_of_the_nearest_intensity():
+    arguments = {
+        "items": ["gtx", "gtx", "gtx", "k80"],
+        "networks": ["fcn5", "fcn8", "lstm", "fcn5"],
+        "flop_count": [1e9, 2e9, 8e9, 1e9],
+        "moved_bytes": [1e6, 2e6, 1e9, 1e6],
+    }
+    found = baselines.nearest_work([1.0, 3.0, 5.0, 9.0], **arguments)
+    # fcn5 from fcn8 and the other way; the LSTM from the first of the two equally far; nothing else on the K80
+    assert found.predicted_s[:3] == pytest.approx([1.5, 2.0, 8.0])
+    assert not found.covered[3]
+    apart = baselines.nearest_work([1.0, 3.0, 5.0, 9.0], **arguments, folds=["x", "x", "y", "y"])
+    assert apart.predicted_s[0] == pytest.approx(5.0 / 8)
+
+
 def test_wrong_lengths_and_unknown_cores_are_refused():
     with pytest.raises(ArgumentError, match="items"):
         cpu_baselines.same_as_other_cpu([1.0, 2.0], items=["a"], devices=["x", "y"], threads=[1, 1])
