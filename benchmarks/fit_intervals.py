@@ -152,12 +152,12 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
             rows=len(sizes),
             residual_percent=round(100 * float(np.expm1(np.median(sizes))), 1),
         ),
-        Source(fields=("spread",), title="estimate", note=SPREADS_NOTE),
-        Source(fields=("damping",), title="estimate", note=DAMPING_NOTE),
+        Source(fields=("spread",), title="estimate", provenance="estimate", note=SPREADS_NOTE),
+        Source(fields=("damping",), title="estimate", provenance="estimate", note=DAMPING_NOTE),
     ]
     for way in (way for way, is_met in met.items() if not is_met):
         note = "no held-out row met it: about as much as a new framework" if unseen[way] else "cannot occur"
-        sources.append(Source(fields=(f"unseen.{way}",), title="estimate", note=note))
+        sources.append(Source(fields=(f"unseen.{way}",), title="estimate", provenance="estimate", note=note))
     return IntervalScale.model_validate(
         {
             "schema_version": 1,
