@@ -35,11 +35,21 @@ def cache_folder() -> Path | None:
     return Path(base) / "perfmodel" / "fits"
 
 
-FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "intervals"})
-"""Kind folders of what follows from fits, and no fit from them."""
+FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fits", "intervals"})
+"""Kind folders of what follows from fits, and of fit plans, of which callers name the one in use."""
 
 
-ASIDE: Final = ("cli/", "importers/", "presentation/", "validation/", "calibration/interval_fit.py")
+ASIDE: Final = (
+    "cli/",
+    "importers/",
+    "presentation/",
+    "validation/",
+    "calibration/interval_fit.py",
+    "cost/interval.py",
+    "hardware/interval_scale.py",
+    "hardware/seen.py",
+    *(f"prediction/{module}.py" for module in ("doubt", "explanation", "interval", "provenance")),
+)
 """Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(

@@ -81,7 +81,7 @@ class SpreadParameters:
 
 
 def variance_parts(exposure: Exposure, *, parameters: SpreadParameters) -> dict[str, Quantity]:
-    """Return the variance of ln(measured / predicted) by cause, but for the slope.
+    """Return the variance of ln(measured / predicted) by cause.
 
     Parameters
     ----------
@@ -96,14 +96,17 @@ def variance_parts(exposure: Exposure, *, parameters: SpreadParameters) -> dict[
         ``physics``, ``constants``, and the ways to extrapolate. [1]
     """
     unseen = {way: (parameters.unseen[way] * getattr(exposure, way)) ** 2 for way in WAYS_TO_EXTRAPOLATE}
+    of_share = np.exp(2 * parameters.other_slope * (exposure.other_share - parameters.mean_other_share))
     physics = (parameters.structural * exposure.residual_ratio) ** 2
-    return {"physics": physics, "constants": parameters.constants_weight * exposure.constants_variance} | unseen
+    constants = parameters.constants_weight * exposure.constants_variance
+    return {"physics": of_share * physics, "constants": of_share * constants} | unseen
 
 
 def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:
     r"""Return the spread of ln(measured / predicted).
 
-    .. math:: \sigma = \sqrt{(\rho \tau)^2 + \kappa \, J S J^T + \sum_j (u_j n_j)^2} \; e^{\beta (w - \bar w)}
+    .. math:: \sigma = \sqrt{\left((\rho \tau)^2 + \kappa \, J S J^T\right) e^{2 \beta (w - \bar w)}
+              + \sum_j (u_j n_j)^2}
 
     Parameters
     ----------
@@ -133,9 +136,7 @@ def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:
     >>> log_spread(Exposure(constants_variance=0.0064, other_share=0.3, device=1.0), parameters=parameters)
     np.float64(0.2081)
     """
-    variance = sum(variance_parts(exposure, parameters=parameters).values())
-    slope = parameters.other_slope * (exposure.other_share - parameters.mean_other_share)
-    return np.sqrt(variance) * np.exp(slope)
+    return np.sqrt(sum(variance_parts(exposure, parameters=parameters).values()))
 
 
 def regime_of(exposure: Exposure) -> str:

@@ -17,6 +17,10 @@ STORAGE_TYPES: Final = ("fp16", "bf16", "fp8")
 """Data types narrower than fp32, from which values can be widened for arithmetic at no cost."""
 
 
+FASTEST_LANES: Final = 2.05
+"""Times fp32 that plain lanes reach in a narrower type at most: two values side by side, as listed. [1]"""
+
+
 class GpuPeak(SpecTable):
     """Dense peak rates of a GPU by data type, at the clock that ``peak_basis`` names.
 
@@ -204,6 +208,24 @@ class Gpu(Device):
             kind = f"dtype of {self.name}"
             raise UnknownNameError(kind, dtype, self.dtypes)
         return float(getattr(self.peak_tflop_per_s, dtype)) * TERA
+
+    def needs_tensor_cores(self, dtype: str) -> bool:
+        """Tell whether the listed peak of a data type is that of tensor cores.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+
+        Returns
+        -------
+        bool
+            False for fp32, fp64, and for fp16 where lanes work on two values at a time (P100). [-]
+        """
+        if dtype in ("fp32", "fp64"):
+            return False
+        on_lanes = dtype == "fp16" and self.peak_flop_per_s("fp16") <= FASTEST_LANES * self.peak_flop_per_s("fp32")
+        return not on_lanes or "bf16" in self.dtypes
 
     def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
         """Return the rate at which the schedulers can issue arithmetic on tensors of a data type.

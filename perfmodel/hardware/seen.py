@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
+from perfmodel.errors import UnknownNameError
+from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.source import SpecTable, Text
 
 KINDS_OF_OPERATION: Final = (
@@ -108,6 +111,11 @@ class Seen(SpecTable):
             mixes=tuple(sorted({mix for part in each for mix in part.mixes})),
         )
 
+    @property
+    def architectures(self) -> frozenset[str]:
+        """Architectures of the devices that were seen; a device without a file that ships or is the user's has none."""
+        return frozenset().union(*(_architecture_of(device) for device in self.devices))
+
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return how far a mix of operations is from the nearest that was seen.
 
@@ -133,3 +141,11 @@ class Seen(SpecTable):
             sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
         )
         return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)
+
+
+@lru_cache(maxsize=256)
+def _architecture_of(device: str) -> frozenset[str]:
+    try:
+        return frozenset({load_device(device).architecture})
+    except UnknownNameError:
+        return frozenset()

@@ -127,11 +127,11 @@ def _on_interval(p: Prediction) -> str:
     parts = sorted(interval.shares.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
     new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
-    told = "This extrapolates" if new else "Nothing in it extrapolates"
+    told = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
     where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
     return (
         f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
-        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {told} from {where}."
+        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {told} {where}."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -168,7 +168,13 @@ NOT_SHAPE_CLASSES = frozenset(
 """Constants of a DNN library that are no fraction of peak of a shape class."""
 
 
-def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: str) -> str:
+WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
+"""Type in which a library computes that has no tensor-core kernels for a type."""
+
+
+def product_dtype(
+    device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
+) -> str:
     """Return the type in which a library computes products of tensors of a type.
 
     Parameters
@@ -177,6 +183,8 @@ def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: s
         The device. [-]
     profile : FrameworkProfile
         The framework, which may let single precision round to TF32. [-]
+    libraries : mapping of str to LibraryProfile
+        Libraries by role; one older than the tensor cores widens what only they multiply. [-]
     role : str
         ``gpu_blas`` or ``gpu_dnn``. [-]
     dtype : str
@@ -185,10 +193,17 @@ def product_dtype(device: Gpu, profile: FrameworkProfile, role: str, *, dtype: s
     Returns
     -------
     str
-        ``tf32`` for single precision where the framework allows it and the device has it, else ``dtype``. [-]
+        ``tf32`` for single precision where the framework allows it and device and library have it; a wider type where
+        the library has no kernels for the tensor cores that the type needs; else ``dtype``. [-]
     """
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
-    return "tf32" if rounds else dtype
+    computed_in = "tf32" if rounds else dtype
+    library = libraries[role]
+    while device.needs_tensor_cores(computed_in) and not library.on_tensor_cores(
+        device.architecture, dtype=computed_in
+    ):
+        computed_in = WIDER[computed_in]
+    return computed_in
 
 
 def _matmul_libraries(
@@ -261,7 +276,7 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    dtypes = {role: product_dtype(device, profile, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
+    dtypes = {role: product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
     blas, dnn = (
         library_constants(libraries[role], device, factors=factors, dtype=of_role) for role, of_role in dtypes.items()
     )
@@ -270,6 +285,7 @@ def gpu_numbers(
     peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
     rate = device.sustained_peak_flop_per_s(dtype)
     memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
+    peak_ratios = [device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()]
     return GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
@@ -280,15 +296,15 @@ def gpu_numbers(
             device,
             blas,
             dnn,
-            peak_ratios=[device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()],
+            peak_ratios=peak_ratios,
             calls=own["blas_efficiency"],
             write_out_steps=write_out_steps(
-                peak_flop_per_s=peaks[dtype] * device.sustained_peak_flop_per_s(dtypes["gpu_dnn"]) / rate,
+                peak_flop_per_s=peaks[dtype] * peak_ratios[1],
                 bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
                 element_bytes=element_bytes,
             ),
         ),
-        recurrent_library=recurrent_library(dnn, clock_hz=device.clock_hz),
+        recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
         stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,

@@ -161,6 +161,8 @@ class RecurrentLibrary:
 
     Parameters
     ----------
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type. [1]
     tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
         Tile menu. [1]
     efficiency, thin_efficiency : float
@@ -179,6 +181,7 @@ class RecurrentLibrary:
         Shortest time step of such a kernel. [s]
     """
 
+    peak_ratio: float
     tile_rows: Any
     tile_columns: Any
     tile_efficiency: Any
@@ -199,7 +202,7 @@ class RecurrentLibrary:
             n=columns["n"],
             k=columns["k"],
             moved_bytes=columns["read_bytes"] + columns["written_bytes"],
-            peak_flop_per_s=numbers.peak_flop_per_s,
+            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
             unit_count=numbers.unit_count,
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             tile_rows=self.tile_rows,
@@ -222,7 +225,7 @@ class RecurrentLibrary:
             k=columns["k"],
             steps=columns["count"],
             moved_bytes=columns["read_bytes"] + columns["written_bytes"],
-            peak_flop_per_s=numbers.peak_flop_per_s,
+            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             efficiency=self.persistent_efficiency,
             barrier_s=self.barrier_s,
@@ -291,13 +294,15 @@ def matmul_library(
     )
 
 
-def recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> RecurrentLibrary | None:
+def recurrent_library(constants: Mapping[str, Any], *, peak_ratio: float, clock_hz: float) -> RecurrentLibrary | None:
     """Return what a library reaches on recurrent layers.
 
     Parameters
     ----------
     constants : mapping of str to float, tuple or ndarray
         Constants of the library on the device. [unit of each constant]
+    peak_ratio : float
+        Rate of the type that it computes in over that of the tensors' type. [1]
     clock_hz : float
         Clock that the device sustains. [Hz]
 
@@ -310,6 +315,7 @@ def recurrent_library(constants: Mapping[str, Any], *, clock_hz: float) -> Recur
         return None
     share = constants["translation_efficiency"]
     return RecurrentLibrary(
+        peak_ratio=peak_ratio,
         tile_rows=np.array(constants["recurrent_tile_rows"]),
         tile_columns=np.array(constants["recurrent_tile_columns"]),
         tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),

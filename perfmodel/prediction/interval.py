@@ -114,7 +114,10 @@ def exposure_of(
         operations=seen.distance_to(mix_of(prepared, timed)),
         dtype=float(prepared.dtype not in seen.dtypes),
         oversubscription=float(target.is_oversubscribed),
-        architecture=float(any(target.architecture not in library.architecture for library in libraries)),
+        architecture=float(
+            target.architecture not in seen.architectures
+            or any(target.architecture not in library.architecture for library in libraries)
+        ),
     )
 
 

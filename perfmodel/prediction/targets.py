@@ -93,8 +93,8 @@ class Target(ABC):
             raise ArgumentError("library", library.name, allowed)
         return chosen | {role: library}
 
-    def rounding(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return which libraries compute in a narrower type than that of the tensors; none on CPUs."""
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return remarks that this kind of target alone has: none on CPUs."""
         del profile, libraries, dtype
         return []
 
@@ -127,7 +127,7 @@ class Target(ABC):
 
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
         """Return what the user should know about this combination."""
-        notes = self.rounding(profile, libraries, dtype=dtype)
+        notes = self.own_remarks(profile, libraries, dtype=dtype)
         for library in libraries.values():
             if self.architecture not in library.architecture:
                 notes.append(
@@ -136,12 +136,6 @@ class Target(ABC):
                 )
             if not library.is_native(self.architecture):
                 notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
-            if (
-                dtype != "fp32"
-                and self.processor == "gpu"
-                and not library.on_tensor_cores(self.architecture, dtype=dtype)
-            ):
-                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         return tuple(notes)
 
 
@@ -191,18 +185,34 @@ class GpuTarget(Target):
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """Return what the DNN library offers for the type in which it computes, on this architecture."""
-        computed_in = product_dtype(self.device, profile, "gpu_dnn", dtype=dtype)
+        computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
 
-    def rounding(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return a line where the framework lets a library round single precision to TF32."""
-        rounding = [
-            libraries[role].name
-            for role in self.roles
-            if product_dtype(self.device, profile, role, dtype=dtype) != dtype
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return in which types libraries compute, and which libraries stand in for those of the framework."""
+        computed_in = [
+            (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
+            for role, library in libraries.items()
         ]
+        rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
         told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
-        return [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        notes = [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        for library, of_library in computed_in:
+            if dtype not in ("fp32", of_library):
+                lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"
+                notes.append(f"{library.name} {lacking}: it computes in {of_library}")
+            elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
+        if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
+            calls, usual = (
+                " and ".join(names)
+                for names in (
+                    [library.name for library in libraries.values()],
+                    [getattr(profile.library, role) for role in self.roles],
+                )
+            )
+            notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
+        return notes
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS

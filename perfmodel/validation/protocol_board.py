@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import CalibrationError
+from perfmodel.errors import ArgumentError, CalibrationError
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.cells import prepare_cells
@@ -21,8 +21,46 @@ if TYPE_CHECKING:
     from perfmodel.validation.report import Report
     from perfmodel.validation.scores import ScoreRow
 
-APART: Final = {"leave_one_network_out": ("alexnet", "resnet50")}
-"""Protocol -> folds that get a line of their own: the other networks have a near copy that stays in."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellsApart:
+    """Cells of a protocol that get a line of their own.
+
+    Parameters
+    ----------
+    label : str
+        Name of the line. [-]
+    subsets : tuple of str
+        Subsets that have the line. [-]
+    which : dict
+        Fields of PredictedCell with their values, as for ``Report.where``. [-]
+    """
+
+    label: str
+    subsets: tuple[str, ...] = SUBSETS
+    which: dict[str, Any]
+
+    def part_of(self, report: Report) -> Report | None:
+        """Return the report of these cells; None where there are none."""
+        if not set(report.subsets) <= {*self.subsets}:
+            return None
+        try:
+            return report.where(**self.which)
+        except ArgumentError:
+            return None
+
+
+APART: Final[dict[str, tuple[CellsApart, ...]]] = {
+    "leave_one_network_out": (
+        CellsApart(label="alexnet out", which={"network": "alexnet"}),
+        CellsApart(label="resnet50 out", which={"network": "resnet50"}),
+    ),
+    "leave_one_device_out": (
+        CellsApart(label="leave_one_device_out, threads 1 to 4", subsets=("cpu",), which={"threads": [1, 2, 4]}),
+        CellsApart(label="leave_one_device_out, threads 8 and 16", subsets=("cpu",), which={"threads": [8, 16]}),
+    ),
+}
+"""Protocol -> lines of their own: other networks have a near copy that stays in; only one CPU has more cores."""
 
 COVERS: Final = 0.9
 """Share of the cells that a naive rule must have a prediction for to stand beside a score. [1]"""
@@ -188,11 +226,8 @@ def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:
     list of tuple of str and Report
         Label and report of each line. [-]
     """
-    apart = [
-        (f"{network} out", report.where(network=network))
-        for network in APART.get(protocol, ())
-        if any(cell.network == network for cell in report.cells)
-    ]
+    parts = ((cells.label, cells.part_of(report)) for cells in APART.get(protocol, ()))
+    apart = [(label, part) for label, part in parts if part is not None]
     return [(protocol, report), *apart]
 
 

@@ -1,4 +1,7 @@
-"""Which cells each fitted constant moves: what moves one family of one framework only is a constant of neither."""
+"""Which cells each fitted constant moves: what moves one family of one framework only is a constant of neither.
+
+Several such constants under one factor are still that: one of them must move two families, or frameworks, by itself.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from perfmodel.hardware.fit_plan import factors_by_constant
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.fitted import FittedSubset, predict_subset
@@ -16,6 +20,8 @@ from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from perfmodel.measurements.table import MeasurementTable
 
@@ -43,7 +49,8 @@ class SensitivityRow:
     moves : str
         Families by framework, e.g. ``caffe_1_0_rc3: CNN, FCN``. [-]
     is_pair : bool
-        Whether it moves one family of one framework only, which makes it a (framework, network) constant. [-]
+        Whether none of the constants that it scales moves more than one family of one framework by itself, which makes
+        it one or several (framework, network) constants. [-]
     """
 
     unknown: str
@@ -93,16 +100,11 @@ def sensitivity(
 
 
 def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
-    found, problem, rows = fitted.fits[0], fitted.problem, range(len(fitted.cells))
-    before, _ = problem.log_times(found.log_factors, rows)
-    moves = np.zeros(len(rows))
-    for change in (CHANGE, -CHANGE):  # a constant at a bound, or behind another one, moves cells one way only
-        changed = found.log_factors.copy()
-        changed[unknown] += np.log1p(change)
-        after, _ = problem.log_times(changed, rows)
-        moves = np.maximum(moves, np.abs(np.expm1(after - before)))
-    moved = [cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED]
-    pairs = sorted({(cell.row.framework, cell.family) for cell in moved})
+    found = fitted.fits[0]
+    moves = _moves(fitted, unknown)
+    pairs = _pairs(fitted, moves)
+    kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
+    of_kinds = [_pairs(fitted, _moves(fitted, unknown, kind=kind)) for kind in kinds] if len(kinds) > 1 else [pairs]
     frameworks = dict.fromkeys(framework for framework, _ in pairs)
     told = "; ".join(
         f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
@@ -110,8 +112,42 @@ def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
     return SensitivityRow(
         unknown=found.names[unknown],
         factor=float(np.exp(found.log_factors[unknown])),
-        cells=len(moved),
+        cells=int(np.sum(moves > MOVED)),
         most_percent=100 * float(moves.max()),
         moves=told or "none",
-        is_pair=len(pairs) == 1,
+        is_pair=bool(pairs) and all(len(each) <= 1 for each in of_kinds),
     )
+
+
+def _kind(name: str) -> str:
+    """Return which constant a full name denotes, whatever file states it; entries of one table are of one kind."""
+    return name.rsplit("/", 1)[-1].split(".")[1]
+
+
+def _names(fitted: FittedSubset, cell: int, *, unknown: int) -> list[str]:
+    """Return the constants of a cell that an unknown scales."""
+    of_cell = fitted.problem.rows[cell].unknowns_of
+    return [name for name, indices in of_cell.items() if unknown in indices]
+
+
+def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
+    """Return the relative change of each cell's time when an unknown, or one kind of its constants, changes."""
+    moves = np.zeros(len(fitted.cells))
+    for index, cell in enumerate(fitted.cells):
+        names = [name for name in _names(fitted, index, unknown=unknown) if kind in (None, _kind(name))]
+        if not names:
+            continue
+        prepared = cell.prepared
+        factors = factors_by_constant(fitted.problem.unknowns, fitted.fits[0].factors, prepared.constant_names)
+        # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
+        ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
+        times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
+        times = np.broadcast_to(times, len(ways))
+        moves[index] = np.abs(times[1:] / times[0] - 1).max()
+    return moves
+
+
+def _pairs(fitted: FittedSubset, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
+    """Return the frameworks and families of the cells that move."""
+    moved = (cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED)
+    return sorted({(cell.row.framework, cell.family) for cell in moved})

@@ -114,6 +114,22 @@ def test_a_data_type_or_architecture_without_rows_widens_it(alexnet):
         assert getattr(replace(known, **{way: 1.0}), way) == 1.0
 
 
+@pytest.mark.parametrize("calibration", [None, "shi2016_gpu"])
+@pytest.mark.parametrize("framework", ["torch_423cfba", "caffe_1_0_rc3", "tensorflow_0_9"])
+@pytest.mark.parametrize("network", ["alexnet", "resnet50", "fcn5", "lstm32"])
+def test_no_board_that_nobody_measured_is_surer_than_one_somebody_did(network, framework, calibration):
+    graph = getattr(pm.zoo, network)()
+    ratio = {
+        device: pm.predict(
+            graph, batch_size=64, device=device, framework=framework, calibration=calibration
+        ).interval.ratio
+        for device in ("gtx_980", "gtx_1080", "tesla_k20", "b200", "mi300x")
+    }
+    assert min(ratio["b200"], ratio["mi300x"]) > max(ratio["gtx_980"], ratio["gtx_1080"])
+    if calibration is not None:
+        assert min(ratio["tesla_k20"], ratio["b200"], ratio["mi300x"]) > 1.4
+
+
 def test_a_fit_narrows_it_and_what_the_fit_has_not_seen_widens_it_again(alexnet):
     fitted = calibration()
     known = ratio(alexnet, calibration=fitted)

@@ -1,4 +1,4 @@
-"""TF32: which products of single precision a framework lets run on tensor cores, and that a user is told."""
+"""Types in which libraries compute: TF32 where a framework lets them round, wider ones where they have no kernels."""
 
 import pytest
 
@@ -40,3 +40,29 @@ def test_the_type_by_its_name_rounds_every_product():
 def test_what_is_asked_for_in_half_precision_stays_half():
     remarks = seconds(RESNET, device="a100_40_sxm", framework="pytorch_2", dtype="fp16").remarks
     assert not any("TF32" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize("framework", ["torch_423cfba", "caffe_1_0_rc3", "tensorflow_0_9", "cntk_1_5_rc"])
+@pytest.mark.parametrize(("device", "dtype"), [("v100_sxm2", "fp16"), ("a100_40_sxm", "bf16"), ("a100_40_sxm", "tf32")])
+def test_a_library_older_than_tensor_cores_does_not_run_on_them(framework, device, dtype):
+    single = seconds(pm.zoo.vgg16(), device=device, framework=framework)
+    narrow = seconds(pm.zoo.vgg16(), device=device, framework=framework, dtype=dtype)
+    assert narrow.compute_s == pytest.approx(single.compute_s, rel=0.25)  # fewer bytes may turn a kernel's bound
+    assert any(f"no {dtype} kernels" in remark and "fp32" in remark for remark in narrow.remarks)
+
+
+def test_lanes_that_pair_halves_need_no_tensor_cores():
+    p100 = pm.load_device("tesla_p100_sxm2")
+    assert not p100.needs_tensor_cores("fp16")
+    assert all(pm.load_device("a100_40_sxm").needs_tensor_cores(dtype) for dtype in ("tf32", "fp16", "bf16"))
+    assert pm.load_device("rtx_4090").needs_tensor_cores("fp16")  # at twice fp32, as lanes would, but on tensor cores
+    remarks = seconds(RESNET, device="tesla_p100_sxm2", framework="torch7_cudnn5", dtype="fp16").remarks
+    assert not any("kernels for the tensor cores" in remark for remark in remarks)
+
+
+def test_libraries_that_stand_in_are_named():
+    remarks = seconds(RESNET, device="a100_40_sxm", framework="tensorflow_1_12").remarks
+    assert any("cuDNN 8" in remark and "stand in for" in remark and "cudnn_7" in remark for remark in remarks)
+    assert not any(
+        "stand in" in remark for remark in seconds(RESNET, device="v100_sxm2", framework="tensorflow_1_12").remarks
+    )

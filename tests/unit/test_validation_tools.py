@@ -77,6 +77,21 @@ def test_a_constant_of_a_pair_is_found_out(tmp_path, monkeypatch):
     assert [name for name, row in rows.items() if row.is_pair] == ["planted"]
 
 
+def test_pairs_under_one_factor_are_still_pairs(tmp_path, monkeypatch):
+    """A factor on the dispatch, which moves a framework's LSTM, and on its first step, which moves its FCN."""
+    (tmp_path / "fits").mkdir()
+    text = (shipped_folder() / "fits" / "gpu.toml").read_text()
+    glued = '"frameworks/tensorflow_0_9/gpu.dispatch_us", "frameworks/tensorflow_0_9/gpu.first_step_ms"'
+    planted = PLANTED.replace('"frameworks/tensorflow_0_9/gpu.serial_row_cycles"', glued)
+    (tmp_path / "fits" / "gpu.toml").write_text(text.replace("[[source]]", planted.strip(), 1))
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    rows = {row.unknown: row for row in sensitivity("shi2016", only="gpu")}
+    assert rows["planted"].moves == "tensorflow_0_9: FCN, LSTM"
+    assert rows["planted"].is_pair
+    assert not rows["dispatch"].is_pair
+    assert not rows["element_wise"].is_pair
+
+
 def test_sensitivity_counts_what_it_says(gpu_table):
     rows = {row.unknown: row for row in sensitivity(gpu_table, only="gpu")}
     assert rows["blas_calls_caffe_1_0_rc3"].moves.startswith("caffe_1_0_rc3")
@@ -152,7 +167,8 @@ def test_ablation_refuses_unknown_protocols():
 def test_the_board_has_a_line_for_each_protocol(gpu_table):
     asked = ("nothing_fitted", "all_fitted", "leave_one_network_out")
     board = protocol_board(gpu_table, only="gpu", protocols=asked)
-    assert [row.protocol for row in board] == [*asked, "alexnet out"]
+    assert [row.protocol for row in board] == [*asked, "alexnet out"]  # a line of its own
+    assert not any("threads" in row.protocol for row in board)
     for row in list(board)[:3]:
         report = pm.validate(gpu_table, protocol=row.protocol, only="gpu")
         assert (row.cells, row.mape, row.fitted) == (8, report.mape, report.fitted["gpu"])
