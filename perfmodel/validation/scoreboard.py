@@ -100,7 +100,7 @@ class Scoreboard:
         Returns
         -------
         Scoreboard
-            In the order of the committed one, where it has a score. A table of which no row could be scored keeps none. [-]
+            In the order of the committed one, where it has a score; none of a table of which no row is scored. [-]
         """
         newer: dict[tuple[str, str, str], list[BoardScore]] = {}
         for score in self.scores:
