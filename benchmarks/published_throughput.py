@@ -1,4 +1,6 @@
-"""Score the predictions on what other laboratories published: nothing is fitted on it, nothing was chosen by it.
+"""Score the predictions on what other laboratories published: no constant of a prediction is fitted on it.
+
+Not unseen: the widths of intervals are found on its residuals, and forms of terms were compared by its scores, too.
 
 Run:  python benchmarks/published_throughput.py               (the shipped tables; half a minute)
       python benchmarks/published_throughput.py --write       (and put them into docs/generalisation.md)

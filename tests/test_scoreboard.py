@@ -9,7 +9,7 @@ from perfmodel import measurements
 from perfmodel.cli.scoreboard import RECORDS, pages
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.validation.all_tables import QUICK, score_shipped
-from perfmodel.validation.score_changes import differences, unnamed, worse_scores
+from perfmodel.validation.score_changes import differences, stale_scores, unnamed, worse_scores
 from perfmodel.validation.scoreboard import load_scoreboard
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,10 @@ def test_committed_scores_are_what_the_code_computes(committed):
     recomputed = score_shipped(protocols=QUICK).board()
     assert {score.subset for score in recomputed.scores} == {"gpu", "cpu", "cpu_oversubscribed"}
     assert differences(committed, recomputed) == [], RECOMPUTE
+
+
+def test_slow_scores_follow_from_the_same_code_as_quick_ones(committed):
+    assert stale_scores(committed) == [], f"{RECOMPUTE} without --quick"
 
 
 def test_tables_are_those_that_were_scored(committed):

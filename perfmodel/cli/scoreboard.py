@@ -49,7 +49,7 @@ def write_scoreboard(
     terms: bool,
     new_tables: bool,
     progress: bool | None,
-) -> None:
+) -> Scoreboard:
     """Score every table, and write page, records and pictures.
 
     Parameters
@@ -67,24 +67,34 @@ def write_scoreboard(
     progress : bool or None
         Whether to show progress; None where the error stream is a terminal. [-]
 
+    Returns
+    -------
+    Scoreboard
+        What was written. [-]
+
     Raises
     ------
     ArgumentError
-        If the folder to write to is none.
+        If the folder to write to is none, or new tables are allowed where no folder has any.
     TableError, UnknownNameError
         If a table of the data folder is wrong, missing, or not the one that was scored before.
     """
     from perfmodel.measurements.data_folder import read_data_folder
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_terms
+    from perfmodel.validation.folder_checks import check_folder
     from perfmodel.validation.folder_scores import check_hashes, score_folder
     from perfmodel.validation.scoreboard import load_scoreboard
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
+    if new_tables and data is None:
+        raise ArgumentError(argument="--new-tables", given=new_tables, allowed="only with --data")
     kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
     folder = None if data is None else read_data_folder(data)
-    if folder is not None and kept is not None and not new_tables:
-        check_hashes(folder, kept)
+    if folder is not None:
+        check_folder(folder)
+        if kept is not None and not new_tables:
+            check_hashes(folder, kept)
     tell = _tell if progress is not False else None
     with progress_bar("scoring", shown=progress) as told:
         found = score_shipped(protocols=QUICK if quick else None, progress=told, tell=tell)
@@ -97,6 +107,7 @@ def write_scoreboard(
         board = board.with_slow_scores(kept) if quick else board
         board = board.with_kept(kept)
     _write(board, found, to)
+    return board
 
 
 def _tell(text: str) -> None:

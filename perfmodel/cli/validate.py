@@ -36,6 +36,9 @@ UNASKED = "nothing_fitted"
 EVERY_PROTOCOL = "all"
 """Value of ``--protocol`` that prints one line for each."""
 
+BESIDE_ALL = frozenset({"all_tables", "data", "to", "quick", "terms", "new_tables", "progress", "as_json"})
+"""Parameters that have an effect where every table is scored."""
+
 FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that sensitivity and ablation cover unless one is asked for."""
 
@@ -64,6 +67,7 @@ FitOption: TypeAlias = Annotated[
 
 
 def validate_command(
+    context: typer.Context,
     table: TableArgument = None,
     protocol: ProtocolOption = UNASKED,
     only: OnlyOption = None,
@@ -96,11 +100,14 @@ def validate_command(
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
     of_all = {"data": data, "quick": quick, "terms": terms, "new_tables": new_tables}
     if all_tables:
-        _refuse_beside_all(table=table, only=only, fit=fit, plot=plot, max_mape=max_mape, out=out)
-        write_scoreboard(**of_all, to=to, progress=progress)  # type: ignore[arg-type]
+        _refuse_beside_all(context)
+        board = write_scoreboard(**of_all, to=to, progress=progress)  # type: ignore[arg-type]
+        if as_json:
+            emit(str, board.to_dict, as_json=True, out=None)
         return
-    if table is None or any(of_all.values()):
-        raise ArgumentError("table", table, "a table, without --data, --quick, --terms and --new-tables; or --all")
+    if table is None or any(of_all.values()) or "to" in _given(context):
+        allowed = "a table, without --data, --to, --quick, --terms and --new-tables; or --all"
+        raise ArgumentError("table", table, allowed)
     check_writable(out, argument="--out")
     check_plot(plot)
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
@@ -122,12 +129,23 @@ def validate_command(
     )  # fmt: skip
 
 
-def _refuse_beside_all(**given: Any) -> None:
-    """Refuse what concerns one table only."""
-    told = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+def _given(context: typer.Context) -> dict[str, str]:
+    """Return what was typed: names of parameters with what people call them, the table or an option."""
+    typed = {}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name) if parameter.name else None
+        if parameter.name and source is not None and source.name != "DEFAULT":
+            option = next((text for text in parameter.opts if text.startswith("--")), "a table")
+            typed[parameter.name] = option
+    return typed
+
+
+def _refuse_beside_all(context: typer.Context) -> None:
+    """Refuse every option that would have no effect."""
+    told = [option for name, option in _given(context).items() if name not in BESIDE_ALL]
     if told:
         allowed = "none beside --all: it scores every table under every protocol"
-        raise ArgumentError("options", ", ".join(told).replace("--table", "a table"), allowed)
+        raise ArgumentError("options", ", ".join(told), allowed)
 
 
 def rounded(table: Table[Any]) -> Table[Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perfmodel import __version__
-from perfmodel.calibration.fit_cache import code_fingerprint
+from perfmodel.calibration.fit_cache import code_fingerprint, fingerprint
 from perfmodel.validation.scoreboard import Scoreboard
 
 FINGERPRINT_DIGITS: Final = 12
-"""Digits of the code's fingerprint that are kept. [1]"""
+"""Digits of a fingerprint that are kept. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,6 +76,8 @@ class Collected:
             ]
 
     def board(self) -> Scoreboard:
-        """Return everything as a scoreboard of this version."""
+        """Return everything as a scoreboard of this version, each score with what it follows from."""
         lists = {name: tuple(records) for name, records in self.records.items()}
+        follows_from = fingerprint(())[:FINGERPRINT_DIGITS]
+        lists["scores"] = tuple(replace(score, code=follows_from) for score in lists.get("scores", ()))
         return Scoreboard(version=__version__, code=code_fingerprint()[:FINGERPRINT_DIGITS], **lists)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,9 @@ WORSE: Final = 0.5
 COMPARED: Final = ("mape", "typical_factor_percent", "median_ape", "p90_ape")
 """Columns that are compared with a recomputation."""
 
+CELLS: Final = "cells"
+"""Column of how much was scored, which must not shrink."""
+
 JUDGED: Final = {"kernels": ("median_ape",)}
 """Kind of table -> columns whose rise counts; means of the errors for others."""
 
@@ -33,11 +37,11 @@ class ScoreChange:
     Parameters
     ----------
     score : BoardScore
-        The newer one. [-]
+        The newer one; the older where it is gone. [-]
     column : str
         Which figure. [-]
     before, after : float
-        Its values. [%]
+        Its values: percent, or for ``cells`` a number of them, none where the score is gone. [%]
     """
 
     score: BoardScore
@@ -48,7 +52,11 @@ class ScoreChange:
     def __str__(self) -> str:
         of = self.score
         part = "" if of.part == "all" else f", {of.part}"
-        return f"{of.table}, {of.subset}{part}, {of.protocol}: {self.column} {self.before:.1f} -> {self.after:.1f} %"
+        if self.column == CELLS:
+            change = f"{self.before:.0f} -> {self.after:.0f} cells{'' if self.after else ', the score is gone'}"
+        else:
+            change = f"{self.column} {self.before:.1f} -> {self.after:.1f} %"
+        return f"{of.table}, {of.subset}{part}, {of.protocol}: {change}"
 
 
 def differences(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
@@ -62,10 +70,11 @@ def differences(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
     Returns
     -------
     list of str
-        A line for each score that is missing, or differs by more than rounding. [-]
+        A line for each score that only one of them has, or that differs by more than rounding, and for each table of
+        which another number of rows is scored. [-]
     """
     known = scores_by_key(committed.scores)
-    found = []
+    found = [*_other_rows(committed, recomputed), *_no_longer_computed(committed, recomputed)]
     for score in recomputed.scores:
         old = known.get(score.key)
         if old is None:
@@ -82,8 +91,61 @@ def differences(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
     return found
 
 
+def _other_rows(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
+    rows = {table.name: table.rows for table in committed.tables}
+    return [
+        f"{table.name}: {rows.get(table.name, 0)} rows scored -> {table.rows} {table.not_scored}".rstrip()
+        for table in recomputed.tables
+        if rows.get(table.name) != table.rows
+    ]
+
+
+def _no_longer_computed(committed: Scoreboard, recomputed: Scoreboard) -> list[str]:
+    """Name committed scores that a recomputation of their table and protocol does not have."""
+    tables = {table.name for table in recomputed.tables}
+    jobs = {(score.subset, score.protocol) for score in recomputed.scores}
+    there = scores_by_key(recomputed.scores)
+    return [
+        f"{', '.join(score.key)}: on the committed scoreboard and no longer computed"
+        for score in committed.scores
+        if score.table in tables and (score.subset, score.protocol) in jobs and score.key not in there
+    ]
+
+
+def stale_scores(board: Scoreboard) -> list[str]:
+    """Return where scores that must follow from one state of code and spec files do not.
+
+    Scores of all tables that come with perfmodel are held against each other; those of another table, which only its
+    owner can compute again, among themselves.
+
+    Parameters
+    ----------
+    board : Scoreboard
+        Committed results. [-]
+
+    Returns
+    -------
+    list of str
+        A line for each protocol of a table whose fingerprint is another than that of most scores, or is not kept. [-]
+    """
+    shipped = {table.name for table in board.tables if table.is_shipped}
+    groups: dict[str, Counter[str]] = {}
+    for score in board.scores:
+        groups.setdefault("" if score.table in shipped else score.table, Counter())[score.code] += 1
+    found: dict[str, None] = {}
+    for score in board.scores:
+        counts = groups["" if score.table in shipped else score.table]
+        usual = max(filter(None, counts), key=lambda code: counts[code], default="")
+        if not score.code:
+            found[f"{score.table}, {score.subset}, {score.protocol}: what it was computed with is not kept"] = None
+        elif score.code != usual:
+            told = f"computed with {score.code}, most others with {usual}"
+            found[f"{score.table}, {score.subset}, {score.protocol}: {told}"] = None
+    return list(found)
+
+
 def worse_scores(released: Scoreboard, committed: Scoreboard) -> list[ScoreChange]:
-    """Return the scores of perfmodel that got worse since a release.
+    """Return the scores of perfmodel that got worse since a release, score fewer cells, or are gone.
 
     Parameters
     ----------
@@ -93,14 +155,19 @@ def worse_scores(released: Scoreboard, committed: Scoreboard) -> list[ScoreChang
     Returns
     -------
     list of ScoreChange
-        Figures that rose by more than ``WORSE``. [-]
+        Figures that rose by more than ``WORSE``, and numbers of cells that fell. [-]
     """
-    known = scores_by_key(released.scores)
+    known = scores_by_key(committed.scores)
     kinds = {table.name: table.kind for table in committed.tables}
     found = []
-    for score in committed.scores:
-        old = known.get(score.key)
-        if old is None or score.model != PERFMODEL:
+    for old in released.scores:
+        if old.model != PERFMODEL:
+            continue
+        score = known.get(old.key)
+        cells = 0 if score is None else score.cells
+        if cells < old.cells:
+            found.append(ScoreChange(score=score or old, column=CELLS, before=old.cells, after=cells))
+        if score is None:
             continue
         for column in JUDGED.get(kinds.get(score.table, ""), ("mape", "typical_factor_percent")):
             before, after = getattr(old, column), getattr(score, column)

@@ -38,6 +38,8 @@ class BoardScore:
         Mean interval score of ln(time), lower is better: of these, and of the better interval of constant ratio. [1]
     note : str
         What must be known beside it; mostly empty. [-]
+    code : str
+        Fingerprint of the code and the spec files that it follows from; empty where none was kept. [-]
     """
 
     table: str
@@ -61,6 +63,7 @@ class BoardScore:
     interval_score: float | None = None
     constant_interval_score: float | None = None
     note: str = ""
+    code: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:

@@ -100,12 +100,12 @@ class Scoreboard:
         Returns
         -------
         Scoreboard
-            In the order of the committed one, where it has a score. [-]
+            In the order of the committed one, where it has a score; none of a table of which no row is scored. [-]
         """
         newer: dict[tuple[str, str, str], list[BoardScore]] = {}
         for score in self.scores:
             newer.setdefault((score.table, score.subset, score.protocol), []).append(score)
-        own = {table.name for table in self.tables}
+        own = {table.name for table in self.tables if table.rows}
         computed = set(newer)
         merged: list[BoardScore] = []
         for score in kept.scores:
@@ -114,7 +114,9 @@ class Scoreboard:
                 merged += newer.pop(job, []) if job in computed else [score]
         merged += [score for scores in newer.values() for score in scores]
         described = {(table.name, table.sha256): table for table in kept.tables}
-        tables = tuple(described.get((table.name, table.sha256), table) for table in self.tables)
+        tables = tuple(
+            described.get((table.name, table.sha256), table) if table.rows else table for table in self.tables
+        )
         return replace(self, tables=tables, scores=tuple(merged))
 
     def of_table(self, name: str) -> Scoreboard:

@@ -1,51 +1,141 @@
-"""Shi et al. 2016, Table 4: fitted on a part of the table, scored on what the fit has not seen."""
+"""Bounds of scores under every protocol, held against the committed scoreboard, and the naive rules beside them.
+
+Nothing is computed here: tests/test_scoreboard.py says whether the committed figures are what the code gives.
+"""
+
+from pathlib import Path
 
 import pytest
 
-import perfmodel as pm
+from perfmodel.cli.scoreboard import RECORDS
+from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
+from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import load_scoreboard
+
+BOARD = load_scoreboard(Path(__file__).resolve().parents[2] / "docs" / RECORDS)
+MEAN = ("mape", "typical_factor_percent")
+FEW_THREADS, MANY_THREADS = (f"leave_one_device_out, threads {span}" for span in ("1 to 4", "8 and 16"))
+FP32_BOARDS = f"{MEAN_OF_BOARDS}, fp32"
+TITAN = "titan_x_maxwell, fp32"
+
+BOUNDS = {
+    # (table, subset or board, part, protocol): highest MAPE, which bounds the typical factor, too; highest p90
+    ("shi2016", "gpu", "all", "all_fitted"): {"mape": 6, "p90_ape": 14},
+    ("shi2016", "gpu", "all", "leave_one_device_out"): {"mape": 12, "p90_ape": 24},
+    ("shi2016", "gpu", "all", "leave_one_family_out"): {"mape": 25},
+    ("shi2016", "gpu", "all", "alexnet out"): {"mape": 8},
+    ("shi2016", "gpu", "all", "resnet50 out"): {"mape": 10},
+    ("shi2016", "gpu", "all", "nothing_fitted"): {"mape": 24},
+    ("shi2016", "gpu", "all", "leave_one_framework_out"): {"mape": 22},
+    ("shi2016", "cpu", "all", "all_fitted"): {"mape": 8.5},
+    ("shi2016", "cpu", "all", "leave_one_thread_count_out"): {"mape": 11},
+    ("shi2016", "cpu", "all", "leave_one_row_out"): {"mape": 12},
+    ("shi2016", "cpu", "all", FEW_THREADS): {"mape": 13},
+    ("shi2016", "cpu", "all", MANY_THREADS): {"mape": 25},
+    ("shi2016", "cpu_oversubscribed", "all", "leave_one_column_out"): {"mape": 28},
+    # kernels are held to their medians
+    ("deepbench_gemm", FP32_BOARDS, "all", "five_fold"): {"median_ape": 7.5},
+    ("deepbench_gemm", FP32_BOARDS, "min(m, n) > 128", "five_fold"): {"median_ape": 3},
+    ("deepbench_conv", FP32_BOARDS, "forward", "five_fold"): {"median_ape": 20},
+    ("deepbench_conv", FP32_BOARDS, "gradients", "five_fold"): {"median_ape": 22},
+    ("caffe_per_layer_titan_x_maxwell", TITAN, "all", "leave_one_network_out"): {"median_ape": 20},
+}
+
+MISSED = {
+    # (subset, protocol, figure) of shi2016: what is reached. An entry whose bound is met fails: take it out.
+    ("gpu", "all_fitted", "mape"): "6.6 reached, 6 asked",
+    ("gpu", "all_fitted", "typical_factor_percent"): "6.9 reached, 6 asked",
+    ("gpu", "all_fitted", "p90_ape"): "14.8 reached, 14 asked",
+    ("gpu", "alexnet out", "mape"): "8.5 reached, 8 asked",
+    ("gpu", "alexnet out", "typical_factor_percent"): "missed as its mean error is, 8 asked",
+    ("cpu", "all_fitted", "mape"): "8.9 reached, 8.5 asked",
+    ("cpu", "all_fitted", "typical_factor_percent"): "9.5 reached, 8.5 asked",
+    ("cpu", "leave_one_thread_count_out", "typical_factor_percent"): "11.2 reached, 11 asked",
+    ("cpu", FEW_THREADS, "mape"): "16.1 reached, 13 asked",
+    ("cpu", FEW_THREADS, "typical_factor_percent"): "missed as its mean error is, 13 asked",
+}
+
+MOST_CONSTANTS = 26
+"""Constants that all GPU cells may be fitted with."""
+
+CELL_OUT_MARGIN = 2.5
+"""What leaving out one cell may cost on GPUs. [percentage points]"""
 
 
-@pytest.fixture(scope="module")
-def reports():
-    names = ("all_fitted", "leave_one_device_out", "leave_one_network_out", "leave_one_family_out")
-    return {name: pm.validate("shi2016", protocol=name, only="gpu") for name in names}
+def bounds():
+    """Return every figure with its bound, marked where it is known to be missed."""
+    found = []
+    for (table, subset, part, protocol), limits in BOUNDS.items():
+        typical = {"typical_factor_percent": limits["mape"]} if "mape" in limits else {}
+        for figure, limit in (limits | typical).items():
+            missed = MISSED.get((subset, protocol, figure)) if table == "shi2016" else None
+            marks = pytest.mark.xfail(raises=AboveTheBoundError, strict=True, reason=missed) if missed else ()
+            name = f"{table}-{subset}-{part}-{protocol}-{figure}".replace(" ", "_")
+            found.append(pytest.param((table, subset, part, protocol), figure, limit, marks=marks, id=name))
+    return found
 
 
-def both_errors(report):
-    return report.mape, report.typical_factor_percent
+class AboveTheBoundError(AssertionError):
+    """A score misses its bound; a score that is not there is another failure, which no mark expects."""
 
 
-def test_few_constants_describe_every_gpu_cell(reports):
-    assert max(both_errors(reports["all_fitted"])) <= 7.2  # 6 was asked
-    assert reports["all_fitted"].p90_ape <= 15.5  # 14 was asked
-    assert reports["all_fitted"].parameter_count <= 20
+def scores(subset, protocol, *, table="shi2016", part="all"):
+    """Return the scores under a protocol, of perfmodel and of every naive rule."""
+    found = [
+        score
+        for score in BOARD.scores
+        if (score.table, score.part, score.protocol) == (table, part, protocol)
+        and (score.subset == subset or score.subset.startswith(f"{subset}, "))  # a board's name ends with its software
+    ]
+    assert found, f"{table}, {subset}, {part}, {protocol} is not on the committed scoreboard"
+    return found
 
 
-def test_a_gpu_that_no_fit_has_seen(reports):
-    # told the same cells, the square root of FLOP/s times bytes/s is off by about 21.5 %
-    report = reports["leave_one_device_out"]
-    assert max(both_errors(report)) <= 11
-    assert report.p90_ape <= 22
-    naive = [row for row in report.scoreboard if row.model != "perfmodel" and row.cells == len(report.cells)]
+def own(found):
+    (score,) = [score for score in found if score.model == PERFMODEL]
+    return score
+
+
+@pytest.mark.parametrize(("asked", "figure", "limit"), bounds())
+def test_scores_keep_their_bounds(asked, figure, limit):
+    table, subset, part, protocol = asked
+    reached = getattr(own(scores(subset, protocol, table=table, part=part)), figure)
+    if not reached <= limit:
+        message = f"{reached:.1f} reached, {limit:g} asked"
+        raise AboveTheBoundError(message)
+
+
+def test_every_expected_miss_is_of_a_bound():
+    known = {(subset, protocol) for table, subset, _, protocol in BOUNDS if table == "shi2016"}
+    assert {(subset, protocol) for subset, protocol, _ in MISSED} <= known
+
+
+def test_few_constants_describe_every_gpu_cell():
+    assert 0 < own(scores("gpu", "all_fitted")).fitted <= MOST_CONSTANTS
+
+
+@pytest.mark.parametrize("figure", MEAN)
+def test_a_cell_that_no_fit_has_seen_is_nearly_as_good_as_one_that_it_has(figure):
+    fitted, left_out = (own(scores("gpu", protocol)) for protocol in ("all_fitted", "leave_one_cell_out"))
+    assert getattr(left_out, figure) - getattr(fitted, figure) <= CELL_OUT_MARGIN
+
+
+@pytest.mark.parametrize("figure", MEAN)
+@pytest.mark.parametrize(
+    ("subset", "protocol", "rule"),
+    [
+        ("gpu", "leave_one_device_out", ""),  # every rule that answers for all cells, scaled sister GPUs among them
+        ("cpu", "leave_one_thread_count_out", "Amdahl"),
+        ("cpu_oversubscribed", "leave_one_column_out", "same as all physical cores"),
+    ],
+)
+def test_rules_that_are_told_the_same_cells_are_worse(subset, protocol, rule, figure):
+    found = scores(subset, protocol)
+    score = own(found)
+    naive = [
+        getattr(row, figure)
+        for row in found
+        if not row.model.startswith(PERFMODEL) and row.model.startswith(rule) and row.cells == score.cells
+    ]
     assert naive
-    assert report.mape < min(row.mape for row in naive)
-    assert report.typical_factor_percent < min(row.typical_factor_percent for row in naive)
-
-
-@pytest.mark.parametrize("network", ["alexnet", "resnet50"])
-def test_a_convolutional_network_that_no_fit_has_seen(reports, network):
-    assert max(both_errors(reports["leave_one_network_out"].where(network=network))) <= 10
-
-
-def test_a_family_that_no_fit_has_seen(reports):
-    assert max(both_errors(reports["leave_one_family_out"])) <= 18
-
-
-def test_threads_that_no_fit_has_seen():
-    # 13 % was asked for; 100 (exp(mean |ln|) - 1) is 13.3 %: see docs/accuracy.md
-    report = pm.validate("shi2016", protocol="leave_one_thread_count_out", only="cpu")
-    assert report.mape <= 13
-    assert report.typical_factor_percent <= 13.5
-    (law,) = [row for row in report.scoreboard if row.model.startswith("Amdahl")]
-    assert report.mape < law.mape
-    assert report.typical_factor_percent < law.typical_factor_percent
+    assert getattr(score, figure) < min(naive)

@@ -15,6 +15,7 @@ from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.validation.collected import Collected
 from perfmodel.validation.score_records import ScoredTable
 from perfmodel.validation.scoreboard import Scoreboard, save_scoreboard
 
@@ -564,7 +565,14 @@ GEMM_CSV = (
         (["validate", "shi2016", "--data", "."], "--all"),
         (["validate", "shi2016", "--quick"], "--all"),
         ([*SCORE_ALL, "--max-mape", "5"], "--max-mape"),
+        (["validate", "shi2016", "--to", "."], "--all"),
         (["validate", "shi2016", "--all"], "a table"),
+        ([*SCORE_ALL, "--protocol", "nonsense"], "'--protocol' is not allowed: none beside --all"),
+        ([*SCORE_ALL, "--protocol", "nothing_fitted"], "--protocol"),
+        ([*SCORE_ALL, "--only", "gpu", "--fit", "0.5"], "'--only, --fit'"),
+        ([*SCORE_ALL, "--sensitivity", "--ablate", "--rows"], "'--sensitivity, --ablate, --rows'"),
+        ([*SCORE_ALL, "--json", "--quick", "--plot", "a.png", "--out", "a.json"], "'--plot, --out'"),
+        ([*SCORE_ALL, "--new-tables"], "only with --data"),
         ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to='/nowhere/at/all' is not allowed: an existing folder"),
         ([*SCORE_ALL, "--data", "/nowhere/at/all", "--to", "{folder}"], "/nowhere/at/all: is no folder"),
     ],
@@ -584,6 +592,49 @@ def test_a_wrong_table_of_kernels_is_refused_before_any_work(capsys, tmp_path, t
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "mine.csv").write_text(text)
     assert told in refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
+
+
+SYSTEMS_CSV = (
+    "framework,framework_version,network,device,n_devices,batch_size,phase,seconds,data\n"
+    "tensorflow,1.1,resnet50,Tesla K80 (one GK210),1,32,step,0.65,synthetic\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "told"),
+    [
+        ("kernels", GEMM_CSV.replace("M40", "M4O"), ["row 2, column device", "tesla_m4o", "Did you mean 'tesla_m40'"]),
+        ("kernels", GEMM_CSV.replace("N,N", "T,T"), ["row 2", "('T', 'T') are not allowed"]),
+        ("kernels", GEMM_CSV.replace("Tesla M40", "Xeon E5 2630 v3"), ["row 2", "xeon_e5_2630_v3"]),
+        ("systems", SYSTEMS_CSV.replace("seconds", "second"), ["row 1", "lacks column seconds (nearest: second)"]),
+        ("systems", SYSTEMS_CSV.replace("resnet50", "resnet51"), ["row 2, column network", "Did you mean 'resnet"]),
+        ("systems", SYSTEMS_CSV.replace("K80", "K81"), ["row 2, column device", "Did you mean 'tesla_k80"]),
+        (
+            "systems",
+            SYSTEMS_CSV.replace("tensorflow", "tensorflaw"),
+            ["row 2, column framework", "Did you mean 'tensor"],
+        ),
+        ("systems", SYSTEMS_CSV.replace(",synthetic", ""), ["row 2: 8 values where the header has 9"]),
+        ("systems", SYSTEMS_CSV.replace("0.65", "-1"), ["row 2, column seconds: '-1'"]),
+        ("systems", SYSTEMS_CSV.replace(",step,", ",stepp,"), ["row 2, column phase", "Did you mean 'step'"]),
+    ],
+)
+def test_a_fault_in_a_folder_is_told_before_any_table_is_scored(capsys, monkeypatch, tmp_path, folder, text, told):
+    def nothing_may_be_scored(**_):
+        raise AssertionError
+
+    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", nothing_may_be_scored)
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "mine.csv").write_text(text)
+    line = refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
+    assert all(each in line for each in ("mine.csv", *told)), line
+
+
+def test_the_figures_of_the_scoreboard_are_printed_as_json(monkeypatch, tmp_path):
+    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", lambda **_: Collected())
+    content = json.loads(printed(*SCORE_ALL, "--json", "--quick", "--to", str(tmp_path)))
+    assert content == json.loads((tmp_path / "scoreboard.json").read_text())
+    assert content["scores"] == []
 
 
 def test_a_table_that_is_not_the_one_scored_before_is_refused(capsys, tmp_path):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.errors import TableError
-from perfmodel.validation.score_changes import differences, newest_section, unnamed, worse_scores
+from perfmodel.validation.collected import Collected
+from perfmodel.validation.score_changes import differences, newest_section, stale_scores, unnamed, worse_scores
 from perfmodel.validation.score_records import BoardScore, ScoredTable
 from perfmodel.validation.scoreboard import Scoreboard, load_scoreboard, save_scoreboard
 
@@ -43,8 +44,8 @@ CHANGELOG = """# Changelog
 """
 
 
-def board(*scores, kind="steps"):
-    table = ScoredTable(name="shi2016", kind=kind, is_shipped=True, sha256="0", rows=10)
+def board(*scores, kind="steps", rows=10):
+    table = ScoredTable(name="shi2016", kind=kind, is_shipped=True, sha256="0", rows=rows)
     return Scoreboard(version="1", code="c", tables=(table,), scores=scores)
 
 
@@ -70,6 +71,27 @@ def test_naive_rules_may_get_worse():
     assert worse_scores(board(NAIVE), board(replace(NAIVE, mape=60.0))) == []
 
 
+@pytest.mark.parametrize(
+    ("now", "cells"),
+    [
+        (board(NAIVE), 0),  # the protocol was dropped
+        (board(changed(protocol="leave_one_line_out")), 0),  # or renamed
+        (board(rows=0), 0),  # or the whole table refused
+        (board(changed(cells=9)), 9),
+    ],
+)
+def test_a_score_that_is_gone_or_covers_less_must_be_named(now, cells):
+    (found,) = worse_scores(board(SCORE, NAIVE), now)
+    assert (found.column, found.before, found.after) == ("cells", 10, cells)
+    assert f"10 -> {cells} cells" in str(found)
+    assert unnamed([found], CHANGELOG.format(protocols="`leave_one_device_out`")) == [found]
+    assert unnamed([found], CHANGELOG.format(protocols="`leave_one_row_out`")) == []
+
+
+def test_more_cells_are_not_worse():
+    assert worse_scores(board(SCORE), board(changed(cells=11))) == []
+
+
 def test_only_the_newest_section_names_and_all_three_words_count():
     change = worse_scores(board(SCORE), board(changed(mape=11.0)))
     assert unnamed(change, CHANGELOG.format(protocols="`leave_one_device_out` and `leave_one_row_out`")) == []
@@ -79,10 +101,46 @@ def test_only_the_newest_section_names_and_all_three_words_count():
 
 
 def test_a_recomputation_may_differ_by_rounding_only():
-    assert differences(board(SCORE, NAIVE), board(changed(mape=10.04))) == []
+    assert differences(board(SCORE, NAIVE), board(changed(mape=10.04), NAIVE)) == []
     assert differences(board(SCORE), board(changed(mape=10.06)))
     assert differences(board(SCORE), board(changed(fitted=4)))
     assert differences(board(SCORE), board(replace(SCORE, protocol="new")))
+
+
+def test_a_recomputation_may_lack_slow_protocols_only():
+    slow = changed(protocol="slow")
+    assert differences(board(SCORE, NAIVE, slow), board(SCORE, NAIVE)) == []
+    (gone,) = differences(board(SCORE, NAIVE, slow), board(SCORE))
+    assert "roofline: on the committed scoreboard and no longer computed" in gone
+
+
+def test_a_table_that_is_refused_differs_and_keeps_no_slow_score():
+    slow = changed(protocol="slow")
+    (refused,) = differences(board(SCORE), board(rows=0))
+    assert "10 rows scored -> 0" in refused
+    merged = board(rows=0).with_slow_scores(board(SCORE, slow))
+    assert merged.scores == ()
+    assert [table.rows for table in merged.tables] == [0]
+
+
+def test_scores_of_a_page_follow_from_one_state_of_the_code():
+    fresh, old = changed(code="new"), changed(protocol="slow", code="old")
+    assert stale_scores(board(fresh, replace(old, code="new"))) == []
+    quick = board(fresh, replace(NAIVE, code="new")).with_slow_scores(board(fresh, old))
+    (stale,) = stale_scores(quick)
+    assert stale == "shi2016, cpu, slow: computed with old, most others with new"
+    assert stale_scores(board(fresh, replace(old, code="")))  # nothing kept is no excuse
+    assert stale_scores(board(SCORE))
+    elsewhere = replace(old, table="kernels of others")
+    assert stale_scores(board(fresh, elsewhere)) == []  # computed where that table is, perhaps by older code
+    assert stale_scores(board(fresh, elsewhere, replace(elsewhere, protocol="slower", code="older")))
+
+
+def test_every_new_score_is_marked():
+    collected = Collected()
+    collected.add("scores", SCORE, NAIVE)
+    (mark,) = {score.code for score in collected.board().scores}
+    assert len(mark) == 12
 
 
 def test_a_file_round_trips_and_another_layout_is_refused(tmp_path):
