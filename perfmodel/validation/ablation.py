@@ -11,11 +11,13 @@ import numpy as np
 
 from perfmodel.calibration.folds import fit_folds
 from perfmodel.hardware.fit_plan import load_fit_plan
+from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.gpu import GpuNumbers
 from perfmodel.prediction.gpu_libraries import MatmulLibrary
-from perfmodel.prediction.prepared import Prepared
+from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.targets import CpuTarget, GpuTarget
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import MeasuredCell, prepare_cells
@@ -24,13 +26,18 @@ from perfmodel.validation.protocols import NOTHING_FITTED, Fold, check_protocol,
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.measurements.table import MeasurementTable
     from perfmodel.prediction.step_time import ProcessorNumbers
 
 BOUNDLESS: Final = 1e9
 """Factor that makes a rate so high that what it limits takes no time. [1]"""
 
-Change = Callable[[Any], Any]
+LIBRARY_KINDS: Final = ("blas", "dnn")
+"""Kinds of libraries, in the order of a GPU's numbers. [-]"""
+
+NumbersChange = Callable[[Any], Any]
+PreparedChange = Callable[[Prepared], Prepared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +48,18 @@ class Term:
     ----------
     name : str
         For reports. [-]
+    subsets : tuple of str
+        Cells that it is left out of. [-]
+    prepared : callable or None
+        A prepared step to one without the term: another fact of what ran, or of the files. [-]
     numbers : callable or None
         Numbers of the processor to numbers without the term. [-]
-    feeds : bool
-        Whether the step is still fed from the host. [-]
-    updates : bool
-        Whether the optimizer still runs. [-]
-    algorithms : tuple of str
-        Convolution algorithms left out. [-]
     """
 
     name: str
-    numbers: Change | None = None
-    feeds: bool = True
-    updates: bool = True
-    algorithms: tuple[str, ...] = ()
+    subsets: tuple[str, ...] = ()
+    prepared: PreparedChange | None = None
+    numbers: NumbersChange | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,10 +79,6 @@ class Ablated(Prepared):
         numbers = Prepared.numbers(self, factors)
         return numbers if self.term.numbers is None else self.term.numbers(numbers)
 
-    def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the times of the feed; none if that is the term."""
-        return Prepared.feed_times(self, factors) if self.term.feeds else (0.0, 0.0)
-
 
 def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
     """Return a measured cell whose predictions do without a term.
@@ -86,7 +86,7 @@ def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
     Parameters
     ----------
     cell : MeasuredCell
-        The cell. [-]
+        The cell; it stays as it is. [-]
     term : Term
         What is left out. [-]
 
@@ -95,38 +95,112 @@ def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
     MeasuredCell
         Ready to be fitted. [-]
     """
-    stated = {each.name: getattr(cell.prepared, each.name) for each in fields(Prepared)}
-    table = stated["plan"].table
-    if not term.updates:
-        table = replace(table, multiplicity=table.multiplicity * ~table.is_update)
-    if term.algorithms:
-        table = table.without_alternatives(term.algorithms)
-    stated["plan"] = replace(stated["plan"], table=table)
+    prepared = cell.prepared if term.prepared is None else term.prepared(cell.prepared)
+    stated = {each.name: getattr(prepared, each.name) for each in fields(Prepared)}
     return replace(cell, prepared=Ablated(**stated, term=term))
 
 
-def _of_libraries(change: Callable[[MatmulLibrary], MatmulLibrary]) -> Change:
-    return lambda numbers: replace(
-        numbers, matmul_libraries=tuple(change(library) for library in numbers.matmul_libraries)
-    )
+def _of_subject(**facts: Any) -> PreparedChange:
+    """Change facts of what ran."""
+    return lambda prepared: replace(prepared, subject=replace(prepared.subject, **facts))
+
+
+def _of_table(change: Callable[[KernelTable], KernelTable]) -> PreparedChange:
+    """Change the lowered graph."""
+    return lambda prepared: replace(prepared, plan=replace(prepared.plan, table=change(prepared.plan.table)))
+
+
+def _stated(**values: Any) -> NumbersChange:
+    """Change numbers of the processor, or of a library of it."""
+    return lambda numbers: replace(numbers, **values)
+
+
+def _of_libraries(change: NumbersChange, *, kinds: tuple[str, ...] = LIBRARY_KINDS) -> NumbersChange:
+    """Change what the libraries of these kinds reach on matrix products."""
+
+    def of_gpu(numbers: GpuNumbers) -> GpuNumbers:
+        libraries = zip(LIBRARY_KINDS, numbers.matmul_libraries, strict=True)
+        changed = tuple(change(library) if kind in kinds else library for kind, library in libraries)
+        return replace(numbers, matmul_libraries=changed)
+
+    return of_gpu
 
 
 def _no_dispatch(numbers: Any) -> Any:
     return replace(numbers, dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)
 
 
+def _no_update(table: KernelTable) -> KernelTable:
+    return replace(table, multiplicity=table.multiplicity * ~table.is_update)
+
+
 def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
-    one = np.ones(1)
-    return replace(
-        library, tile_rows=one, tile_columns=one, tile_efficiency=one, split_k=one, latency_s=0.0, ramp_steps=0.0
-    )
+    """Deal single results of the largest tile's rate; the ways to split the sum stay."""
+    one = np.ones_like(library.tile_rows)
+    return replace(library, tile_rows=one, tile_columns=one, tile_efficiency=one)
 
 
 def _free_streams(numbers: GpuNumbers) -> GpuNumbers:
     return replace(numbers, stream_efficiency=dict.fromkeys(numbers.stream_efficiency, BOUNDLESS))
 
 
-def _law_without(name: str, neutral: float) -> Change:
+def _native_kernels(prepared: Prepared) -> Prepared:
+    """Let every library's kernels be made for the architecture."""
+    libraries = {}
+    for role, library in prepared.libraries.items():
+        native = {
+            name: profile.model_copy(update={"translation_efficiency": 1.0})
+            for name, profile in library.architecture.items()
+        }
+        libraries[role] = library.model_copy(update={"architecture": native})
+    return replace(prepared, libraries=libraries)
+
+
+def _average_host(prepared: Prepared) -> Prepared:
+    """Take the GPU out of the machine that is known to hold it."""
+    target = prepared.target
+    return replace(prepared, target=GpuTarget(target.device)) if isinstance(target, GpuTarget) else prepared
+
+
+def _unlimited_workspace(prepared: Prepared) -> Prepared:
+    gpu = prepared.profile.gpu
+    unlimited = gpu.model_copy(update={"lowering": gpu.lowering.model_copy(update={"workspace_limit_mib": None})})
+    return replace(prepared, profile=prepared.profile.model_copy(update={"gpu": unlimited}))
+
+
+def _one_operation_at_a_time(prepared: Prepared) -> Prepared:
+    """Let the framework's pool hold no threads of its own."""
+    cpu = prepared.profile.cpu
+    alone = cpu.model_copy(update={"constants": {**cpu.constants, "scheduler_threads_per_core": 0.0}})
+    return replace(prepared, profile=prepared.profile.model_copy(update={"cpu": alone}))
+
+
+def _single_precision(prepared: Prepared) -> Prepared:
+    """Lower again in fp32 what a script computes in a wider type."""
+    if prepared.dtype != "fp64":
+        return prepared
+    return prepare(
+        prepared.subject,
+        target=prepared.target,
+        profile=prepared.profile,
+        batch_size=prepared.batch_size,
+        dtype="fp32",
+        pinned=prepared.pinned,
+    )
+
+
+def _local_pages(prepared: Prepared) -> Prepared:
+    """Let the pages lie on the sockets whose threads use them."""
+    target = prepared.target
+    if not isinstance(target, CpuTarget) or target.system is None:
+        return prepared
+    file = target.system.file
+    local = file.model_copy(update={"memory": file.memory.model_copy(update={"remote_fraction": 0.0})})
+    system = replace(target.system, file=local)
+    return replace(prepared, target=CpuTarget(target.cpu, system=system, threads=target.threads))
+
+
+def _law_without(name: str, neutral: float) -> NumbersChange:
     def change(numbers: CpuNumbers) -> CpuNumbers:
         return replace(
             numbers,
@@ -153,45 +227,50 @@ def _no_scalar_code(numbers: CpuNumbers) -> CpuNumbers:
     )
 
 
-_FEED, _UPDATE = Term("host feed", feeds=False), Term("optimizer", updates=False)
-_DISPATCH = Term("dispatch", numbers=_no_dispatch)
+_ALL, _GPU = ("gpu", "cpu", "cpu_oversubscribed"), ("gpu",)
+_CPU, _TO_CORES, _BEYOND_CORES = _ALL[1:], ("cpu",), ("cpu_oversubscribed",)
+
+_REGISTRY: Final = (
+    Term("dispatch", _ALL, numbers=_no_dispatch),
+    Term("launch gap", _GPU, numbers=_stated(launch_s=0.0)),
+    Term(
+        "library calls dispatched once",
+        _GPU,
+        numbers=lambda numbers: replace(numbers, library_issue_s=numbers.dispatch_s),
+    ),
+    Term("first step of a process", _GPU, prepared=_of_subject(averaged_steps=0)),
+    Term("slower host of the GPU", _GPU, prepared=_average_host),
+    Term("host feed", _ALL, prepared=_of_subject(feed=())),
+    Term("optimizer", _ALL, prepared=_of_table(_no_update)),
+    Term("memory time of passes", _GPU, numbers=_free_streams),
+    Term("tile and wave quantisation", _GPU, numbers=_of_libraries(_no_quantisation)),
+    Term("latency of a step of the sum", _GPU, numbers=_of_libraries(_stated(latency_s=0.0))),
+    Term("filling and draining of tiles", _GPU, numbers=_of_libraries(_stated(ramp_steps=0.0), kinds=("blas",))),
+    Term("write-out of tiles of convolutions", _GPU, numbers=_of_libraries(_stated(ramp_steps=0.0), kinds=("dnn",))),
+    Term("slow skinny products", _GPU, numbers=_of_libraries(_stated(skinny_bandwidth_fraction=None))),
+    Term("transposed weights", _GPU, numbers=_of_libraries(_stated(strided_bandwidth_fraction=BOUNDLESS))),
+    Term("rows that one thread reduces", _GPU, numbers=_stated(serial_step_s=0.0)),
+    Term("kernels made for another architecture", _GPU, prepared=_native_kernels),
+    Term("FFT convolution", _GPU, prepared=_of_table(lambda table: table.without_alternatives(("fft", "fft_tiling")))),
+    Term("workspace limit", _GPU, prepared=_unlimited_workspace),
+    Term("serial fraction", _CPU, numbers=_law_without("serial_fraction", 0.0)),
+    Term("packing of operands", _CPU, numbers=_no_packing),
+    Term("last-level cache", _CPU, numbers=_stated(cache_bytes=1.0)),
+    Term("narrow products on one thread", _CPU, numbers=_stated(smallest_side_per_thread=0.0)),
+    Term("cycles of scalar code", _CPU, numbers=_no_scalar_code),
+    Term("fork and join", _CPU, numbers=_stated(fork_join_s=0.0)),
+    Term("subnormal products", _CPU, prepared=_of_subject(subnormal_products_per_sample=0.0)),
+    Term("double precision of scripts", _CPU, prepared=_single_precision),
+    Term("pages on one socket", _CPU, prepared=_local_pages),
+    Term("operations beside each other", _TO_CORES, prepared=_one_operation_at_a_time),
+    Term("over-subscription", _BEYOND_CORES, numbers=_law_without("oversubscription_penalty", 1.0)),
+    Term("two threads on a core", _BEYOND_CORES, numbers=_law_without("smt_gain", 1.0)),
+)
 
 TERMS: Final[dict[str, tuple[Term, ...]]] = {
-    "gpu": (
-        _DISPATCH,
-        Term("launch gap", numbers=lambda numbers: replace(numbers, launch_s=0.0)),
-        _FEED,
-        _UPDATE,
-        Term("memory time of passes", numbers=_free_streams),
-        Term("tile and wave quantisation", numbers=_of_libraries(_no_quantisation)),
-        Term(
-            "slow skinny products",
-            numbers=_of_libraries(lambda library: replace(library, skinny_bandwidth_fraction=None)),
-        ),
-        Term(
-            "transposed weights",
-            numbers=_of_libraries(lambda library: replace(library, strided_bandwidth_fraction=BOUNDLESS)),
-        ),
-        Term("rows that one thread reduces", numbers=lambda numbers: replace(numbers, serial_step_s=0.0)),
-        Term("FFT convolution", algorithms=("fft", "fft_tiling")),
-    ),
-    "cpu": (
-        _DISPATCH,
-        _FEED,
-        _UPDATE,
-        Term("serial fraction", numbers=_law_without("serial_fraction", 0.0)),
-        Term("packing of operands", numbers=_no_packing),
-        Term("last-level cache", numbers=lambda numbers: replace(numbers, cache_bytes=1.0)),
-        Term("narrow products on one thread", numbers=lambda numbers: replace(numbers, smallest_side_per_thread=0.0)),
-        Term("cycles of scalar code", numbers=_no_scalar_code),
-        Term("fork and join", numbers=lambda numbers: replace(numbers, fork_join_s=0.0)),
-    ),
+    subset: tuple(term for term in _REGISTRY if subset in term.subsets) for subset in SUBSETS
 }
-TERMS["cpu_oversubscribed"] = (
-    *TERMS["cpu"],
-    Term("over-subscription", numbers=_law_without("oversubscription_penalty", 1.0)),
-)
-"""Terms that can be left out, by subset."""
+"""Terms that can be left out, by subset: each changes the prediction of some scored cell of ``shi2016`` there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
