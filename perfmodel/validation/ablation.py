@@ -350,7 +350,7 @@ def ablation(
             )
             if progress is not None:
                 progress(index * len(terms) + place + 1, len(protocols) * len(terms))
-    return Table(tuple(rows), title=f"{loaded.key}, {only}: without each physical term, fitted anew")
+    return Table(tuple(rows), title=f"{loaded.key}, {only}: without each physical term")
 
 
 def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) -> Any:

@@ -35,7 +35,11 @@ FITTED: Final = ("shi2016", "wuensche2018")
 UNFITTED: Final[Protocols] = dict.fromkeys(SUBSETS, (NOTHING_FITTED,))
 """Protocols of the other tables, by subset."""
 
-ABLATED: Final = {"gpu": ("leave_one_device_out",), "cpu": ("leave_one_thread_count_out",)}
+ABLATED: Final = {
+    "gpu": (NOTHING_FITTED, "leave_one_device_out"),
+    "cpu": (NOTHING_FITTED, "leave_one_thread_count_out"),
+    "cpu_oversubscribed": (NOTHING_FITTED,),
+}
 """Subset -> protocols whose terms are left out one by one."""
 
 
