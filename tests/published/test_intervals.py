@@ -75,8 +75,10 @@ def scored():
 
 
 PROTOCOLS = ["nothing_fitted", *HELD_OUT]
-NOT_YET = "the scale of CPUs was found without cells held out one by one, and one ratio for all scores better there"
-PROCESSORS = ["gpu", pytest.param("cpu", marks=pytest.mark.xfail(reason=NOT_YET))]
+PROCESSORS = ["gpu", "cpu"]
+NOT_SHARP = pytest.param(
+    "cpu", marks=pytest.mark.xfail(reason="high over low of the median interval is 1.503 on CPUs", strict=True)
+)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -86,7 +88,7 @@ def test_coverage_is_about_eighty_percent(scored, processor, protocol):
     assert 0.70 <= held.coverage(held.ours) <= 0.90
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("processor", ["gpu", NOT_SHARP])
 def test_interpolation_is_sharp(scored, processor):
     held = scored(processor, "leave_one_cell_out")
     assert median_ratio(np.exp(-held.ours), np.exp(held.ours)) <= 1.5
