@@ -28,8 +28,8 @@ LEVEL: Final = 0.8
 USUAL_SPREAD: Final = 0.1
 """Spread of ln(time) about which each part is expected, within a factor of e, before any residual is seen. [1]"""
 
-DAMPING: Final = 0.5
-"""How far widths follow spreads: half-way between one ratio for all and ratios in proportion held out best. [1]"""
+DAMPING: Final = 0.75
+"""How far widths follow spreads, 0 for one ratio for all and 1 for ratios in proportion. [1]"""
 
 SLOPE_SPREAD: Final = 0.7
 """Standard deviation of the slope with the share of passes before any residual is seen. [1]"""

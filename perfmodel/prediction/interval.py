@@ -80,7 +80,13 @@ def parameters_of(scale: IntervalScale) -> SpreadParameters:
 
 
 def exposure_of(
-    prepared: Prepared, timed: TimedStep, *, doubt: Doubt, seen: Seen, residual_ratio: float | None = None
+    prepared: Prepared,
+    timed: TimedStep,
+    *,
+    doubt: Doubt,
+    seen: Seen,
+    scale: IntervalScale,
+    residual_ratio: float | None = None,
 ) -> Exposure:
     """Say what makes a timed step more or less certain.
 
@@ -94,6 +100,8 @@ def exposure_of(
         What its uncertain constants contribute. [1]
     seen : Seen
         What was fitted, or what the scale was found on. [-]
+    scale : IntervalScale
+        Whose rows tell of which architectures steps were ever measured. [-]
     residual_ratio : float or None
         Residual of the fit over the usual one; None where nothing was fitted. [1]
 
@@ -103,7 +111,6 @@ def exposure_of(
         What :func:`perfmodel.cost.interval.log_spread` wants. [1]
     """
     target = prepared.target
-    libraries = prepared.libraries.values()
     return Exposure(
         constants_variance=doubt.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
@@ -114,10 +121,7 @@ def exposure_of(
         operations=seen.distance_to(mix_of(prepared, timed)),
         dtype=float(prepared.dtype not in seen.dtypes),
         oversubscription=float(target.is_oversubscribed),
-        architecture=float(
-            target.architecture not in seen.architectures
-            or any(target.architecture not in library.architecture for library in libraries)
-        ),
+        architecture=float(target.architecture not in seen.architectures | scale.seen_without().architectures),
     )
 
 
@@ -229,7 +233,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     known = known_constants(prepared, calibration) if known is None else known
     doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
     if calibration is None:
-        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen_without())
+        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen_without(), scale=scale)
     else:
         fitted_on = calibration.fitted_on
         exposure = exposure_of(
@@ -237,6 +241,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
             timed,
             doubt=doubt,
             seen=fitted_on.seen or NOTHING_SEEN,
+            scale=scale,
             residual_ratio=residual_ratio_of(fitted_on, scale),
         )
     parameters = parameters_of(scale)

