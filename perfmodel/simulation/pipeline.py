@@ -116,7 +116,7 @@ def _check(workers: Mapping[str, Sequence[Stage]], step_count: int, prefetch: in
 
 def _tasks_of_step(worker: str, stages: Sequence[Stage], *, step: int, prefetch: int) -> Iterator[Task]:
     for place, stage in enumerate(stages):
-        after = []
+        after: list[str] = []
         if place:
             after += _names(worker, stages[place - 1], step)
         if not prefetch and not place and step:

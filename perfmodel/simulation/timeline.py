@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.chrome_trace import save_trace
 from perfmodel.presentation.lanes import LaneBar
 
@@ -58,7 +58,7 @@ class Span:
         return self.end_s - self.start_s
 
     def lanes(self) -> Iterator[tuple[str, float, float]]:
-        """Yield what it occupied, with from when [s] to when [s]: its resource throughout, channels while bytes flow."""
+        """Yield what it occupied, from when and to when [s]: its resource throughout, channels while bytes flow."""
         if self.resource is not None:
             yield self.resource, self.start_s, self.end_s
         for channel in dict.fromkeys(self.channels):
@@ -114,11 +114,12 @@ class Timeline:
 
         Raises
         ------
-        UnknownNameError
+        TaskError
             If there was no such task.
         """
         if task not in self._by_task:
-            raise UnknownNameError("task", task, self._by_task)
+            nearest = nearest_match(task, self._by_task)
+            raise TaskError(task, f"did not run{f'; did you mean {nearest!r}?' if nearest else ''}")
         return self._by_task[task]
 
     def busy_s(self, name: str) -> float:
@@ -130,7 +131,8 @@ class Timeline:
             If neither a resource nor a channel has the name.
         """
         if name not in self.resources and name not in self.channels:
-            raise UnknownNameError("resource or channel", name, {*self.resources, *self.channels})
+            kind, known = "resource or channel", {*self.resources, *self.channels}
+            raise UnknownNameError(kind, name, known)
         return self._busy.get(name, (0.0, 0.0))[0]
 
     def idle_s(self, name: str) -> float:
