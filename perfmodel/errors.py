@@ -125,6 +125,22 @@ class ArgumentError(PerfmodelError, ValueError):
         super().__init__(f"{argument}={given!r} is not allowed: {allowed}")
 
 
+class TaskError(PerfmodelError, ValueError):
+    """A task cannot be simulated; names it and says what is wrong with it.
+
+    Parameters
+    ----------
+    task : str
+        Name of the task. [-]
+    problem : str
+        What is wrong, and what is allowed. [-]
+    """
+
+    def __init__(self, task: str, problem: str) -> None:
+        self.task, self.problem = task, problem
+        super().__init__(f"task {task!r}: {problem}")
+
+
 class CalibrationError(PerfmodelError, ValueError):
     """A fit or a calibration cannot be done with what it was given; says which rows and why."""
 

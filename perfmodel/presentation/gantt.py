@@ -1,0 +1,80 @@
+"""Gantt charts: a lane for each device, link direction or pool of cores, a bar for what ran on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.presentation.figures import GROUP_COLOURS
+from perfmodel.presentation.lanes import LaneBar, rows_of
+from perfmodel.presentation.quantities import seconds_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+"""Units of the time axis, largest first; the first that the chart is at least two of is taken. [s]"""
+
+LANE_INCHES: Final = 0.24
+"""Height of a lane. [in]"""
+
+FILLED: Final = 0.8
+"""Share of a lane's height that its bars fill. [1]"""
+
+
+def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
+    """Draw bars on lanes, first lane on top, in a colour for each kind.
+
+    Parameters
+    ----------
+    bars : sequence of LaneBar
+        The bars; those of no length are left out, those of a lane that overlap share its height. [-]
+    title : str
+        Heading, which the length of the whole is added to. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The chart. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If no bar has a length.
+    """
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+
+    shown = [bar for bar in bars if bar.end_s > bar.start_s]
+    if not shown:
+        raise ArgumentError(argument="bars", given=f"{len(bars)} bars", allowed="at least one longer than 0 s")
+    whole_s = max(bar.end_s for bar in shown)
+    unit_s, unit = next(((size, name) for size, name in UNITS if whole_s >= 2 * size), UNITS[-1])
+    lanes = rows_of(shown)
+    corners: dict[str, list[list[tuple[float, float]]]] = {}
+    for place, rows in enumerate(lanes.values()):
+        height = FILLED / len(rows)
+        for row, row_bars in enumerate(rows):
+            top = place - FILLED / 2 + row * height
+            for bar in row_bars:
+                left, right = bar.start_s / unit_s, bar.end_s / unit_s
+                box = [(left, top), (right, top), (right, top + height), (left, top + height)]
+                corners.setdefault(bar.kind, []).append(box)
+    figure = Figure(figsize=(11.0, 1.3 + LANE_INCHES * len(lanes)), layout="constrained")
+    axes = figure.add_subplot()
+    few = len(shown) < 100 * len(lanes)
+    for index, (kind, boxes) in enumerate(corners.items()):
+        colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+        edges = {"edgecolors": "white", "linewidths": 0.4} if few else {"edgecolors": "none"}
+        axes.add_collection(PolyCollection(boxes, facecolors=colour, label=kind, zorder=2, **edges))
+    axes.set(xlim=(0, whole_s / unit_s), ylim=(len(lanes) - 0.5, -0.5), xlabel=f"time [{unit}]")
+    axes.set_yticks(range(len(lanes)), list(lanes), fontsize="small")
+    axes.tick_params(axis="y", length=0)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="x", color="0.9", linewidth=0.8)
+    axes.hlines([place + 0.5 for place in range(len(lanes) - 1)], 0, whole_s / unit_s, color="0.93", linewidth=0.6)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.suptitle(f"{title}, {seconds_text(whole_s)}", fontsize="medium", x=0.01, ha="left")
+    figure.legend(loc="outside upper right", fontsize="small", ncols=min(len(corners), 6), frameon=False)
+    return figure

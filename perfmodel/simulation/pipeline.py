@@ -1,0 +1,143 @@
+"""Tasks of an input pipeline: what a worker reads, decodes, copies and computes, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfmodel.errors import ArgumentError
+from perfmodel.simulation.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a worker does with every mini-batch at one place of its pipeline; the last stage is the computation.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, e.g. ``read``, ``decode``, ``host_copy``, ``transfer``, ``compute``; unique in a pipeline. [-]
+    resource : str or None
+        What each part holds one unit of: a pool of cores, a device's copy engine, the device; None for nothing. [-]
+    duration_s : float
+        Work of the whole mini-batch: seconds on one unit, so core seconds of decoding. [s]
+    flow_bytes : float
+        Bytes of the whole mini-batch over each channel. [B]
+    channels : tuple of str
+        Channels they pass. [-]
+    latency_s : float
+        Time until the first byte flows. [s]
+    part_count : int
+        Equal parts that run side by side, e.g. threads that decode. [1]
+    """
+
+    kind: str
+    resource: str | None = None
+    duration_s: float = 0.0
+    flow_bytes: float = 0.0
+    channels: tuple[str, ...] = ()
+    latency_s: float = 0.0
+    part_count: int = 1
+
+
+def input_pipeline_tasks(
+    workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch: int = 1
+) -> tuple[Task, ...]:
+    """Tasks of workers that each bring their mini-batches through the stages of a pipeline.
+
+    A stage takes mini-batches in order, each part one at a time. Without prefetching, the first stage of a step waits
+    until the computation of the step before has ended, so nothing overlaps. With depth d there are d + 1 buffers
+    between two stages, one in use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
+
+    Parameters
+    ----------
+    workers : mapping of str to sequence of Stage
+        Name of each worker to its stages in order. [-]
+    step_count : int
+        Mini-batches of each worker, at least 1. [1]
+    prefetch : int
+        Depth d: mini-batches that a stage may be ahead of the one in use at the next; 0 for none. [1]
+
+    Returns
+    -------
+    tuple of Task
+        Tasks named ``worker/kind/step``, with ``/part`` where a stage has several, steps from 0; first by step, so that
+        whoever is at an earlier step goes first where two have waited equally long. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If there is no worker, stage or step, the depth is negative, or two stages of a worker have one kind.
+    TaskError
+        If a stage has a negative number, or bytes without a channel.
+
+    Notes
+    -----
+    Valid for: stages whose time does not vary. With channels and resources that nobody shares, s steps take s times
+    the sum of the stages without prefetching, and the sum plus (s - 1) times the longest with any depth from 1 on.
+    Ignores: waits of workers for one another, as in synchronous training.
+
+    Examples
+    --------
+    >>> from perfmodel.simulation import simulate
+    >>> stages = (Stage("transfer", flow_bytes=2.0, channels=("link",)), Stage("compute", "gpu0", duration_s=3.0))
+    >>> for prefetch in (0, 1):
+    ...     tasks = input_pipeline_tasks({"worker0": stages}, step_count=10, prefetch=prefetch)
+    ...     simulate(tasks, channels={"link": 1.0}, resources={"gpu0": 1}).makespan_s
+    50.0
+    32.0
+    """
+    _check(workers, step_count, prefetch)
+    return tuple(
+        task
+        for step in range(step_count)
+        for worker, stages in workers.items()
+        for task in _tasks_of_step(worker, stages, step=step, prefetch=prefetch)
+    )
+
+
+def _check(workers: Mapping[str, Sequence[Stage]], step_count: int, prefetch: int) -> None:
+    if not workers:
+        raise ArgumentError(argument="workers", given=dict(workers), allowed="at least one worker")
+    if step_count < 1:
+        raise ArgumentError(argument="step_count", given=step_count, allowed="at least 1")
+    if prefetch < 0:
+        raise ArgumentError(argument="prefetch", given=prefetch, allowed="0 or more mini-batches")
+    for worker, stages in workers.items():
+        kinds = [stage.kind for stage in stages]
+        if not kinds or len(set(kinds)) < len(kinds):
+            allowed = "at least one stage, and no kind twice"
+            raise ArgumentError(argument=f"workers[{worker!r}]", given=kinds, allowed=allowed)
+        for stage in stages:
+            if stage.part_count < 1:
+                argument = f"workers[{worker!r}], {stage.kind}: part_count"
+                raise ArgumentError(argument=argument, given=stage.part_count, allowed="at least 1")
+
+
+def _tasks_of_step(worker: str, stages: Sequence[Stage], *, step: int, prefetch: int) -> Iterator[Task]:
+    for place, stage in enumerate(stages):
+        after: list[str] = []
+        if place:
+            after += _names(worker, stages[place - 1], step)
+        if not prefetch and not place and step:
+            after += _names(worker, stages[-1], step - 1)
+        if place + 1 < len(stages) and step > prefetch:
+            after += _names(worker, stages[place + 1], step - prefetch - 1)
+        earlier = _names(worker, stage, step - 1) if step else ()
+        for part, name in enumerate(_names(worker, stage, step)):
+            yield Task(
+                name,
+                resource=stage.resource,
+                duration_s=stage.duration_s / stage.part_count,
+                after=(*after, *earlier[part : part + 1]),
+                flow_bytes=stage.flow_bytes / stage.part_count,
+                channels=stage.channels,
+                latency_s=stage.latency_s,
+                kind=stage.kind,
+            )
+
+
+def _names(worker: str, stage: Stage, step: int) -> tuple[str, ...]:
+    """Names of the tasks of a stage in one step."""
+    name = f"{worker}/{stage.kind}/{step}"
+    return (name,) if stage.part_count == 1 else tuple(f"{name}/{part}" for part in range(stage.part_count))

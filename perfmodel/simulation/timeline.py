@@ -1,0 +1,246 @@
+"""What a simulation found: when each task ran, and how busy everything was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import TaskError, UnknownNameError, nearest_match
+from perfmodel.presentation.chrome_trace import save_trace
+from perfmodel.presentation.lanes import LaneBar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_LANE: Final = "(waiting)"
+"""Lane of tasks that hold nothing and send nothing, and only let time pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When one task ran.
+
+    Parameters
+    ----------
+    task : str
+        Its name. [-]
+    kind : str
+        What it is. [-]
+    start_s : float
+        When it began, with its resource if it has one. [s]
+    flow_start_s : float
+        When its work and latency were over and its bytes began to flow. [s]
+    end_s : float
+        When it ended. [s]
+    resource : str or None
+        What it held from start to end. [-]
+    channels : tuple of str
+        Channels its bytes passed; none if it sent none. [-]
+    flow_bytes : float
+        Bytes over each. [B]
+    """
+
+    task: str
+    kind: str
+    start_s: float
+    flow_start_s: float
+    end_s: float
+    resource: str | None = None
+    channels: tuple[str, ...] = ()
+    flow_bytes: float = 0.0
+
+    @property
+    def duration_s(self) -> float:
+        """Time from start to end. [s]"""
+        return self.end_s - self.start_s
+
+    def lanes(self) -> Iterator[tuple[str, float, float]]:
+        """Yield what it occupied, from when and to when [s]: its resource throughout, channels while bytes flow."""
+        if self.resource is not None:
+            yield self.resource, self.start_s, self.end_s
+        for channel in dict.fromkeys(self.channels):
+            yield channel, self.flow_start_s, self.end_s
+        if self.resource is None and not self.channels and self.end_s > self.start_s:
+            yield NO_LANE, self.start_s, self.end_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """Tasks as they ran, from time 0.
+
+    Parameters
+    ----------
+    spans : tuple of Span
+        One for each task, in the order of the tasks. [-]
+    makespan_s : float
+        When the last task ended. [s]
+    event_count : int
+        Ends of waits, work and flows that were played. [1]
+    channels : mapping of str to float
+        What each channel carries. [B/s]
+    resources : mapping of str to int
+        Units of each resource. [1]
+    """
+
+    spans: tuple[Span, ...]
+    makespan_s: float
+    event_count: int
+    channels: Mapping[str, float]
+    resources: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return f"Timeline({len(self.spans)} tasks in {self.makespan_s:.6g} s)"
+
+    @cached_property
+    def _by_task(self) -> dict[str, Span]:
+        return {span.task: span for span in self.spans}
+
+    @cached_property
+    def _busy(self) -> dict[str, tuple[float, float]]:
+        """Lane -> time in which anything ran [s], time summed over all that ran [s]."""
+        intervals: dict[str, list[tuple[float, float]]] = {}
+        for span in self.spans:
+            for lane, start_s, end_s in span.lanes():
+                intervals.setdefault(lane, []).append((start_s, end_s))
+        return {
+            lane: (_covered_s(found), sum(end - start for start, end in found)) for lane, found in intervals.items()
+        }
+
+    def span(self, task: str) -> Span:
+        """Return when a task ran.
+
+        Raises
+        ------
+        TaskError
+            If there was no such task.
+        """
+        if task not in self._by_task:
+            nearest = nearest_match(task, self._by_task)
+            raise TaskError(task, f"did not run{f'; did you mean {nearest!r}?' if nearest else ''}")
+        return self._by_task[task]
+
+    def busy_s(self, name: str) -> float:
+        """Return how long anything held a resource or flowed over a channel. [s]
+
+        Raises
+        ------
+        UnknownNameError
+            If neither a resource nor a channel has the name.
+        """
+        if name not in self.resources and name not in self.channels:
+            kind, known = "resource or channel", {*self.resources, *self.channels}
+            raise UnknownNameError(kind, name, known)
+        return self._busy.get(name, (0.0, 0.0))[0]
+
+    def idle_s(self, name: str) -> float:
+        """Return how long nothing held a resource or flowed over a channel before the last task ended. [s]"""
+        return self.makespan_s - self.busy_s(name)
+
+    def utilisation(self, name: str) -> float:
+        """Return the share of a resource's unit time that was held, or of the bytes a channel could have carried. [1]
+
+        Unlike ``busy_s`` it tells one busy core from sixteen, and a slow flow from one that fills the channel.
+        """
+        self.busy_s(name)  # refuses an unknown name
+        if not self.makespan_s:
+            return 0.0
+        if name in self.resources:
+            return self._busy.get(name, (0.0, 0.0))[1] / (self.resources[name] * self.makespan_s)
+        carried = sum(span.flow_bytes * span.channels.count(name) for span in self.spans)
+        return carried / (self.channels[name] * self.makespan_s)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one plain row for each task: its name, kind, times, resource, channels and bytes.
+
+        Examples
+        --------
+        >>> from perfmodel.simulation import Task, simulate
+        >>> simulate([Task("a", duration_s=2.0)], channels={}, resources={}).to_records()[0]["end_s"]
+        2.0
+        """
+        return [
+            {
+                "task": span.task,
+                "kind": span.kind,
+                "start_s": span.start_s,
+                "flow_start_s": span.flow_start_s,
+                "end_s": span.end_s,
+                "resource": span.resource,
+                "channels": list(span.channels),
+                "flow_bytes": span.flow_bytes,
+            }
+            for span in self.spans
+        ]
+
+    def bars(self) -> list[LaneBar]:
+        """Return what a picture shows: bars of resources, then of channels, each in the order they were given."""
+        bars = [
+            LaneBar(lane=lane, name=span.task, kind=span.kind, start_s=start_s, end_s=end_s)
+            for span in self.spans
+            for lane, start_s, end_s in span.lanes()
+        ]
+        order = {name: place for place, name in enumerate((*self.resources, *self.channels, NO_LANE))}
+        return sorted(bars, key=lambda bar: (order[bar.lane], bar.start_s, bar.end_s))
+
+    def save(self, path: str | Path) -> Path:
+        """Write a trace that ui.perfetto.dev and chrome://tracing open: one track for each lane.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to write, e.g. ``step.trace.json``; the file is replaced as a whole. [-]
+
+        Returns
+        -------
+        Path
+            The file written. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the path cannot be written.
+        """
+        return save_trace(self.bars(), path, groups=self._groups())
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw a Gantt chart: a lane for each resource and channel that was used.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save it as png, pdf or svg too; None for nowhere. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The chart. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If nothing took time, or the path cannot be written.
+        """
+        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.gantt import gantt_chart
+
+        figure = gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def _groups(self) -> dict[str, str]:
+        """Lane -> heading it stands under in a trace."""
+        return dict.fromkeys(self.resources, "resources") | dict.fromkeys(self.channels, "channels")
+
+
+def _covered_s(intervals: list[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals. [s]"""
+    covered_s, reached_s = 0.0, 0.0
+    for start_s, end_s in sorted(intervals):
+        if end_s > reached_s:
+            covered_s += end_s - max(start_s, reached_s)
+            reached_s = end_s
+    return covered_s
