@@ -11,9 +11,8 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameErr
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 RESERVED: dict[str, tuple[Any, str]] = {
-    "workers": (1, "one worker (workers=1)"),
     "parallelism": ("data", "one device (parallelism='data', workers=1)"),
-    "sync": ("ring_all_reduce", "one worker, which has nothing to synchronise"),
+    "sync": ("ring_all_reduce", "one worker, or several that exchange nothing (sync='none')"),
     "overlap": (True, "one worker, which has nothing to overlap"),
     "bucket_bytes": (None, "one worker, which has nothing to bucket"),
     "server_count": (1, "one worker, which needs no server"),
@@ -31,12 +30,33 @@ RESERVED: dict[str, tuple[Any, str]] = {
     "push_period": (1, "one worker"),
     "pull_period": (1, "one worker"),
     "straggler": (None, "one worker, which waits for nobody"),
-    "dataset": (None, "mini-batches that are in host memory (dataset=None)"),
-    "input_from": (None, "mini-batches that are in host memory (input_from=None)"),
-    "prefetch": (1, "the framework's own feeding policy (prefetch=1)"),
-    "decode_cores": (None, "mini-batches that are decoded already (decode_cores=None)"),
 }
 """Argument of the public signature -> its default and what is served meanwhile."""
+
+
+NO_SYNC = "none"
+"""Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
+
+
+def check_sync(sync: str, *, workers: int, trains: bool) -> None:
+    """Raise unless the workers' exchange is one that this version serves.
+
+    Parameters
+    ----------
+    sync : str
+        How workers agree. [-]
+    workers : int
+        Workers. [1]
+    trains : bool
+        Whether there are gradients to exchange. [-]
+
+    Raises
+    ------
+    NotYetAvailableError
+        If several workers train and nobody says that they exchange nothing.
+    """
+    if workers > 1 and trains and sync != NO_SYNC:
+        raise NotYetAvailableError("sync", sync, "several workers that exchange nothing (sync='none')")
 
 
 def refuse_reserved(given: dict[str, Any]) -> None:
@@ -169,13 +189,15 @@ DTYPES = tuple(ELEMENT_BYTES)
 """Data types a graph can be predicted in, where the device lists a peak for them."""
 
 
-def resolved_batch_size(batch_size: Any, global_batch_size: Any) -> int:
-    """Return the mini-batch per worker from one of its two ways to be told; with one worker they are the same.
+def resolved_batch_size(batch_size: Any, global_batch_size: Any, *, workers: int = 1) -> int:
+    """Return the mini-batch per worker from one of its two ways to be told.
 
     Parameters
     ----------
     batch_size, global_batch_size : int or None
         Samples per worker, or over all workers. [samples]
+    workers : int
+        Workers. [1]
 
     Returns
     -------
@@ -185,13 +207,17 @@ def resolved_batch_size(batch_size: Any, global_batch_size: Any) -> int:
     Raises
     ------
     ArgumentError
-        If neither is given, both disagree, or the value is not a whole number of at least one.
+        If neither is given, both disagree, the value is not a whole number of at least one, or the workers do not
+        divide it.
     """
     if batch_size is None and global_batch_size is None:
         raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
     if batch_size is None:
-        return whole_number("global_batch_size", global_batch_size)
-    if global_batch_size is not None and global_batch_size != batch_size:
-        allowed = f"the same as batch_size={batch_size!r} with one worker"
-        raise ArgumentError("global_batch_size", global_batch_size, allowed)
+        whole = whole_number("global_batch_size", global_batch_size)
+        if whole % workers:
+            raise ArgumentError("global_batch_size", global_batch_size, f"a multiple of the {workers} workers")
+        return whole // workers
+    if global_batch_size is not None and global_batch_size != batch_size * workers:
+        asked = f"{batch_size!r} with one worker" if workers == 1 else f"{batch_size!r} times {workers} workers"
+        raise ArgumentError("global_batch_size", global_batch_size, f"the same as batch_size={asked}")
     return whole_number("batch_size", batch_size)

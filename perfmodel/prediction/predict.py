@@ -14,25 +14,32 @@ from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments import (
     DTYPES,
+    NO_SYNC,
     RESERVED,
+    check_sync,
     flag,
     one_of,
     refuse_reserved,
     resolved_batch_size,
 )
 from perfmodel.prediction.basis import Basis
+from perfmodel.prediction.data_path import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import Target, resolve_target
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.system import System
+    from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.prediction.data_path import DataPath
 
 
 def predict_subject(
@@ -47,6 +54,7 @@ def predict_subject(
     calibration: CalibrationFile | None = None,
     factors: Factors | None = None,
     recompute: str | None = None,
+    data_path: DataPath | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -72,6 +80,8 @@ def predict_subject(
         Factors by name of constant in place of a calibration's, while one is being fitted. [1]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    data_path : DataPath or None
+        What brings the mini-batches; None for ones that are in host memory. [-]
 
     Returns
     -------
@@ -87,6 +97,7 @@ def predict_subject(
         library=library,
         pinned=pinned,
         recompute=recompute,
+        data_path=data_path,
     )
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -150,7 +161,7 @@ def predict(
     batch_size: int | None = None,
     global_batch_size: int | None = None,
     device: str | Path | Device | None = None,
-    system: str | Path | System | None = None,
+    system: str | Path | Wired | None = None,
     framework: str | Path | FrameworkProfile = "generic",
     threads: int | None = None,
     phase: str = "step",
@@ -178,8 +189,8 @@ def predict(
     pull_period: int = 1,
     straggler: Mapping[str, float] | None = None,
     library: str | Path | LibraryProfile | None = None,
-    dataset: Any = None,
-    input_from: str | Path | None = None,
+    dataset: str | Path | Dataset | None = None,
+    input_from: str | Path | Storage | None = None,
     prefetch: int = 1,
     pinned: bool = True,
     decode_cores: int | None = None,
@@ -199,8 +210,9 @@ def predict(
         Samples per step over all workers, instead of ``batch_size``. [samples]
     device : str, Path or Device
         One GPU, or one CPU socket; a name, a path to a TOML, or a loaded device. [-]
-    system : str, Path or System
-        A machine, all of whose CPU sockets work together; instead of ``device``. [-]
+    system : str, Path, System or Cluster
+        A machine, all of whose CPU sockets work together, or the first ``workers`` of whose GPUs do, where it has any; a
+        cluster of such; instead of ``device``. [-]
     framework : str, Path or FrameworkProfile
         Framework profile. [-]
     threads : int
@@ -216,9 +228,13 @@ def predict(
         branches begin: a residual block, the attention or feed-forward part of a transformer) and runs each block's
         forward phase a second time before its backward phase; ``sqrt`` does so with about sqrt(n) segments of equal
         memory, n the places to cut. Only layers whose results back-propagation reads run again. [-]
-    workers, server_count, group_size, stages, micro_batches, interleave, tensor_size : int
-        Sizes of parallel execution; reserved, one device is served. [1]
-    parallelism, sync, schedule : str
+    workers : int
+        GPUs of the system that work, each on a mini-batch of its own. [1]
+    server_count, group_size, stages, micro_batches, interleave, tensor_size : int
+        Sizes of parallel execution; reserved. [1]
+    sync : str
+        How workers agree: ``none`` for several that exchange nothing; the rest is reserved. [-]
+    parallelism, schedule : str
         Kinds of parallel execution; reserved. [-]
     overlap, sequence_parallel : bool
         Options of parallel execution; reserved. [-]
@@ -230,14 +246,18 @@ def predict(
         Distribution of worker times; reserved. [-]
     library : str, Path or LibraryProfile
         A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
-    dataset, input_from : object
-        Where mini-batches come from; reserved, they are in host memory. [-]
+    dataset : str, Path or Dataset
+        What is read and decoded for every step (``pm.load_dataset``); None for mini-batches that are in host memory. [-]
+    input_from : str, Path or Storage
+        Where it is read from: a storage of the system by its name there, one by its file, or ``memory``; None for the
+        system's own. [-]
     prefetch : int
-        Mini-batches fetched ahead; reserved, the framework's habit holds. [1]
+        Mini-batches that are read and decoded ahead; with 0 reading, decoding and copying wait for the step before.
+        Whether copies overlap with computing is otherwise the framework's habit. [1]
     pinned : bool
         False forces pageable host buffers. [-]
     decode_cores : int
-        Cores that decode input; reserved. [1]
+        Cores of the hosts that decode; None for all of them. [1]
     calibration : str, Path or CalibrationFile
         Fitted factors on the constants of the spec files, e.g. ``shi2016_gpu``; see :func:`perfmodel.fit`. [-]
 
@@ -265,8 +285,11 @@ def predict(
     True
     """
     reserved = locals()
-    refuse_reserved({name: reserved[name] for name in RESERVED})
-    target = resolve_target(device=device, system=system, threads=threads)
+    refuse_reserved({name: reserved[name] for name in RESERVED if (name, reserved[name]) != ("sync", NO_SYNC)})
+    target = resolve_target(device=device, system=system, threads=threads, workers=workers)
+    data_path = resolve_data_path(
+        target, dataset=dataset, input_from=input_from, prefetch=prefetch, decode_cores=decode_cores
+    )
     dtype = one_of("dtype", dtype, DTYPES)
     if isinstance(graph, Run):
         ran_dtype = graph.dtype_on(target.processor)
@@ -279,14 +302,16 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
+    check_sync(sync, workers=workers, trains=Phase.BACKWARD in subject.phase.parts)
     return predict_subject(
         subject,
         target=target,
         profile=load_framework(framework),
-        batch_size=resolved_batch_size(batch_size, global_batch_size),
+        batch_size=resolved_batch_size(batch_size, global_batch_size, workers=workers),
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
         calibration=None if calibration is None else load_calibration(calibration),
         recompute=check_recompute(recompute),
+        data_path=data_path,
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.targets import Libraries, Target
 
 
@@ -64,6 +65,8 @@ class Prepared:
         Data type. [-]
     pinned : bool
         Whether host buffers are page-locked where the framework does so. [-]
+    data_path : DataPath or None
+        What brings the mini-batches; None for ones that are in host memory. [-]
     """
 
     subject: Subject
@@ -74,6 +77,7 @@ class Prepared:
     batch_size: int
     dtype: str
     pinned: bool
+    data_path: DataPath | None = None
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
@@ -136,6 +140,8 @@ class Prepared:
             ),
             first_step_s=self._share_of_first_step(factors),
         )
+        if self.data_path is not None:
+            parts = self.data_path.fed(parts, batch_size=self.batch_size)
         return TimedStep(numbers, groups, parts)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
@@ -183,8 +189,10 @@ class Prepared:
         """
         subject = self.subject
         feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
+        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
         before, meanwhile = (
-            tuple(item for item in feed if item.prefetched == prefetched) for prefetched in (False, True)
+            tuple(item for item in feed if (item.prefetched and fetches_ahead) == prefetched)
+            for prefetched in (False, True)
         )
         return (
             self.target.feed_time(
@@ -206,6 +214,7 @@ def prepare(
     library: str | Path | LibraryProfile | None = None,
     pinned: bool = True,
     recompute: str | None = None,
+    data_path: DataPath | None = None,
 ) -> Prepared:
     """Lower a subject for a target.
 
@@ -227,6 +236,8 @@ def prepare(
         False forces pageable copies where the framework would pin its buffers. [-]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    data_path : DataPath or None
+        What brings the mini-batches; None for ones that are in host memory. [-]
 
     Returns
     -------
@@ -264,4 +275,5 @@ def prepare(
         batch_size=subject.graph.samples(batch_size),
         dtype=dtype,
         pinned=pinned,
+        data_path=data_path,
     )

@@ -15,9 +15,12 @@ from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
+from perfmodel.hardware.wired import Wired
+from perfmodel.numeric import minimum
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
+from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, host_constants, scaled
 from perfmodel.records import ELEMENT_BYTES
 
@@ -44,6 +47,7 @@ class Target(ABC):
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
+    machine: Machine | None = None
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:
@@ -159,17 +163,22 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
 
-    def __init__(self, device: Gpu, *, host: Cpu | None = None) -> None:
+    def __init__(self, device: Gpu, *, host: Cpu | None = None, machine: Machine | None = None) -> None:
         self.device = device
         self.host = host
-        self.link = load_link(device.host_link.link_name)
-        self.name = device.name
+        self.machine = machine
+        self.link = load_link(device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+        self.copy_latency_s = self.link.latency_s if machine is None else machine.copy_latency_s
+        self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
+        self.name = device.name if machine is None else machine.describe()
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
         self.specs_by_place = {f"devices/{device.stem}": device, f"links/{self.link.family.stem}": self.link.family}
         if host is not None:
             self.specs_by_place[f"devices/{host.stem}"] = host
+        if machine is not None:
+            self.specs_by_place[f"systems/{machine.system.file.stem}"] = machine.system.file
         self.capacity_bytes = device.usable_memory_bytes
         self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
@@ -177,7 +186,26 @@ class GpuTarget(Target):
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Return the GPU in the machine that it stands in, if that is known."""
         host = hosts.get(self.device.stem)
-        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+        if host is None or self.machine is not None:
+            return self
+        return GpuTarget(self.device, host=load_system(host).processor)
+
+    def with_workers(self, worker_count: int) -> GpuTarget:
+        """Return the same device as one of another number of workers, which share the way to it.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers. [1]
+
+        Returns
+        -------
+        GpuTarget
+            The target; itself without a system. [-]
+        """
+        if self.machine is None:
+            return self
+        return GpuTarget(self.device, host=self.host, machine=self.machine.with_workers(worker_count))
 
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
@@ -203,6 +231,7 @@ class GpuTarget(Target):
                 notes.append(f"{library.name} {lacking}: it computes in {of_library}")
             elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
                 notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
+        notes += () if self.machine is None else self.machine.system.remarks
         if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
             calls, usual = (
                 " and ".join(names)
@@ -249,10 +278,11 @@ class GpuTarget(Target):
             if pinned and profile.feed.pinned
             else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
         )
-        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
+        (of_link,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
+        bandwidth = minimum(of_link, self.shared_bytes_per_s)
         copied = batch_size * sum(item.bytes_per_sample for item in items)
         staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.link.latency_s
+        return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.copy_latency_s
 
 
 class CpuTarget(Target):
@@ -349,7 +379,11 @@ TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target}
 
 
 def resolve_target(
-    *, device: str | Path | Device | None, system: str | Path | System | None, threads: int | None
+    *,
+    device: str | Path | Device | None,
+    system: str | Path | Wired | None,
+    threads: int | None,
+    workers: int = 1,
 ) -> Target:
     """Return the target that a caller named.
 
@@ -357,10 +391,12 @@ def resolve_target(
     ----------
     device : str, Path, Device or None
         One GPU or one CPU socket. [-]
-    system : str, Path, System or None
-        A machine; one of the two must be given. [-]
+    system : str, Path, System, Cluster or None
+        A machine or a cluster; one of the two must be given. Its GPUs work where it has any, else its sockets. [-]
     threads : int or None
         CPU threads; None for one per physical core. [1]
+    workers : int
+        GPUs of the system that work, one worker each. [1]
 
     Returns
     -------
@@ -370,15 +406,30 @@ def resolve_target(
     Raises
     ------
     ArgumentError
-        If neither or both are given, or ``threads`` do not fit.
+        If neither or both are given, or ``threads`` or ``workers`` do not fit.
     UnknownNameError, SpecError
         If a name or a file is wrong.
     """
     if (device is None) == (system is None):
         given = None if device is None else (device, system)
         raise ArgumentError("device", given, "exactly one of device= and system=")
+    workers = whole_number("workers", workers)
     if system is not None:
-        machine = system if isinstance(system, System) else load_system(system)
-        return CpuTarget(machine.processor, system=machine, threads=threads)
+        return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)
+    if workers > 1:
+        raise ArgumentError("workers", workers, "1 with device=; several need system=, whose devices they are")
     loaded = device if isinstance(device, Device) else load_device(device)  # type: ignore[arg-type]
     return TARGETS[loaded.kind](loaded, threads)
+
+
+def _target_of_system(system: Wired, threads: int | None, workers: int) -> Target:
+    if system.devices:
+        if threads is not None:
+            raise ArgumentError("threads", threads, f"None for the GPUs of {system.name}")
+        machine = Machine(system=system, worker_count=workers)
+        return GpuTarget(machine.device, machine=machine)
+    if workers > 1:
+        raise ArgumentError("workers", workers, f"1 on {system.name}, which has no GPU; its sockets work together")
+    if not isinstance(system, System):
+        raise ArgumentError("system", system.name, "a machine, or a cluster with GPUs")
+    return CpuTarget(system.processor, system=system, threads=threads)

@@ -1,0 +1,191 @@
+"""The part of a system that a job occupies: its workers' devices, and what they share on the way to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.errors import ArgumentError, UnknownNameError
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.channel import Route
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.link import Link
+    from perfmodel.hardware.system import System
+    from perfmodel.hardware.wired import Wired
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Machine:
+    """Workers of a job on devices of a system, the first ones in the order of its file.
+
+    Parameters
+    ----------
+    system : System or Cluster
+        A system with devices. [-]
+    worker_count : int
+        Devices that work, one worker each. [1]
+    """
+
+    system: Wired
+    worker_count: int
+
+    def __post_init__(self) -> None:
+        devices = self.system.devices
+        if not 1 <= self.worker_count <= len(devices):
+            allowed = f"a whole number from 1 to {len(devices)}, the devices of {self.system.name}"
+            raise ArgumentError("workers", self.worker_count, allowed)
+        kinds = dict.fromkeys(device.name for _, device in devices[: self.worker_count])
+        if len(kinds) > 1:
+            allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
+            raise ArgumentError("system", self.system.name, allowed)
+
+    def with_workers(self, worker_count: int) -> Machine:
+        """Return the same system with another number of workers.
+
+        Parameters
+        ----------
+        worker_count : int
+            Devices that work. [1]
+
+        Returns
+        -------
+        Machine
+            The job there. [-]
+        """
+        return replace(self, worker_count=worker_count)
+
+    def describe(self) -> str:
+        """Return the job's devices in a few words."""
+        return f"{self.worker_count} x {self.device.name} of {self.system.name}"
+
+    @property
+    def device(self) -> Gpu:
+        """The device of each worker. [-]"""
+        return self.system.devices[0][1]
+
+    @cached_property
+    def hosts(self) -> tuple[System, ...]:
+        """The machines that the workers' devices stand in."""
+        topology, machines = self.system.topology, self.system.hosts
+        return tuple(machines[node] for node in dict.fromkeys(topology.places[name].node for name in self.names))
+
+    @property
+    def core_count(self) -> int:
+        """Physical cores of the hosts. [1]"""
+        return sum(host.core_count for host in self.hosts)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the host that has least: each reads what its own workers need, in another order every epoch. [B]"""
+        return min(host.memory_capacity_bytes for host in self.hosts)
+
+    @property
+    def memory_bytes_per_s(self) -> float:
+        """Bandwidth of the hosts' memories together. [B/s]"""
+        return sum(host.socket_count * host.processor.memory_bandwidth_bytes_per_s for host in self.hosts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nodes of the workers' devices."""
+        return tuple(name for name, _ in self.system.devices[: self.worker_count])
+
+    @cached_property
+    def input_routes(self) -> tuple[Route, ...]:
+        """The way of a mini-batch from the host's memory to each worker's device."""
+        topology = self.system.topology
+        return tuple(topology.route(topology.home_memory(name), name) for name in self.names)
+
+    @property
+    def copy_bytes_per_s(self) -> float:
+        """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
+        return slowest_rate(self.input_routes)
+
+    @property
+    def copy_latency_s(self) -> float:
+        """Time before the first byte reaches a device. [s]"""
+        return max(route.latency_s for route in self.input_routes)
+
+    def link_of(self, name: str) -> Link:
+        """Return the link that a device hangs on, as device and slot settled it.
+
+        Parameters
+        ----------
+        name : str
+            A device's node. [-]
+
+        Returns
+        -------
+        Link
+            The last link of the way to it. [-]
+        """
+        from perfmodel.hardware.catalogue import load_link
+
+        topology = self.system.topology
+        return load_link(topology.route(topology.home_memory(name), name).channels[-1].link)
+
+    def storage_routes(self, storage: str | None) -> tuple[Route, ...]:
+        """Return the way from storage to the memory of each worker's host.
+
+        Parameters
+        ----------
+        storage : str or None
+            A storage's node; None lets each worker read from the one that is nearest in its own machine. [-]
+
+        Returns
+        -------
+        tuple of Route
+            One for each worker. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the system has no storage.
+        UnknownNameError
+            If it has none of that name; names the nearest.
+        """
+        topology = self.system.topology
+        known = topology.storages()
+        if not known:
+            allowed = f"a storage by its file, as {self.system.name} lists none of its own"
+            raise ArgumentError("input_from", storage, allowed)
+        if storage is not None and storage not in known:
+            kind = f"storage of {self.system.name}"
+            raise UnknownNameError(kind, storage, known)
+        routes = []
+        for name in self.names:
+            memory = topology.home_memory(name)
+            near = [other for other in known if topology.places[other].node == topology.places[name].node] or known
+            candidates = [storage] if storage is not None else near
+            routes.append(
+                max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
+            )
+        return tuple(routes)
+
+
+def slowest_rate(routes: tuple[Route, ...]) -> float:
+    """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly.
+
+    Parameters
+    ----------
+    routes : tuple of Route
+        Ways of flows at once. [-]
+
+    Returns
+    -------
+    float
+        Rate. [B/s]
+    """
+    capacity: Mapping[str, float] = {
+        channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels
+    }
+    if not capacity:
+        return math.inf
+    uses = np.array([[name in route.channel_names for name in capacity] for route in routes], dtype=float)
+    return float(max_min_rates(capacity=np.array(list(capacity.values())), uses=uses).min())
