@@ -309,9 +309,10 @@ class Topology:
         if not crosses and inside != {""}:
             allowed = {name for name in allowed if self.places[name].node in inside}
         edges: dict[str, list[tuple[str, Channel]]] = {name: [] for name in allowed}
-        for lower, upper, channel in self.graph.edges(data="channel"):
-            if lower in allowed and upper in allowed:
-                edges[lower].append((upper, channel))
+        for wire in self.wires:
+            if wire.lower in allowed and wire.upper in allowed:
+                edges[wire.lower].append((wire.upper, wire.upward))
+                edges[wire.upper].append((wire.lower, wire.downward))
         return edges
 
 

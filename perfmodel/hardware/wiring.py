@@ -255,7 +255,7 @@ class _Wirer:
                 if len(set(pair)) == 1:
                     self.fault(f"peer_link[{row}].between", list(pair), "must be two different devices")
                 elif link is not None and not lost:
-                    self.wires.append(wire_of(*pair, link, startup_s=link.latency_s, peer=True))
+                    self.wires.append(wire_of(pair[0], pair[1], link, startup_s=link.latency_s, peer=True))
         for row, switch in enumerate(self.file.peer_switch):
             where = f"peer_switch[{row}]"
             link = self.link(f"{where}.link", switch.link)

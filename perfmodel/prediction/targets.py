@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_system
+from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_machine, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
@@ -177,7 +177,7 @@ class GpuTarget(Target):
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Return the GPU in the machine that it stands in, if that is known."""
         host = hosts.get(self.device.stem)
-        return self if host is None else GpuTarget(self.device, host=load_system(host).processor)
+        return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
@@ -379,6 +379,8 @@ def resolve_target(
         raise ArgumentError("device", given, "exactly one of device= and system=")
     if system is not None:
         machine = system if isinstance(system, System) else load_system(system)
+        if not isinstance(machine, System):
+            raise ArgumentError("system", system, f"a single machine; {machine.name} is {machine.node_count} of them")
         return CpuTarget(machine.processor, system=machine, threads=threads)
     loaded = device if isinstance(device, Device) else load_device(device)  # type: ignore[arg-type]
     return TARGETS[loaded.kind](loaded, threads)

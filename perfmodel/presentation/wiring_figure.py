@@ -194,7 +194,6 @@ def _draw_lines(
 
     for line in lines:
         (x, y), (to_x, to_y) = places[line.lower], places[line.upper]
-        label = {"fontsize": size - 1.0, "ha": "center", "va": "center", "zorder": 3}
         box = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
         if line.peer and y == to_y:
             bend = 0.45 if abs(to_x - x) < 2 else 0.3
@@ -212,7 +211,8 @@ def _draw_lines(
         colour = "#009e73" if line.peer else "0.45"
         axes.plot([x, to_x], [y, to_y], color=colour, linewidth=1.1, zorder=1)
         nearer = 0.42  # of the way up, so that labels of a fan stand apart
-        axes.text(x + nearer * (to_x - x), y + nearer * (to_y - y), line.label, bbox=box, **label)
+        at = (x + nearer * (to_x - x), y + nearer * (to_y - y))
+        axes.text(*at, line.label, bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
 
 
 def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> str:
