@@ -13,7 +13,11 @@ from perfmodel.hardware.architectures import misspelt_architecture
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from perfmodel.hardware.dataset import Dataset
+=======
+    from perfmodel.hardware.cluster import Cluster
+>>>>>>> d-systems
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage
@@ -28,6 +32,7 @@ __all__ = [
     "load_device",
     "load_library",
     "load_link",
+    "load_machine",
     "load_storage",
     "load_system",
 ]
@@ -153,8 +158,41 @@ def load_dataset(name_or_path: str | Path) -> Dataset:
     return Dataset.of_file(spec_files.load(spec_files.find("datasets", name_or_path), DatasetFile))
 
 
-def load_system(name_or_path: str | Path) -> System:
-    """Load a system, and the CPU that its file names.
+def load_system(name_or_path: str | Path) -> System | Cluster:
+    """Load a system and everything that its file names: CPU, devices, links, drives, or the machines of a cluster.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``desktop_i7_3820``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    System or Cluster
+        The machine, or where its file lists nodes, all of them and the fabric between. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no system of that name.
+    SpecError
+        With every fault of its file, and if something that it names does not resolve.
+
+    Examples
+    --------
+    >>> load_system("server_2x_xeon_e5_2630_v3").core_count
+    16
+    """
+    from perfmodel.hardware.cluster import ClusterFile, cluster_of
+
+    path = spec_files.find("systems", name_or_path)
+    if "node" in spec_files.read_toml(path):
+        return cluster_of(spec_files.load(path, ClusterFile), path=path)
+    return load_machine(path)
+
+
+def load_machine(name_or_path: str | Path) -> System:
+    """Load a system that is one machine.
 
     Parameters
     ----------
@@ -171,17 +209,20 @@ def load_system(name_or_path: str | Path) -> System:
     UnknownNameError
         If there is no system of that name.
     SpecError
-        With every fault of its file, and if its CPU does not resolve.
+        With every fault of its file, if something that it names does not resolve, or if it is a cluster.
 
     Examples
     --------
-    >>> load_system("server_2x_xeon_e5_2630_v3").core_count
-    16
+    >>> load_machine("desktop_i7_3820").core_count
+    4
     """
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
+    from perfmodel.hardware.wiring import wiring_of
 
     path = spec_files.find("systems", name_or_path)
+    if "node" in spec_files.read_toml(path):
+        raise SpecError(path, ["node: a cluster: must be a single machine, with [sockets]"])
     file = spec_files.load(path, SystemFile)
     device: str | Path = file.sockets.device
     if spec_files.is_path(device):
@@ -192,7 +233,7 @@ def load_system(name_or_path: str | Path) -> System:
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
     if not isinstance(processor, Cpu):
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU"])
-    return System(file=file, processor=processor)
+    return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
 
 
 def load_library(name_or_path: str | Path) -> LibraryProfile:

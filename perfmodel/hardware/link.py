@@ -90,6 +90,8 @@ class LinkFamily(SpecFile):
         The same for copies from pageable host memory, where that is a matter. [1]
     latency_us : float
         Time of an empty message from end to end. [us]
+    hop_latency_us : float
+        What each further link of the family adds to it, where a message passes several. [us]
     """
 
     protocol: Identifier
@@ -102,6 +104,7 @@ class LinkFamily(SpecFile):
     typical_efficiency: Fraction
     pageable_efficiency: Fraction | None = None
     latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 100_000, "us"))]
+    hop_latency_us: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "us"))] = 0.0
 
     @field_validator("lane_widths")
     @classmethod
@@ -184,6 +187,11 @@ class Link:
     def latency_s(self) -> float:
         """Time of an empty message from end to end. [s]."""
         return self.family.in_base_units("latency_us")
+
+    @property
+    def hop_latency_s(self) -> float:
+        """What each further link of the family adds, where a message passes several. [s]."""
+        return self.family.in_base_units("hop_latency_us")
 
     def describe(self) -> str:
         """Return the link in one line."""

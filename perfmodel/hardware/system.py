@@ -1,4 +1,4 @@
-"""Systems: sockets, memory and the links between sockets of one machine.
+"""Systems: sockets, memory and the links between sockets of one machine, and what is wired to them.
 
 With two sockets and first-touch placement by one thread, all data lies on one socket's memory and half of the
 accesses of all threads are remote; the local and the remote part follow each other on each access path.
@@ -7,13 +7,16 @@ accesses of all threads are remote; the local and the remote part follow each ot
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import Count, InRange, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PeerLink, PeerSwitch, StorageSlot
+from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wiring
 from perfmodel.units import GIB, GIGA
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
@@ -86,11 +89,30 @@ class SystemFile(SpecFile):
         Links between sockets; needed with several sockets. [-]
     memory : SystemMemory
         Host memory. [-]
+    root, switch : tuple of Hub
+        PCIe roots and switches with an upstream link that they share out. [-]
+    device : tuple of DeviceSlot
+        GPUs and the slots they are in. [-]
+    peer_link : tuple of PeerLink
+        Links straight between devices. [-]
+    peer_switch : tuple of PeerSwitch
+        Switches among devices. [-]
+    storage : tuple of StorageSlot
+        Drives and arrays. [-]
+    nic : tuple of NicSlot
+        Network adapters. [-]
     """
 
     sockets: Sockets
     socket_link: SocketLink | None = Field(default=None, validate_default=True)
     memory: SystemMemory
+    root: tuple[Hub, ...] = ()
+    switch: tuple[Hub, ...] = ()
+    device: tuple[DeviceSlot, ...] = ()
+    peer_link: tuple[PeerLink, ...] = ()
+    peer_switch: tuple[PeerSwitch, ...] = ()
+    storage: tuple[StorageSlot, ...] = ()
+    nic: tuple[NicSlot, ...] = ()
 
     @field_validator("socket_link")
     @classmethod
@@ -122,8 +144,8 @@ class SystemFile(SpecFile):
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
-    """One machine: its file, and the CPU in its sockets.
+class System(Wired):
+    """One machine: its file, the CPU in its sockets, and what is wired to them.
 
     Parameters
     ----------
@@ -131,10 +153,13 @@ class System:
         What the system's file states. [-]
     processor : Cpu
         The CPU in each socket. [-]
+    wiring : Wiring
+        Places, links, devices and drives, resolved. [-]
     """
 
     file: SystemFile
     processor: Cpu
+    wiring: Wiring = field(default_factory=Wiring)
 
     @property
     def name(self) -> str:
@@ -187,4 +212,5 @@ class System:
     def describe(self) -> str:
         """Return the system in one line."""
         memory = f"{self.file.memory.capacity_gib:g} GiB"
-        return f"{self.socket_count} x {self.processor.name}, {self.core_count} cores, {memory}"
+        host = f"{self.socket_count} x {self.processor.name}, {self.core_count} cores, {memory}"
+        return ", ".join([host, *self.device_counts()])

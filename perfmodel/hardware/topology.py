@@ -1,0 +1,355 @@
+"""The topology of a system: a graph of sockets, memories, PCIe roots and switches, devices, storage and NICs.
+
+Data take the route that is fastest for a large message. Devices, storage and memories are ends of routes, never on the
+way: a GPU does not forward what is meant for another one. Where two ends cannot reach each other directly, a copy is
+staged in host memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.channel import Channel, Place, Route, Wire
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+ENDS: Final = frozenset({"memory", "device", "storage"})
+"""Kinds of nodes that data do not pass through."""
+
+
+class Topology:
+    """Places and the channels between them.
+
+    Parameters
+    ----------
+    places : iterable of Place
+        Nodes, in file order. [-]
+    wires : iterable of Wire
+        Links between them. [-]
+
+    Attributes
+    ----------
+    graph : networkx.MultiDiGraph
+        Nodes have ``kind``, ``detail`` and ``node``; each edge has ``channel`` and ``peer``. [-]
+    """
+
+    def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
+        import networkx as nx
+
+        self.places = {place.name: place for place in places}
+        self.wires = tuple(wires)
+        self.graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+        for place in self.places.values():
+            self.graph.add_node(place.name, kind=place.kind, detail=place.detail, node=place.node)
+        for wire in self.wires:
+            self.graph.add_edge(wire.lower, wire.upper, channel=wire.upward, peer=wire.peer)
+            self.graph.add_edge(wire.upper, wire.lower, channel=wire.downward, peer=wire.peer)
+        self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
+        self._route = lru_cache(maxsize=None)(self._find_route)
+
+    def of_kind(self, kind: str) -> tuple[str, ...]:
+        """Return the names of all nodes of a kind, in file order.
+
+        Parameters
+        ----------
+        kind : str
+            For example ``switch``. [-]
+
+        Returns
+        -------
+        tuple of str
+            Names. [-]
+        """
+        return tuple(name for name, place in self.places.items() if place.kind == kind)
+
+    def devices(self) -> tuple[str, ...]:
+        """Return the names of all devices, in file order."""
+        return self.of_kind("device")
+
+    def storages(self) -> tuple[str, ...]:
+        """Return the names of all drives and arrays, in file order."""
+        return self.of_kind("storage")
+
+    def nics(self) -> tuple[str, ...]:
+        """Return the names of all network adapters, in file order."""
+        return self.of_kind("nic")
+
+    def memories(self) -> tuple[str, ...]:
+        """Return the names of all host memories, in file order."""
+        return self.of_kind("memory")
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """Every channel by name."""
+        both = (channel for wire in self.wires for channel in (wire.upward, wire.downward))
+        return {channel.name: channel for channel in both}
+
+    def copy_engine_count(self, device: str) -> int:
+        """Return how many copies a device can do at once; with two, one in each direction.
+
+        Parameters
+        ----------
+        device : str
+            Its name. [-]
+
+        Returns
+        -------
+        int
+            Copy engines. [1]
+        """
+        return self._place(device).copy_engine_count
+
+    def route(self, source: str, sink: str, *, through_host: bool = False) -> Route:
+        """Return the way of a large copy: straight where that is possible, else staged in host memory.
+
+        Parameters
+        ----------
+        source, sink : str
+            Names of nodes. [-]
+        through_host : bool
+            Stage it in host memory in any case. [-]
+
+        Returns
+        -------
+        Route
+            The widest way; of equally wide ones that of the lowest latency, then the one with fewest hops, then
+            the first by name. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no node of that name.
+        ArgumentError
+            If both are the same, or no link leads from one to the other.
+
+        Notes
+        -----
+        Valid for: large copies, whose time is bytes over the narrowest channel. Ignores: GPUDirect Storage, and
+        forwarding by devices.
+
+        Examples
+        --------
+        >>> from perfmodel.hardware.catalogue import load_system
+        >>> load_system("survey_fig5").topology.route("memory0", "gpu0").nodes
+        ('memory0', 'socket0', 'root0', 'gpu0')
+        """
+        start, end = self._place(source), self._place(sink)
+        if source == sink:
+            raise ArgumentError("sink", sink, "another node than source")
+        ends = (start.kind, end.kind)
+        is_direct = ends == ("device", "device") and (self.peer_to_peer(source, sink) or self.rdma(source, sink))
+        if not ENDS.issuperset(ends) or "memory" in ends or (is_direct and not through_host):
+            return self._route(source, sink)
+        stops = [source, self.home_memory(source), self.home_memory(sink), sink]
+        if start.node == end.node:
+            del stops[1 if start.kind == "storage" else 2]
+        stops = list(dict.fromkeys(stops))
+        legs = [self._route(*ends_of_leg) for ends_of_leg in itertools.pairwise(stops)]
+        whole = legs[0]
+        for leg in legs[1:]:
+            whole = whole.then(leg)
+        return whole
+
+    def home_memory(self, name: str) -> str:
+        """Return the memory of the socket that a node hangs off.
+
+        Parameters
+        ----------
+        name : str
+            A node's name. [-]
+
+        Returns
+        -------
+        str
+            A memory's name. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the node hangs off no socket.
+        """
+        if self._place(name).kind == "memory":
+            return name
+        for above in self._upwards(name):
+            if self.places[above].kind == "socket":
+                return next(other for other in self.graph.successors(above) if self.places[other].kind == "memory")
+        raise ArgumentError("name", name, "a node that hangs off a socket")
+
+    def root_complex(self, name: str) -> str:
+        """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports.
+
+        Parameters
+        ----------
+        name : str
+            A node's name. [-]
+
+        Returns
+        -------
+        str
+            Name of a root or socket. [-]
+        """
+        return next(above for above in self._upwards(name) if self.places[above].kind in ("root", "socket"))
+
+    def peer_to_peer(self, first: str, second: str) -> bool:
+        """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).
+
+        Parameters
+        ----------
+        first, second : str
+            Names of devices. [-]
+
+        Returns
+        -------
+        bool
+            True below the same PCIe root and where a peer link or one peer switch joins them; not across sockets. [-]
+
+        Notes
+        -----
+        Valid for: what the wiring allows. Ignores: drivers that switch it off for consumer boards, and the limit of
+        eight peers per device.
+        """
+        one, other = self._device(first), self._device(second)
+        if one.node != other.node:
+            return False
+        if first == second or self.root_complex(first) == self.root_complex(second):
+            return True
+        return second in self._peers(first)
+
+    def rdma(self, first: str, second: str) -> bool:
+        """Tell whether NICs can read and write the memories of two devices in different machines (GPUDirect RDMA).
+
+        Parameters
+        ----------
+        first, second : str
+            Names of devices. [-]
+
+        Returns
+        -------
+        bool
+            True if in both machines a NIC with RDMA hangs off the device's own PCIe root. [-]
+        """
+        one, other = self._device(first), self._device(second)
+        return one.node != other.node and all(self.rdma_nics(name) for name in (first, second))
+
+    def rdma_nics(self, device: str) -> tuple[str, ...]:
+        """Return the NICs that can reach a device's memory without passing the host's.
+
+        Parameters
+        ----------
+        device : str
+            Its name. [-]
+
+        Returns
+        -------
+        tuple of str
+            NICs below the same PCIe root, in file order; none without RDMA. [-]
+        """
+        place, root = self._device(device), self.root_complex(device)
+        return tuple(
+            nic
+            for nic in self.nics()
+            if self.places[nic].node == place.node and self.root_complex(nic) == root and self.places[nic].has_rdma
+        )
+
+    def _place(self, name: str) -> Place:
+        if name not in self.places:
+            kind = "node of the system"
+            raise UnknownNameError(kind, name, self.places)
+        return self.places[name]
+
+    def _device(self, name: str) -> Place:
+        place = self._place(name)
+        if place.kind != "device":
+            kind = "device of the system"
+            raise UnknownNameError(kind, name, self.devices())
+        return place
+
+    def _peers(self, device: str) -> set[str]:
+        """Return the devices that a device reaches over one peer link, or over one peer switch."""
+        joined = [{wire.lower, wire.upper} for wire in self.wires if wire.peer]
+        over = set().union(*(ends for ends in joined if device in ends))
+        switches = {name for name in over if self.places[name].kind == "switch"}
+        behind = set().union(*(ends for ends in joined if ends & switches))
+        return (over | behind) - switches
+
+    def _upwards(self, name: str) -> Iterator[str]:
+        """Yield the nodes from one to its socket."""
+        while True:
+            yield name
+            if self.places[name].kind in ("socket", "fabric") or name not in self._above:
+                return
+            name = self._above[name]
+
+    def _find_route(self, source: str, sink: str) -> Route:
+        """Return the widest way, of these the one of lowest latency, fewest hops and first by name."""
+        edges = self._edges(source, sink)
+        width = _widest(edges, source, sink)
+        if width is None:
+            raise ArgumentError("sink", sink, f"a node that links lead to from {source!r}")
+        nodes, channels = _quickest(edges, source, sink, width=width)
+        latency = sum(channel.latency_s for channel in channels)
+        latency += max((channel.startup_s for channel in channels), default=0.0)
+        return Route(nodes=nodes, channels=channels, latency_s=latency)
+
+    def _edges(self, source: str, sink: str) -> dict[str, list[tuple[str, Channel]]]:
+        """Return from each node that data may leave the next ones and the channels to them."""
+        inside = {self.places[source].node, self.places[sink].node}
+        crosses = len(inside) > 1
+        allowed = {
+            name
+            for name, place in self.places.items()
+            if name in (source, sink) or (place.kind not in ENDS and (place.node in inside or place.kind == "fabric"))
+        }
+        if not crosses and inside != {""}:
+            allowed = {name for name in allowed if self.places[name].node in inside}
+        edges: dict[str, list[tuple[str, Channel]]] = {name: [] for name in allowed}
+        for wire in self.wires:
+            if wire.lower in allowed and wire.upper in allowed:
+                edges[wire.lower].append((wire.upper, wire.upward))
+                edges[wire.upper].append((wire.lower, wire.downward))
+        return edges
+
+
+def _widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
+    """Return the largest capacity that all channels of some way have; None where there is no way."""
+    best: dict[str, float] = {}
+    heap = [(-float("inf"), source)]
+    while heap:
+        width, name = heapq.heappop(heap)
+        if name in best:
+            continue
+        best[name] = -width
+        if name == sink:
+            return -width
+        for following, channel in edges[name]:
+            heapq.heappush(heap, (-min(-width, channel.capacity_bytes_per_s), following))
+    return None
+
+
+def _quickest(
+    edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
+) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
+    """Return the way of lowest latency over channels that are wide enough."""
+    heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
+    by_name: dict[str, Channel] = {}
+    done: set[str] = set()
+    while heap:
+        latency, hops, nodes, names = heapq.heappop(heap)
+        if nodes[-1] == sink:
+            return nodes, tuple(by_name[name] for name in names)
+        if nodes[-1] in done:
+            continue
+        done.add(nodes[-1])
+        for following, channel in edges[nodes[-1]]:
+            if channel.capacity_bytes_per_s >= width:
+                by_name[channel.name] = channel
+                label = (latency + channel.latency_s, hops + 1, (*nodes, following), (*names, channel.name))
+                heapq.heappush(heap, label)
+    message = f"no way from {source} to {sink}"
+    raise AssertionError(message)

@@ -1,0 +1,158 @@
+"""What a machine and a cluster have in common: devices, storage, topology, a picture, a list of parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.hardware.topology import Topology
+from perfmodel.units import GIGA
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from perfmodel.hardware.channel import Wire
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.wiring import StorageArray, Wiring
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One line of a list of parts: a place and the link that leads from it towards the sockets.
+
+    Parameters
+    ----------
+    name : str
+        The place. [-]
+    kind : str
+        What it is. [-]
+    detail : str
+        What exactly. [-]
+    to : str
+        What it is linked to. [-]
+    link : str
+        By which link. [-]
+    raw_gb_per_s, typical_gb_per_s : float
+        On the wire, and what large copies reach, per direction. [GB/s]
+    """
+
+    name: str
+    kind: str
+    detail: str
+    to: str
+    link: str
+    raw_gb_per_s: float
+    typical_gb_per_s: float
+
+
+class Wired(ABC):
+    """A machine, or a cluster of machines, as a graph of parts."""
+
+    wiring: Wiring
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name, for people."""
+
+    @property
+    def node_count(self) -> int:
+        """Machines. [1]."""
+        return 1
+
+    @property
+    def devices(self) -> tuple[tuple[str, Gpu], ...]:
+        """GPUs by their nodes' names, in file order."""
+        return self.wiring.devices
+
+    @property
+    def storages(self) -> tuple[StorageArray, ...]:
+        """Drives and arrays, in file order."""
+        return self.wiring.storages
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the reader should know, such as a card in a slot of a newer generation."""
+        return self.wiring.remarks
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Its places and the channels between them; made once."""
+        return Topology(self.wiring.places, self.wiring.wires)
+
+    def device_counts(self) -> list[str]:
+        """Return how many devices of which kind it has, one text each.
+
+        Returns
+        -------
+        list of str
+            For example ``4 x NVIDIA GeForce GTX 1080``. [-]
+        """
+        counts = Counter(device.name for _, device in self.devices)
+        return [f"{count} x {name}" for name, count in counts.items()]
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return every link with its two ends, for a table.
+
+        Returns
+        -------
+        tuple of Part
+            In file order: memories and sockets, switches, devices, peer links, storage, NICs. [-]
+        """
+        places = {place.name: place for place in self.wiring.places}
+        return tuple(
+            Part(
+                name=wire.lower,
+                kind=places[wire.lower].kind,
+                detail=places[wire.lower].detail,
+                to=wire.upper,
+                link=wire.upward.link,
+                raw_gb_per_s=wire.upward.raw_bytes_per_s / GIGA,
+                typical_gb_per_s=wire.upward.capacity_bytes_per_s / GIGA,
+            )
+            for wire in self.wiring.wires
+        )
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw its parts in layers below the sockets, with the bandwidths of the links at their lines.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture (png, pdf or svg); None does not save it. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the path's ending is not known or it cannot be written.
+        """
+        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.wiring_figure import DrawnLine, DrawnNode, wiring_figure
+
+        nodes = [
+            DrawnNode(name=place.name, kind=place.kind, detail=place.detail, group=place.node)
+            for place in self.wiring.places
+        ]
+        lines = [
+            DrawnLine(lower=wire.lower, upper=wire.upper, label=_label(wire), link=wire.upward.link, peer=wire.peer)
+            for wire in self.wiring.wires
+        ]
+        figure = wiring_figure(nodes, lines, title=self.name)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def _label(wire: Wire) -> str:
+    """Return what large copies reach over a wire, in GB/s: one number, or two where the directions differ."""
+    rates = [channel.capacity_bytes_per_s / GIGA for channel in (wire.upward, wire.downward)]
+    return " / ".join(dict.fromkeys(f"{rate:.3g}" for rate in rates))

@@ -1,0 +1,403 @@
+"""From the tables of a system's file to places, wires and parts: names, links that two ends settle on, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import PerfmodelError, SpecError, nearest_match
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.channel import Place, Wire
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.link_catalogue import load_link
+from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
+from perfmodel.units import GIGA, MICROSECOND
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.link import Link
+    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.system import SystemFile
+
+RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
+"""Networks whose adapters have RDMA unless a file says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageArray:
+    """One drive, or several striped into one array.
+
+    Parameters
+    ----------
+    name : str
+        Its node's name. [-]
+    drive : Storage
+        Each of its drives. [-]
+    drive_count : int
+        Drives. [1]
+    efficiency : float
+        Share of the drives' summed rate that the array reaches. [1]
+    link_name : str
+        Link of one drive. [-]
+    """
+
+    name: str
+    drive: Storage
+    drive_count: int = 1
+    efficiency: float = 1.0
+    link_name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """What a system's file wires together, resolved.
+
+    Parameters
+    ----------
+    places, wires : tuple
+        Nodes and links. [-]
+    devices : tuple of (str, Gpu)
+        Devices by node name. [-]
+    storages : tuple of StorageArray
+        Drives and arrays. [-]
+    remarks : tuple of str
+        What the reader should know, such as a card in a slot of a newer generation. [-]
+    """
+
+    places: tuple[Place, ...] = ()
+    wires: tuple[Wire, ...] = ()
+    devices: tuple[tuple[str, Gpu], ...] = ()
+    storages: tuple[StorageArray, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def negotiated_link(slot: Link, device: Gpu, *, override: bool) -> tuple[Link, str]:
+    """Return the link that a card and its slot settle on: the older generation at the narrower width.
+
+    Parameters
+    ----------
+    slot : Link
+        What the slot can do. [-]
+    device : Gpu
+        The card, which says what it has. [-]
+    override : bool
+        Take the slot's link whatever the card has. [-]
+
+    Returns
+    -------
+    tuple of Link and str
+        The link, and a remark where it is not what both have; empty else. [-]
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_device
+    >>> negotiated_link(load_link("pcie_4_x16"), load_device("gtx_1080"), override=False)[0].name
+    'pcie_3_x16'
+    """
+    card = load_link(device.host_link.link_name)
+    if slot.family.protocol != card.family.protocol:
+        return slot, ""
+    older = min(slot.family.generation or 0, card.family.generation or 0)
+    width = min(slot.lane_count, card.lane_count)
+    settled = load_link(f"{slot.family.protocol}_{older}_x{width}")
+    if override and slot.name != settled.name:
+        return slot, f"runs at {slot.name} although the card has {card.name}, as the file asks"
+    if settled.name != slot.name:
+        return settled, f"runs at {settled.name} in a slot of {slot.name}: the card has {card.name}"
+    return settled, ""
+
+
+@dataclass
+class _Wirer:
+    """Collects places and wires of one file, and every fault on the way."""
+
+    file: SystemFile
+    folder: Path
+    faults: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    wires: list[Wire] = field(default_factory=list)
+    devices: list[tuple[str, Gpu]] = field(default_factory=list)
+    storages: list[StorageArray] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def fault(self, where: str, given: object, allowed: str, known: Iterable[str] = ()) -> None:
+        nearest = nearest_match(str(given), known)
+        self.faults.append(f"{where}: value {given!r}: {allowed}" + (f" (nearest: {nearest})" if nearest else ""))
+
+    def link(self, where: str, name: str) -> Link | None:
+        """Load a link, or note why not."""
+        path = self.folder / name if spec_files.is_path(name) else name
+        try:
+            return load_link(path)
+        except PerfmodelError as error:
+            self.fault(where, name, str(error))
+            return None
+
+    def add(self, place: Place, where: str) -> None:
+        if any(place.name == other.name for other in self.places):
+            self.fault(f"{where}.names", place.name, "must be the name of one part only")
+        self.places.append(place)
+
+    def name_parts(self, part: PartTable, prefix: str, *, count: int) -> list[str]:
+        """Return the names of the parts of a table: its own, or the next numbers of their kind."""
+        if part.names is not None:
+            return list(part.names[:count])
+        first = self.numbers.get(prefix, 0)
+        self.numbers[prefix] = first + count
+        return [f"{prefix}{first + index}" for index in range(count)]
+
+    def known_port(self, where: str, port: str) -> bool:
+        ports = [place.name for place in self.places if place.kind in ("socket", "root", "switch")]
+        if port not in ports:
+            self.fault(where, port, f"must be one of {', '.join(ports)}", ports)
+        return port in ports
+
+    def sockets(self, processor: Cpu) -> None:
+        file = self.file
+        count = file.sockets.count
+        for index in range(count):
+            self.places.append(Place(name=f"socket{index}", kind="socket", detail=processor.name))
+            self.places.append(Place(name=f"memory{index}", kind="memory", detail="host memory"))
+            bus = Wire.between(
+                f"memory{index}",
+                f"socket{index}",
+                capacity_bytes_per_s=processor.sustained_memory_bandwidth_bytes_per_s,
+                raw_bytes_per_s=processor.memory_bandwidth_bytes_per_s,
+                link="memory bus",
+                half_duplex=True,
+            )
+            self.wires.append(bus)
+        link, reached = file.socket_link, file.memory.remote_bandwidth_gb_per_s
+        if link is not None and reached is not None:
+            for upper, lower in combinations(range(count), 2):
+                wire = Wire.between(
+                    f"socket{lower}",
+                    f"socket{upper}",
+                    capacity_bytes_per_s=reached * GIGA,
+                    raw_bytes_per_s=link.link_count * link.bandwidth_gb_per_s * GIGA,
+                    link=f"{link.link_count} x {link.name}",
+                )
+                self.wires.append(wire)
+
+    def hubs(self, hubs: tuple[Hub, ...], kind: str) -> Iterator[tuple[str, str, str, Wire]]:
+        """Place the hubs, and yield where each was stated, its name, its port and its upstream wire."""
+        for row, hub in enumerate(hubs):
+            where = f"{kind}[{row}]"
+            link = self.link(f"{where}.link", hub.link)
+            for index, name in enumerate(self.name_parts(hub, kind, count=hub.count)):
+                self.add(Place(name=name, kind=kind, detail=f"PCIe {kind}"), where)
+                if link is not None:
+                    hop = link.hop_latency_s if hub.latency_us is None else hub.latency_us * MICROSECOND
+                    port = hub.port_of(index)
+                    yield f"{where}.to", name, port, wire_of(name, port, link, latency_s=hop)
+
+    def check_hubs(self, stated: list[tuple[str, str, str, Wire]]) -> None:
+        """Keep the wires of hubs whose ports exist, and refuse those that lead in a circle."""
+        above = {name: port for _, name, port, _ in stated}
+        for where, name, port, wire in stated:
+            if not self.known_port(where, port):
+                continue
+            seen, at = [name], port
+            while at in above and at not in seen:
+                seen.append(at)
+                at = above[at]
+            if at in seen:
+                ends = self.storage_names_hint()
+                self.fault(where, port, f"must lead to a socket; {' -> '.join([*seen, at])} is a circle{ends}")
+            else:
+                self.wires.append(wire)
+
+    def storage_names_hint(self) -> str:
+        return ", from which nothing has a path to storage" if self.file.storage else ""
+
+    def device_slots(self, slots: tuple[DeviceSlot, ...]) -> None:
+        from perfmodel.hardware.catalogue import load_device
+
+        for row, slot in enumerate(slots):
+            where = f"device[{row}]"
+            link = self.link(f"{where}.link", slot.link)
+            ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
+            named = self.folder / slot.device if spec_files.is_path(slot.device) else slot.device
+            try:
+                device = load_device(named)
+            except PerfmodelError as error:
+                self.fault(f"{where}.device", slot.device, str(error))
+                continue
+            if not isinstance(device, Gpu):
+                self.fault(f"{where}.device", slot.device, "must be a GPU; CPUs stand in [sockets]")
+                continue
+            if link is None or not all(ports):
+                continue
+            settled, remark = negotiated_link(link, device, override=slot.override)
+            names = self.name_parts(slot, "gpu", count=slot.count)
+            for index, name in enumerate(names):
+                engines = device.host_link.copy_engine_count
+                self.add(Place(name=name, kind="device", detail=device.name, copy_engine_count=engines), where)
+                wire = wire_of(name, slot.port_of(index), settled, startup_s=settled.latency_s)
+                self.wires.append(wire)
+                self.devices.append((name, device))
+            if remark:
+                several = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+                self.remarks.append(f"{several}: {device.name} {remark}")
+
+    def peers(self) -> None:
+        names = [name for name, _ in self.devices]
+        for row, peers in enumerate(self.file.peer_link):
+            link = self.link(f"peer_link[{row}].link", peers.link)
+            for pair in peers.between:
+                lost = [end for end in pair if end not in names]
+                for end in lost:
+                    self.fault(f"peer_link[{row}].between", end, f"must be one of {', '.join(names)}", names)
+                if len(set(pair)) == 1:
+                    self.fault(f"peer_link[{row}].between", list(pair), "must be two different devices")
+                elif link is not None and not lost:
+                    self.wires.append(wire_of(pair[0], pair[1], link, startup_s=link.latency_s, peer=True))
+        for row, switch in enumerate(self.file.peer_switch):
+            where = f"peer_switch[{row}]"
+            link = self.link(f"{where}.link", switch.link)
+            self.add(Place(name=switch.name, kind="switch", detail=f"{switch.link} to each"), where)
+            for end in switch.among or names:
+                if end not in names:
+                    self.fault(f"{where}.among", end, f"must be one of {', '.join(names)}", names)
+                elif link is not None:
+                    self.wires.append(wire_of(end, switch.name, link, startup_s=link.latency_s, peer=True))
+
+    def storage_slots(self, slots: tuple[StorageSlot, ...]) -> None:
+        from perfmodel.hardware.catalogue import load_storage
+
+        for row, slot in enumerate(slots):
+            where = f"storage[{row}]"
+            link = self.link(f"{where}.link", slot.link)
+            ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
+            try:
+                drive = load_storage(self.folder / slot.drive if spec_files.is_path(slot.drive) else slot.drive)
+            except PerfmodelError as error:
+                self.fault(f"{where}.drive", slot.drive, str(error))
+                continue
+            if link is None or not all(ports):
+                continue
+            striped = slot.count if slot.raid is not None else 1
+            for index, name in enumerate(self.name_parts(slot, drive.kind, count=slot.count // striped)):
+                array = StorageArray(
+                    name=name, drive=drive, drive_count=striped, efficiency=slot.raid_efficiency, link_name=link.name
+                )
+                detail = drive.name if striped == 1 else f"RAID 0 of {striped} x {drive.name}"
+                self.add(Place(name=name, kind="storage", detail=detail), where)
+                self.wires.append(_wire_of_array(array, slot.port_of(index), link))
+                self.storages.append(array)
+
+    def nic_slots(self, slots: tuple[NicSlot, ...]) -> None:
+        for row, slot in enumerate(slots):
+            where = f"nic[{row}]"
+            link = self.link(f"{where}.link", slot.link)
+            network = self.link(f"{where}.network", slot.network)
+            ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
+            if link is None or network is None or not all(ports):
+                continue
+            rdma = network.family.protocol in RDMA_PROTOCOLS if slot.rdma is None else slot.rdma
+            for index, name in enumerate(self.name_parts(slot, "nic", count=slot.count)):
+                self.add(Place(name=name, kind="nic", detail=network.name, has_rdma=rdma), where)
+                self.wires.append(wire_of(name, slot.port_of(index), link, latency_s=link.hop_latency_s))
+
+
+def wire_of(
+    lower: str, upper: str, link: Link, *, latency_s: float = 0.0, startup_s: float = 0.0, peer: bool = False
+) -> Wire:
+    """Return the wire that a link makes between two places.
+
+    Parameters
+    ----------
+    lower, upper : str
+        Its ends. [-]
+    link : Link
+        The link. [-]
+    latency_s, startup_s : float
+        What passing it adds, and what a copy over it costs once. [s]
+    peer : bool
+        Whether it joins devices past the host. [-]
+
+    Returns
+    -------
+    Wire
+        One channel for each direction, or one for both where the link is half-duplex. [-]
+    """
+    return Wire.between(
+        lower,
+        upper,
+        capacity_bytes_per_s=link.effective_bandwidth_bytes_per_s,
+        raw_bytes_per_s=link.raw_bandwidth_bytes_per_s,
+        link=link.name,
+        latency_s=latency_s,
+        startup_s=startup_s,
+        half_duplex=link.family.duplex == "half",
+        peer=peer,
+    )
+
+
+def _wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
+    """Return the wire of a drive or array: its reads go up, its writes down, each capped by the drives' own links."""
+    plain = wire_of(array.name, port, link)
+    count = array.drive_count
+    name = link.name if count == 1 else f"{count} x {link.name}"
+
+    def capped(channel_rate: float, drive_rate: float) -> float:
+        return count * min(channel_rate, drive_rate * array.efficiency)
+
+    read, write = array.drive.read_bandwidth_bytes_per_s, array.drive.write_bandwidth_bytes_per_s
+    rate, raw = plain.upward.capacity_bytes_per_s, count * plain.upward.raw_bytes_per_s
+    return replace(
+        plain,
+        upward=replace(
+            plain.upward,
+            capacity_bytes_per_s=capped(rate, read),
+            raw_bytes_per_s=raw,
+            latency_s=array.drive.latency_s,
+            link=name,
+        ),
+        downward=replace(plain.downward, capacity_bytes_per_s=capped(rate, write), raw_bytes_per_s=raw, link=name),
+    )
+
+
+def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
+    """Resolve the parts of a system's file.
+
+    Parameters
+    ----------
+    file : SystemFile
+        What the file states. [-]
+    processor : Cpu
+        The CPU in its sockets. [-]
+    path : Path
+        The file: paths in it start at its folder. [-]
+
+    Returns
+    -------
+    Wiring
+        Places, wires, devices, storages and remarks. [-]
+
+    Raises
+    ------
+    SpecError
+        With every unknown port, part or link, and every circle of switches.
+    """
+    wirer = _Wirer(file, path.parent)
+    wirer.sockets(processor)
+    stated = [*wirer.hubs(file.root, "root"), *wirer.hubs(file.switch, "switch")]
+    wirer.check_hubs(stated)
+    wirer.device_slots(file.device)
+    wirer.peers()
+    wirer.storage_slots(file.storage)
+    wirer.nic_slots(file.nic)
+    if wirer.faults:
+        raise SpecError(path, wirer.faults)
+    return Wiring(
+        places=tuple(wirer.places),
+        wires=tuple(wirer.wires),
+        devices=tuple(wirer.devices),
+        storages=tuple(wirer.storages),
+        remarks=tuple(wirer.remarks),
+    )

@@ -1,0 +1,223 @@
+"""A picture of parts and the links between them, in layers by distance from the sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOUR_BY_KIND: Final = {
+    "fabric": "#cc79a7",
+    "memory": "#e0e0e0",
+    "socket": "#56b4e9",
+    "root": "#f0e442",
+    "switch": "#f0e442",
+    "device": "#8fd3a8",
+    "storage": "#e8b98a",
+    "nic": "#d9b8d9",
+}
+"""Tints of Okabe and Ito's colours, dark text on all of them."""
+
+INCHES_PER_LEAF: Final = 0.95
+INCHES_PER_LAYER: Final = 1.15
+WIDEST_INCHES: Final = 26.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnNode:
+    """A box.
+
+    Parameters
+    ----------
+    name : str
+        What stands in it, without its group. [-]
+    kind : str
+        Chooses its colour. [-]
+    detail : str
+        What it is; named in the legend of its kind. [-]
+    group : str
+        Frame that it stands in; empty for none. [-]
+    """
+
+    name: str
+    kind: str
+    detail: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnLine:
+    """A line between two boxes.
+
+    Parameters
+    ----------
+    lower, upper : str
+        The boxes' names. [-]
+    label : str
+        What stands at it. [-]
+    link : str
+        What it is; named in the legend. [-]
+    peer : bool
+        Whether it passes the layers by, as links between devices do. [-]
+    """
+
+    lower: str
+    upper: str
+    label: str
+    link: str = ""
+    peer: bool = False
+
+
+def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, title: str = "") -> Figure:
+    """Draw parts in layers below the sockets, and the links between them with their labels.
+
+    Parameters
+    ----------
+    nodes : sequence of DrawnNode
+        Boxes, in the order in which they stand side by side. [-]
+    lines : sequence of DrawnLine
+        Lines between them. [-]
+    title : str
+        Heading. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture; labels are GB/s per direction. [-]
+    """
+    from matplotlib.figure import Figure
+
+    places = layered_places(nodes, lines)
+    columns = max((x for x, _ in places.values()), default=0.0) + 1
+    depth = -min((y for _, y in places.values()), default=0.0) + 1
+    arcs = sum(line.peer for line in lines)
+    width = min(WIDEST_INCHES, max(6.4, 1.0 + INCHES_PER_LEAF * columns))
+    figure = Figure(figsize=(width, 1.6 + INCHES_PER_LAYER * (depth + (0.9 if arcs else 0.0))), layout="constrained")
+    axes = figure.add_subplot()
+    size = 8.0 if columns <= WIDEST_INCHES / INCHES_PER_LEAF else 6.0
+    _draw_groups(axes, nodes, places, size=size)
+    _draw_lines(axes, lines, places, size=size)
+    for node in nodes:
+        text = node.name.removeprefix(f"{node.group}/")
+        box = {"boxstyle": "round,pad=0.35", "facecolor": COLOUR_BY_KIND.get(node.kind, "white"), "edgecolor": "0.35"}
+        axes.text(*places[node.name], text, ha="center", va="center", fontsize=size, bbox=box, zorder=4)
+    axes.set(xlim=(-0.7, columns - 0.3), ylim=(-depth + 0.45 - (0.9 if arcs else 0.0), 0.6))
+    axes.axis("off")
+    axes.set_title(title, fontsize="medium", loc="left")
+    figure.supxlabel(_legend(nodes, lines), fontsize=size, x=0.01, ha="left")
+    return figure
+
+
+def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> dict[str, tuple[float, float]]:
+    """Return where each box stands: a tree below each socket, a fabric above, memory beside its socket.
+
+    Parameters
+    ----------
+    nodes : sequence of DrawnNode
+        Boxes. [-]
+    lines : sequence of DrawnLine
+        Lines between them. [-]
+
+    Returns
+    -------
+    dict of str to tuple of float
+        Column from the left and minus the layer from the top; no two boxes share a place. [1]
+    """
+    kind = {node.name: node.kind for node in nodes}
+    above = {
+        line.lower: line.upper
+        for line in lines
+        if not line.peer and kind[line.lower] not in ("socket", "fabric") and kind[line.upper] != "fabric"
+    }
+    below: dict[str, list[str]] = {node.name: [] for node in nodes}
+    for node in nodes:
+        if node.name in above:
+            below[above[node.name]].append(node.name)
+    has_fabric = "fabric" in kind.values()
+    places: dict[str, tuple[float, float]] = {}
+    column = 0.0
+
+    def place(name: str, depth: int) -> float:
+        """Place a box above the middle of those below it, and return its column."""
+        nonlocal column
+        columns = [place(other, depth + 1) for other in below[name]]
+        if columns:
+            middle = (columns[0] + columns[-1]) / 2
+        else:
+            middle, column = column, column + 1.0
+        places[name] = (middle, -float(depth))
+        return middle
+
+    tops = [node for node in nodes if node.name not in above and node.kind not in ("fabric", "switch")]
+    groups = list(dict.fromkeys(node.group for node in tops))
+    for index, group in enumerate(groups):
+        column += 0.4 if index else 0.0
+        for node in tops:
+            if node.group == group:
+                place(node.name, 2 if has_fabric else 0)
+    bottom = min((y for _, y in places.values()), default=0.0)
+    for node in nodes:  # switches among devices stand below them, in their middle
+        if node.name not in places and node.kind == "switch":
+            ends = [places[line.lower][0] for line in lines if line.upper == node.name and line.lower in places]
+            places[node.name] = (sum(ends) / max(len(ends), 1), bottom - 1.3)
+    fabrics = [node.name for node in nodes if node.kind == "fabric"]
+    for index, name in enumerate(fabrics):
+        ends = [places[line.upper][0] for line in lines if line.lower == name and line.upper in places]
+        middle = sum(ends) / len(ends) if ends else column / 2
+        places[name] = (middle, 0.0 if index == 0 else -0.9)
+    return places
+
+
+def _draw_groups(
+    axes: Axes, nodes: Sequence[DrawnNode], places: Mapping[str, tuple[float, float]], *, size: float
+) -> None:
+    from matplotlib.patches import Rectangle
+
+    for group in dict.fromkeys(node.group for node in nodes if node.group):
+        of_group = [places[node.name] for node in nodes if node.group == group]
+        left, right = min(x for x, _ in of_group) - 0.6, max(x for x, _ in of_group) + 0.6
+        low, high = min(y for _, y in of_group) - 0.4, max(y for _, y in of_group) + 0.4
+        frame = Rectangle((left, low), right - left, high - low, facecolor="0.97", edgecolor="0.75", zorder=0)
+        axes.add_patch(frame)
+        axes.text(left + 0.08, high - 0.04, group, fontsize=size, va="top", color="0.35", zorder=1)
+
+
+def _draw_lines(
+    axes: Axes, lines: Sequence[DrawnLine], places: Mapping[str, tuple[float, float]], *, size: float
+) -> None:
+    """Draw straight lines, peer links between neighbours as arcs below; equal labels on many lines stand at each."""
+    from matplotlib.patches import FancyArrowPatch
+
+    for line in lines:
+        (x, y), (to_x, to_y) = places[line.lower], places[line.upper]
+        box = {"boxstyle": "round,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+        if line.peer and y == to_y:
+            bend = 0.45 if abs(to_x - x) < 2 else 0.3
+            arc = FancyArrowPatch(
+                (min(x, to_x), y - 0.14),
+                (max(x, to_x), y - 0.14),
+                arrowstyle="-",
+                connectionstyle=f"arc3,rad={bend}",
+                color="#009e73",
+                linewidth=0.9,
+                zorder=1,
+            )
+            axes.add_patch(arc)
+            continue
+        colour = "#009e73" if line.peer else "0.45"
+        axes.plot([x, to_x], [y, to_y], color=colour, linewidth=1.1, zorder=1)
+        nearer = 0.42  # of the way up, so that labels of a fan stand apart
+        at = (x + nearer * (to_x - x), y + nearer * (to_y - y))
+        axes.text(*at, line.label, bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
+
+
+def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> str:
+    """Return what the boxes are, what the lines are, and how fast links are that are drawn without a label."""
+    details = dict.fromkeys(f"{node.kind}: {node.detail}" for node in nodes if node.detail and node.kind != "memory")
+    links = dict.fromkeys(f"{line.link}{' (green)' if line.peer else ''} {line.label}" for line in lines if line.link)
+    boxes = "; ".join(details)
+    return f"{boxes}\nGB/s per direction that large copies reach: {'; '.join(links)}"
