@@ -2,10 +2,10 @@
 
     python benchmarks/simulation.py [--steps 100] [--devices 16] [--layers 175] [--trace FOLDER]
 
-Every step of every device is a chain of kernels, one for each layer of ResNet-50 (175 with its element-wise layers), whose
-mini-batch is read, decoded on a pool of cores and copied over a root that four devices share; gradients leave in
-buckets over the same root while the chain goes on, and all devices wait for all others. Durations differ from device to
-device, so that flows begin and end at different moments and rates are found anew for each.
+Every step of every device is a chain of kernels, one for each layer of ResNet-50 (175 with its element-wise layers),
+whose mini-batch is read, decoded on a pool of cores and copied over a root that four devices share; gradients leave in
+buckets over the same root while the chain goes on, and all devices wait for all others. Durations differ from device
+to device, so that flows begin and end at different moments and rates are found anew for each.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def steps(*, step_count: int, device_count: int, layer_count: int) -> list[Task]
                 last = (kernel,)
                 if (layer + 1) % (layer_count // BUCKET_COUNT) == 0:
                     everyone.append(f"{kernel} bucket")
-                    tasks.append(Task(f"{kernel} bucket", flow_bytes=BUCKET_BYTES, latency_s=1e-5, after=last, kind="sync",
-                                      channels=(f"gpu{device} to root", f"root{root} to memory{root}")))  # fmt: skip
+                    upwards = (f"gpu{device} to root", f"root{root} to memory{root}")
+                    tasks.append(Task(f"{kernel} bucket", flow_bytes=BUCKET_BYTES, latency_s=1e-5, after=last,
+                                      channels=upwards, kind="sync"))  # fmt: skip
             everyone.append(last[0])
         tasks.append(Task(f"everyone {step}", after=tuple(everyone)))
     return tasks

@@ -19,6 +19,9 @@ UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 LANE_INCHES: Final = 0.24
 """Height of a lane. [in]"""
 
+WITH_EDGE: Final = 0.006
+"""Bars longer than this share of the whole have an edge; it would cover shorter ones. [1]"""
+
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
 
@@ -63,11 +66,20 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
                 corners.setdefault(bar.kind, []).append(box)
     figure = Figure(figsize=(11.0, 1.3 + LANE_INCHES * len(lanes)), layout="constrained")
     axes = figure.add_subplot()
-    few = len(shown) < 100 * len(lanes)
-    for index, (kind, boxes) in enumerate(corners.items()):
+    by_first_start = sorted(corners, key=lambda kind: min(box[0][0] for box in corners[kind]))
+    for index, kind in enumerate(by_first_start):
         colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
-        edges = {"edgecolors": "white", "linewidths": 0.4} if few else {"edgecolors": "none"}
-        axes.add_collection(PolyCollection(boxes, facecolors=colour, label=kind, zorder=2, **edges))
+        wide = [box[1][0] - box[0][0] > WITH_EDGE * whole_s / unit_s for box in corners[kind]]
+        axes.add_collection(
+            PolyCollection(
+                corners[kind],
+                facecolors=colour,
+                edgecolors=["white" if is_wide else colour for is_wide in wide],
+                linewidths=[0.5 if is_wide else 0.0 for is_wide in wide],
+                label=kind,
+                zorder=2,
+            )
+        )
     axes.set(xlim=(0, whole_s / unit_s), ylim=(len(lanes) - 0.5, -0.5), xlabel=f"time [{unit}]")
     axes.set_yticks(range(len(lanes)), list(lanes), fontsize="small")
     axes.tick_params(axis="y", length=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
@@ -72,7 +72,7 @@ def _check_capacities(channels: Mapping[str, float], resources: Mapping[str, int
         if not 0 < capacity < math.inf:
             raise ArgumentError(argument=f"channels[{name!r}]", given=capacity, allowed="finite and above 0 B/s")
     for name, units in resources.items():
-        if units < 1 or units != int(units):
+        if not units >= 1 or units % 1:
             raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number, at least 1")
     both = sorted(set(channels) & set(resources))
     if both:
@@ -111,7 +111,7 @@ class _Run:
             for earlier in task.after:
                 self.followers[place[earlier]].append(index)
         self.free = dict(resources)
-        self.queues: dict[str, deque[int]] = {name: deque() for name in resources}
+        self.queues: dict[str, list[tuple[float, int]]] = {name: [] for name in resources}
         self.shared = SharedChannels(channels)
         self.start_s, self.flow_start_s, self.end_s = ([math.nan] * len(tasks) for _ in range(3))
         self.heap: list[tuple[float, int, int]] = []
@@ -178,13 +178,13 @@ class _Run:
             if resource is None:
                 self._start(index, now_s)
             else:
-                self.queues[resource].append(index)
+                heappush(self.queues[resource], (now_s, index))
                 asked[resource] = None
         for resource in asked:
             queue = self.queues[resource]
             while queue and self.free[resource]:
                 self.free[resource] -= 1
-                self._start(queue.popleft(), now_s)
+                self._start(heappop(queue)[1], now_s)
 
     def _start(self, index: int, now_s: float) -> None:
         task = self.tasks[index]
