@@ -13,11 +13,8 @@ from perfmodel.hardware.architectures import misspelt_architecture
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from perfmodel.hardware.dataset import Dataset
-=======
     from perfmodel.hardware.cluster import Cluster
->>>>>>> d-systems
+    from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage

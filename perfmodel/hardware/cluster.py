@@ -134,6 +134,11 @@ class Cluster(Wired):
         return self.file.name
 
     @property
+    def hosts(self) -> dict[str, System]:
+        """Machines by name."""
+        return dict(self.machines)
+
+    @property
     def node_count(self) -> int:
         """Machines, without a server. [1]."""
         return sum(node.count for node in self.file.node)

@@ -167,6 +167,11 @@ class System(Wired):
         return self.file.name
 
     @property
+    def hosts(self) -> dict[str, System]:
+        """The machine itself, under an empty name."""
+        return {"": self}
+
+    @property
     def socket_count(self) -> int:
         """CPU sockets. [1]."""
         return self.file.sockets.count

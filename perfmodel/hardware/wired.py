@@ -13,10 +13,13 @@ from perfmodel.hardware.topology import Topology
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
     from perfmodel.hardware.channel import Wire
     from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.system import System
     from perfmodel.hardware.wiring import StorageArray, Wiring
 
 
@@ -58,6 +61,11 @@ class Wired(ABC):
     @abstractmethod
     def name(self) -> str:
         """Its name, for people."""
+
+    @property
+    @abstractmethod
+    def hosts(self) -> Mapping[str, System]:
+        """Machines by the names that their nodes' names start with; of a single machine an empty one."""
 
     @property
     def node_count(self) -> int:

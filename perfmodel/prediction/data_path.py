@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.input_pipeline import pipelined_period, stage_periods
-from perfmodel.errors import ArgumentError, NotYetAvailableError
+from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.hardware.catalogue import load_dataset, load_storage
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.spec_files import names
+from perfmodel.hardware.storage import Storage
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.machine import Machine, slowest_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perfmodel.hardware.dataset import Dataset
-    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.channel import Route
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.targets import Target
 
@@ -38,32 +42,90 @@ class DataPath:
 
     Parameters
     ----------
-    worker_count : int
-        Workers that are fed at once. [1]
+    machine : Machine or None
+        The job's part of a system; None for a device by itself. [-]
     prefetch : int
         Mini-batches that are fetched ahead; 0 fetches one when the last is done. [1]
     dataset : Dataset or None
         What is read and decoded; None for mini-batches that are in host memory. [-]
-    storage : str
-        Where it is read from, for people. [-]
-    read_bytes_per_s : float
-        Rate at which all workers together read, when the one who gets least is waited for. [B/s]
-    is_cached : bool
-        Whether free host memory holds the data set, so that only the first epoch reads it. [-]
-    decode_core_count : int
-        Cores that decode, of all hosts together. [1]
-    host_bytes_per_s : float
-        Bandwidth of the hosts' memories together; infinite where the host is not known. [B/s]
+    input_from : str, Storage or None
+        Where it is read from: a node of the system, a storage by itself, ``memory``, or the system's own. [-]
+    decode_cores : int or None
+        Cores that decode, of all hosts together; None for all of them. [1]
     """
 
-    worker_count: int
+    machine: Machine | None
     prefetch: int
     dataset: Dataset | None = None
-    storage: str = HOST_MEMORY
-    read_bytes_per_s: float = math.inf
-    is_cached: bool = False
-    decode_core_count: int = 1
-    host_bytes_per_s: float = math.inf
+    input_from: str | Storage | None = HOST_MEMORY
+    decode_cores: int | None = None
+
+    def with_workers(self, worker_count: int) -> DataPath:
+        """Return the same way to another number of workers.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers. [1]
+
+        Returns
+        -------
+        DataPath
+            The way; itself without a system. [-]
+        """
+        return self if self.machine is None else replace(self, machine=self.machine.with_workers(worker_count))
+
+    @property
+    def worker_count(self) -> int:
+        """Workers that are fed at once. [1]"""
+        return 1 if self.machine is None else self.machine.worker_count
+
+    @cached_property
+    def read_routes(self) -> tuple[Route, ...]:
+        """The way from storage to the memory of each worker's host; none without a storage of the system."""
+        own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
+        if not own or self.input_from == HOST_MEMORY or self.machine is None:
+            return ()
+        return self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
+
+    @property
+    def storage(self) -> str:
+        """Where examples are read from, for people."""
+        if isinstance(self.input_from, Storage):
+            return self.input_from.name
+        names = dict.fromkeys(route.nodes[0] for route in self.read_routes)
+        return " and ".join(names) or HOST_MEMORY
+
+    @cached_property
+    def read_bytes_per_s(self) -> float:
+        """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
+        if isinstance(self.input_from, Storage):
+            return self.input_from.read_bandwidth_bytes_per_s
+        return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
+        known = self.machine is not None and self.dataset is not None
+        return known and self.dataset.encoded_bytes < self.machine.memory_bytes  # type: ignore[union-attr]
+
+    @property
+    def decode_core_count(self) -> int:
+        """Cores that decode, of all hosts together. [1]"""
+        if self.decode_cores is not None:
+            return self.decode_cores
+        return 1 if self.machine is None else self.machine.core_count
+
+    @property
+    def decode_examples_per_s(self) -> float:
+        """Examples that all these cores decode; infinite where they are stored as they are used. [1/s]"""
+        rate = None if self.dataset is None else self.dataset.decode_rate_per_core
+        return math.inf if rate is None else self.decode_core_count * rate
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Bandwidth of the hosts' memories together; infinite where no host is known. [B/s]"""
+        return math.inf if self.machine is None else self.machine.memory_bytes_per_s
 
     def stages(self, batch_size: Any, *, first_epoch: bool = False) -> dict[str, Any]:
         """Return the time of each stage before the copy, for one mini-batch of every worker.
@@ -129,23 +191,6 @@ class DataPath:
         return max(stages, key=lambda stage: stages[stage])
 
 
-def _storage(input_from: Any) -> Storage:
-    from perfmodel.hardware.catalogue import load_storage
-    from perfmodel.hardware.storage import Storage
-
-    return input_from if isinstance(input_from, Storage) else load_storage(input_from)
-
-
-def _decode_cores(decode_cores: int | None, machine: Machine | None, dataset: Dataset) -> int:
-    """Return the cores that decode: all of the hosts' unless a number is given."""
-    if decode_cores is not None:
-        known = None if machine is None else machine.core_count
-        return whole_number("decode_cores", decode_cores, maximum=known)
-    if machine is None and dataset.decode_rate_per_core is not None:
-        raise ArgumentError("decode_cores", None, f"a whole number: {dataset.name} is decoded, by a host nobody named")
-    return 1 if machine is None else machine.core_count
-
-
 def resolve_data_path(
     target: Target,
     *,
@@ -185,47 +230,40 @@ def resolve_data_path(
     if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
         raise ArgumentError("prefetch", prefetch, "a whole number >= 0 of mini-batches")
     machine = target.machine
-    worker_count = 1 if machine is None else machine.worker_count
-    if dataset is not None and target.processor != "gpu":
-        raise NotYetAvailableError("dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step")
     if dataset is None:
         for argument, given in (("input_from", input_from), ("decode_cores", decode_cores)):
-            if given is not None and given != HOST_MEMORY:
+            if given not in (None, HOST_MEMORY):
                 raise ArgumentError(argument, given, "None without a dataset, whose examples it would bring")
-        return DataPath(worker_count=worker_count, prefetch=prefetch)
-    from perfmodel.hardware.dataset import Dataset
-    from perfmodel.hardware.catalogue import load_dataset
-
+        return DataPath(machine=machine, prefetch=prefetch)
+    if target.processor != "gpu":
+        raise NotYetAvailableError("dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step")
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    name, rate = _source(machine, input_from, worker_count=worker_count)
-    host_bytes_per_s = math.inf
-    is_cached = False
-    if machine is not None:
-        host_bytes_per_s = machine.memory_bytes_per_s
-        is_cached = data.encoded_bytes < machine.memory_bytes
-    return DataPath(
-        worker_count=worker_count,
+    if decode_cores is not None:
+        decode_cores = whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
+    elif machine is None and data.decode_rate_per_core is not None:
+        raise ArgumentError("decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named")
+    path = DataPath(
+        machine=machine,
         prefetch=prefetch,
         dataset=data,
-        storage=name,
-        read_bytes_per_s=rate,
-        is_cached=is_cached,
-        decode_core_count=_decode_cores(decode_cores, machine, data),
-        host_bytes_per_s=host_bytes_per_s,
+        input_from=_source(machine, input_from),
+        decode_cores=decode_cores,
     )
+    path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
+    return path
 
 
-def _source(machine: Machine | None, input_from: Any, *, worker_count: int) -> tuple[str, float]:
-    """Return where examples are read from, and the rate of all workers together. [B/s]"""
-    if input_from == HOST_MEMORY:
-        return HOST_MEMORY, math.inf
-    own = machine is not None and (input_from is None or input_from in machine.system.topology.storages())
-    if own:
-        assert machine is not None
-        routes = machine.storage_routes(input_from)
-        names = dict.fromkeys(route.nodes[0] for route in routes)
-        return " and ".join(names), worker_count * slowest_rate(routes)
+def _source(machine: Machine | None, input_from: Any) -> Any:
+    """Return a node of the system, a loaded storage, or ``memory``."""
+    own = () if machine is None else machine.system.topology.storages()
+    if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
+        return input_from
     if input_from is None:
         raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
-    storage = _storage(input_from)
-    return storage.name, storage.read_bandwidth_bytes_per_s
+    if isinstance(input_from, Storage):
+        return input_from
+    try:
+        return load_storage(input_from)
+    except UnknownNameError as error:
+        kind, known = "storage", (*own, *names("storage"))
+        raise UnknownNameError(kind, str(input_from), known) from error

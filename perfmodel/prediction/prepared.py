@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.copies import Copy
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.targets import Libraries, Target
 
@@ -174,6 +175,34 @@ class Prepared:
             capacity_bytes=self.target.capacity_bytes,
         )
 
+    def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
+        """Return what is copied before the step, and what is copied while the last one computes.
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+
+        Returns
+        -------
+        tuple of Copy
+            Before, and meanwhile. [-]
+        """
+        subject = self.subject
+        feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
+        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
+        before, meanwhile = (
+            self.target.copy_of(
+                self.profile,
+                tuple(item for item in feed if (item.prefetched and fetches_ahead) == prefetched),
+                batch_size=self.batch_size,
+                pinned=self.pinned,
+                factors=factors,
+            )
+            for prefetched in (False, True)
+        )
+        return before, meanwhile
+
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of what is copied before the step, and of what is copied while the last one computes.
 
@@ -187,21 +216,9 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        subject = self.subject
-        feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
-        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
-        before, meanwhile = (
-            tuple(item for item in feed if (item.prefetched and fetches_ahead) == prefetched)
-            for prefetched in (False, True)
-        )
-        return (
-            self.target.feed_time(
-                self.profile, before, batch_size=self.batch_size, pinned=self.pinned, factors=factors
-            ),
-            self.target.feed_time(
-                self.profile, meanwhile, batch_size=self.batch_size, pinned=self.pinned, factors=factors
-            ),
-        )
+        before, meanwhile = self.copies(factors)
+        shared = self.target.shared_bytes_per_s
+        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
 
 
 def prepare(

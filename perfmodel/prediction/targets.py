@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_system
+from perfmodel.hardware.catalogue import load_device, load_library, load_link, load_machine, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Device
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
-from perfmodel.numeric import minimum
 from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
 from perfmodel.prediction.machine import Machine
@@ -48,6 +48,7 @@ class Target(ABC):
     context_bytes: float
     bandwidth_bytes_per_s: float
     machine: Machine | None = None
+    shared_bytes_per_s: float = math.inf
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:
@@ -118,7 +119,7 @@ class Target(ABC):
         """Return the peak rate in a data type. [FLOP/s]"""
 
     @abstractmethod
-    def feed_time(
+    def copy_of(
         self,
         profile: FrameworkProfile,
         items: tuple[FeedItem, ...],
@@ -126,8 +127,8 @@ class Target(ABC):
         batch_size: float,
         pinned: bool,
         factors: Factors = NO_FACTORS,
-    ) -> Any:
-        """Return the time to bring these arrays of a mini-batch to the device. [s]"""
+    ) -> Copy:
+        """Return what bringing these arrays of a mini-batch to the device takes."""
 
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
         """Return what the user should know about this combination."""
@@ -188,7 +189,7 @@ class GpuTarget(Target):
         host = hosts.get(self.device.stem)
         if host is None or self.machine is not None:
             return self
-        return GpuTarget(self.device, host=load_system(host).processor)
+        return GpuTarget(self.device, host=load_machine(host).processor)
 
     def with_workers(self, worker_count: int) -> GpuTarget:
         """Return the same device as one of another number of workers, which share the way to it.
@@ -261,7 +262,7 @@ class GpuTarget(Target):
         """Return the peak rate that the schedulers can issue. [FLOP/s]"""
         return self.device.sustained_peak_flop_per_s(dtype)
 
-    def feed_time(
+    def copy_of(
         self,
         profile: FrameworkProfile,
         items: tuple[FeedItem, ...],
@@ -269,20 +270,23 @@ class GpuTarget(Target):
         batch_size: float,
         pinned: bool,
         factors: Factors = NO_FACTORS,
-    ) -> Any:
-        """Return the time to stage these arrays on the host and copy them over the host link. [s]"""
+    ) -> Copy:
+        """Return what staging these arrays on the host and copying them over the host link takes."""
         if not items:
-            return 0.0
+            return Copy()
         stated = (
             {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
             if pinned and profile.feed.pinned
             else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
         )
-        (of_link,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
-        bandwidth = minimum(of_link, self.shared_bytes_per_s)
-        copied = batch_size * sum(item.bytes_per_sample for item in items)
+        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
         staging_s = _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
-        return self.host_slowdown(factors) * staging_s + copied / bandwidth + len(items) * self.copy_latency_s
+        return Copy(
+            host_s=self.host_slowdown(factors) * staging_s,
+            latency_s=len(items) * self.copy_latency_s,
+            copied_bytes=batch_size * sum(item.bytes_per_sample for item in items),
+            bytes_per_s=bandwidth,
+        )
 
 
 class CpuTarget(Target):
@@ -348,7 +352,7 @@ class CpuTarget(Target):
         of_socket = self.cpu.peak_flop_per_s(dtype, active_cores=math.ceil(cores_of_socket))
         return busy_sockets * of_socket * cores_of_socket / math.ceil(cores_of_socket)
 
-    def feed_time(
+    def copy_of(
         self,
         profile: FrameworkProfile,
         items: tuple[FeedItem, ...],
@@ -356,10 +360,10 @@ class CpuTarget(Target):
         batch_size: float,
         pinned: bool,
         factors: Factors = NO_FACTORS,
-    ) -> Any:
-        """Return the time to stage these arrays; they are in the device's memory already. [s]"""
+    ) -> Copy:
+        """Return what staging these arrays takes; they are in the device's memory already."""
         del pinned
-        return _staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
+        return Copy(host_s=_staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))
 
 
 def _gpu_target(device: Device, threads: int | None) -> Target:

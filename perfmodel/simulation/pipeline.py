@@ -29,6 +29,8 @@ class Stage:
         Time until the first byte flows. [s]
     part_count : int
         Equal parts that run side by side, e.g. threads that decode. [1]
+    ahead : int or None
+        Mini-batches that this stage may be ahead of the next one, where that is not the pipeline's depth. [1]
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Stage:
     channels: tuple[str, ...] = ()
     latency_s: float = 0.0
     part_count: int = 1
+    ahead: int | None = None
 
 
 def input_pipeline_tasks(
@@ -121,8 +124,9 @@ def _tasks_of_step(worker: str, stages: Sequence[Stage], *, step: int, prefetch:
             after += _names(worker, stages[place - 1], step)
         if not prefetch and not place and step:
             after += _names(worker, stages[-1], step - 1)
-        if place + 1 < len(stages) and step > prefetch:
-            after += _names(worker, stages[place + 1], step - prefetch - 1)
+        ahead = prefetch if stage.ahead is None else stage.ahead
+        if place + 1 < len(stages) and step > ahead:
+            after += _names(worker, stages[place + 1], step - ahead - 1)
         earlier = _names(worker, stage, step - 1) if step else ()
         for part, name in enumerate(_names(worker, stage, step)):
             yield Task(

@@ -1,0 +1,60 @@
+"""Copies between host and device: the numbers of one, from which its time follows alone or beside others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.cost.transfer import copy_time
+from perfmodel.numeric import minimum
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Arrays of a mini-batch on their way to a device.
+
+    Parameters
+    ----------
+    host_s : float or ndarray
+        Time the host spends staging them first. [s]
+    latency_s : float
+        Time before the first byte arrives, of all their copies together. [s]
+    copied_bytes : float
+        Their size. [B]
+    bytes_per_s : float or ndarray
+        What the device's own link gives to such copies. [B/s]
+    """
+
+    host_s: Quantity = 0.0
+    latency_s: float = 0.0
+    copied_bytes: float = 0.0
+    bytes_per_s: Quantity = math.inf
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged or copied."""
+        return not self.copied_bytes and not self.latency_s and isinstance(self.host_s, float) and not self.host_s
+
+    def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
+        """Return how long it takes.
+
+        Parameters
+        ----------
+        shared_bytes_per_s : float or ndarray
+            What is left for it on channels that others use too. [B/s]
+
+        Returns
+        -------
+        float or ndarray
+            Staging, latency and transfer, one after the other. [s]
+        """
+        if self.is_empty:
+            return 0.0
+        return self.host_s + copy_time(
+            size_bytes=self.copied_bytes,
+            bandwidth_bytes_per_s=minimum(self.bytes_per_s, shared_bytes_per_s),
+            latency_s=self.latency_s,
+        )

@@ -1,0 +1,95 @@
+"""Steps of a job played through time: what its workers read, decode, copy and compute, over the channels they share."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from perfmodel.prediction.data_path import HOST_PASSES, DataPath
+from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.step_time import StepTime
+
+DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
+"""Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
+
+
+def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
+    """Play steps of a job.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted, with its data path. [-]
+    step_count : int
+        Steps, at least 1. [1]
+
+    Returns
+    -------
+    Timeline
+        A span for every task of every worker. [s]
+
+    Notes
+    -----
+    Valid for: workers that do not wait for one another. Where flows share channels unequally the period differs from
+    the closed form, which gives every worker the time of the one who gets least.
+    """
+    prepared, parts = basis.prepared, basis.timed.parts
+    path = prepared.data_path
+    path = DataPath(machine=None, prefetch=1) if path is None else path
+    channels = _channels(path)
+    names = ("device",) if path.machine is None else path.machine.names
+    workers = {
+        name: _stages(basis, parts, path, worker=place, name=name, channels=channels) for place, name in enumerate(names)
+    }
+    resources = {name: 1 for name in names} | {f"{name} copies": 1 for name in names}
+    tasks = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch)
+    return simulate(tasks, channels=channels, resources=resources)
+
+
+def _channels(path: DataPath) -> dict[str, float]:
+    """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
+    links = {} if path.machine is None else path.machine.system.topology.channels
+    found = {name: channel.capacity_bytes_per_s for name, channel in links.items()}
+    others = {DECODING: path.decode_examples_per_s, HOST_COPIES: path.host_bytes_per_s}
+    if not path.read_routes:
+        others[STORAGE] = path.read_bytes_per_s
+    return found | {name: rate for name, rate in others.items() if math.isfinite(rate)}
+
+
+def _stages(
+    basis: Basis, parts: StepTime, path: DataPath, *, worker: int, name: str, channels: dict[str, float]
+) -> list[Stage]:
+    """Return the stages of one worker; those that take no time are left out."""
+    prepared = basis.prepared
+    batch_size, data = prepared.batch_size, path.dataset
+    stages = []
+    if data is not None:
+        if not path.is_cached and math.isfinite(path.read_bytes_per_s):
+            way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
+            stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
+        if DECODING in channels:
+            stages.append(Stage("decode", flow_bytes=batch_size, channels=(DECODING,)))
+        if HOST_COPIES in channels:
+            copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
+            stages.append(Stage("host_copy", flow_bytes=copied, channels=(HOST_COPIES,)))
+    before, meanwhile = prepared.copies(basis.factors)
+    for kind, copy, ahead in (("transfer", meanwhile, None), ("feed", before, 0)):
+        if not copy.is_empty:
+            own = f"{name} link, {kind}"
+            way = () if path.machine is None else path.machine.input_routes[worker].channel_names
+            channels[own] = copy.bytes_per_s
+            stages.append(
+                Stage(
+                    kind,
+                    resource=f"{name} copies",
+                    latency_s=copy.host_s + copy.latency_s,
+                    flow_bytes=copy.copied_bytes,
+                    channels=(own, *way),
+                    ahead=ahead,
+                )
+            )
+    computing_s = float(parts.step_s - parts.exposed_transfer_s - parts.input_wait_s)
+    return [*stages, Stage("compute", resource=name, duration_s=computing_s)]
