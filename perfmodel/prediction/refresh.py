@@ -144,7 +144,7 @@ def refresh(
     >>> [pm.refresh(**question, reading=reading).utilisation for reading in ("survey", "double_buffer")]
     [0.65625, 0.492188]
     >>> pm.refresh(memory_bytes=8e9, device="gtx_1080", link="pcie_4_x16", compute_s=0.5).transfer_s
-    0.507814
+    0.507812
 
     References
     ----------

@@ -144,7 +144,7 @@ def pipeline_period(**sizes):
     return input_pipeline.pipelined_period(stage_s=stages, depth=1)
 
 
-@settings(deadline=None)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
 @given(*[BYTES] * 2, *[RATE] * 4, st.floats(1, 1e4), SECONDS, COUNT, COUNT)
 def test_a_pipeline_of_symbols_is_that_of_numbers(
     encoded, device, disk, memory, root, link, decode, compute_s, batch, workers
@@ -153,13 +153,13 @@ def test_a_pipeline_of_symbols_is_that_of_numbers(
     agree(pipeline_period, **sizes, decode=decode, compute_s=compute_s, batch=batch, workers=workers)
 
 
-@settings(deadline=None)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
 @given(SECONDS, SECONDS, COUNT, st.sampled_from(sorted(refresh.PERIOD_BY_READING)))
 def test_a_refresh_of_symbols_is_that_of_numbers(transfer_s, compute_s, count, reading):
     agree(refresh.PERIOD_BY_READING[reading], transfer_s=transfer_s, compute_s=compute_s, device_count=count)
 
 
-@settings(deadline=None)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
 @given(BYTES, RATE, st.integers(1, 4096), LATENCY.filter(bool), COUNT)
 def test_copies_of_symbols_are_those_of_numbers(size, rate, most, latency, count):
     agree(transfer.copy_time, size_bytes=size, bandwidth_bytes_per_s=rate, latency_s=latency, copy_count=count)
@@ -176,7 +176,7 @@ def test_copies_of_symbols_are_those_of_numbers(size, rate, most, latency, count
     )  # fmt: skip
 
 
-@settings(deadline=None)  # the first call imports and warms sympy
+@settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
 @given(BYTES, st.floats(1, 1e4), LATENCY.filter(bool), RATE, RATE, st.floats(1, 1e7))
 def test_reads_of_symbols_are_those_of_numbers(size, queue, latency, stream, most, reads):
     agree(

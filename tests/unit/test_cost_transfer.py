@@ -73,12 +73,12 @@ def test_stations_in_turn_and_in_a_pipeline():
     assert staged_copy_time(**hops) == pytest.approx(1.25 + 2.5)
     # four chunks of 3 GB: hops of 0.5 and 1.0 s; the second hop starts after 0.5 s and is busy for 4 of its own
     assert float(staged_copy_time(**hops, chunk_bytes=3e9)) == pytest.approx(0.5 + 4 * 1.0)
-    # 12 GB in chunks of at most 5 GB are three chunks of 4 GB
-    assert float(staged_copy_time(**hops, chunk_bytes=5e9)) == pytest.approx((0.25 + 1 / 3) + 3 * (0.5 + 2 / 3))
+    # 12 GB in chunks of 5 GB: hops of 0.667 and 1.333 s, of the third chunk two fifths
+    assert float(staged_copy_time(**hops, chunk_bytes=5e9)) == pytest.approx((0.25 + 5 / 12) + 2.4 * (0.5 + 5 / 6))
+    assert float(staged_copy_time(**hops, chunk_bytes=50e9)) == pytest.approx(1.25 + 2.5)
     # one hop is a copy
     alone = staged_copy_time(size_bytes=12e9, bandwidths_bytes_per_s=(6e9,), latencies_s=(0.5,))
     assert alone == copy_time(size_bytes=12e9, bandwidth_bytes_per_s=6e9, latency_s=0.5)
-    assert float(staged_copy_time(**hops | {"size_bytes": 0.0}, chunk_bytes=5e9)) == pytest.approx(0.75)
 
 
 def test_peer_to_peer_beats_the_way_through_the_host():
