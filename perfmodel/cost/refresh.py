@@ -41,6 +41,11 @@ def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Qu
     >>> period_s = survey_period(transfer_s=8 / 31.5, compute_s=0.5, device_count=4)
     >>> float(period_s - 0.5), float(0.5 / period_s)
     (0.261905, 0.65625)
+
+    References
+    ----------
+    .. [1] J. Wünsche, Performance factors of deep learning and shallow neural network applications: a beginner's
+       guide, section on transfers between host and GPUs.
     """
     return maximum(compute_s, (device_count - 1) * transfer_s)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.numeric import Quantity, ceil, exceeds, maximum, where
+from perfmodel.numeric import Quantity, ceil, exceeds, maximum, minimum, where
 
 
 def copy_time(
@@ -182,19 +182,19 @@ def staged_copy_time(
 ) -> Quantity:
     r"""Time of a copy that is put down at stations on its way, as through host memory without peer-to-peer access.
 
-    .. math:: t = \sum_i h_i + (m - 1) \max_i h_i, \qquad h_i = \alpha_i + \frac{n}{m B_i}, \quad
-        m = \left\lceil \frac{n}{c} \right\rceil
+    .. math:: t = \sum_i h_i + \left(\frac{n}{c'} - 1\right) \max_i h_i, \qquad h_i = \alpha_i + \frac{c'}{B_i}, \quad
+        c' = \min(c, n)
 
     Parameters
     ----------
     size_bytes : float, ndarray or sympy.Expr
-        Bytes to copy, n. [B]
+        Bytes to copy, n > 0. [B]
     bandwidths_bytes_per_s : sequence of float, ndarray or sympy.Expr
         Bandwidth of each hop, B_i. [B/s]
     latencies_s : sequence of float, ndarray or sympy.Expr
         Latency of each hop, alpha_i. [s]
     chunk_bytes : float, ndarray, sympy.Expr or None
-        Largest chunk, c, which leaves a station while the next one arrives; None for the whole copy in one, hop
+        A chunk, c, which leaves a station while the next one arrives; None for the whole copy in one, hop
         after hop in turn. [B]
 
     Returns
@@ -206,6 +206,7 @@ def staged_copy_time(
     -----
     Valid for: hops over different links, of which each carries one chunk at a time. A copy from peer to peer is one
     hop: ``copy_time``. A pageable copy is staged too: a copy in host memory into a pinned buffer, then the link.
+    A last chunk that is not full counts by its share, so that a byte more never makes a copy faster.
 
     Examples
     --------
@@ -213,12 +214,9 @@ def staged_copy_time(
     >>> float(staged_copy_time(**in_turn)), float(staged_copy_time(**in_turn, chunk_bytes=4e6))
     (0.20002, 0.103343)
     """
-    chunk_count = 1 if chunk_bytes is None else maximum(ceil(size_bytes / chunk_bytes), 1)
-    hops = [
-        latency + size_bytes / (chunk_count * bandwidth)
-        for latency, bandwidth in zip(latencies_s, bandwidths_bytes_per_s, strict=True)
-    ]
+    chunk = size_bytes if chunk_bytes is None else minimum(chunk_bytes, size_bytes)
+    hops = [latency + chunk / bandwidth for latency, bandwidth in zip(latencies_s, bandwidths_bytes_per_s, strict=True)]
     slowest = hops[0]
     for hop in hops[1:]:
         slowest = maximum(slowest, hop)
-    return sum(hops[1:], hops[0]) + (chunk_count - 1) * slowest
+    return sum(hops[1:], hops[0]) + (size_bytes / chunk - 1) * slowest

@@ -105,7 +105,8 @@ class Dataset:
         try:
             checked = DatasetFile.model_validate({**stated, "schema_version": 1, "source": [source]})
         except ValidationError as error:
-            raise SpecError(f"Dataset {self.name!r}", faults_of(error, DatasetFile)) from None
+            made = f"Dataset {self.name!r}"
+            raise SpecError(made, faults_of(error, DatasetFile)) from None
         object.__setattr__(self, "decoded_shape", checked.decoded_shape)
 
     @classmethod

@@ -60,7 +60,9 @@ class Storage(SpecFile):
     latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
     launch_date: date | None = None
 
-    def read_limits(self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None) -> ReadLimits:
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
         """Return what limits reads.
 
         Parameters
@@ -138,7 +140,9 @@ class Drive(Storage):
             raise ValueError(message)
         return rate
 
-    def read_limits(self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None) -> ReadLimits:
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
         """Return what limits reads; of a drive neither its size nor connections do.
 
         Parameters
@@ -233,7 +237,9 @@ class CloudDisk(Storage):
             raise ArgumentError("size_gib", size_gib, f"above 0: {self.name} is granted its rate by its size")
         return self.model_copy(update={"size_gib": size_gib})
 
-    def read_limits(self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None) -> ReadLimits:
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
         """Return what limits reads from a disk of a size.
 
         Parameters
@@ -295,7 +301,9 @@ class ObjectStore(Storage):
     connection_count: Count
     most_request_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "kIOPS"))]
 
-    def read_limits(self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None) -> ReadLimits:
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
         """Return what limits reads through a number of connections.
 
         Parameters
