@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from perfmodel.cost.fair_share import max_min_rates
 
+MOST_KNOWN_RATES: Final = 10_000
+"""Sets of flows whose rates are kept; steps repeat few, and flows at random moments would fill the memory. [1]"""
+
 
 class _Flow:
-    """Bytes of one task on their way."""
+    """Bytes of one task on their way; of each version (rate) of it, one ending at most is announced."""
 
-    __slots__ = ("index", "left_bytes", "rate", "since_s", "version")
+    __slots__ = ("announced", "end_s", "index", "left_bytes", "rate", "since_s", "version")
 
     def __init__(self, index: int, flow_bytes: float, now_s: float) -> None:
         self.index, self.left_bytes, self.since_s = index, flow_bytes, now_s
-        self.rate = 0.0
-        self.version = 0
+        self.rate, self.end_s = 0.0, np.inf
+        self.version = self.announced = 0
 
 
 class SharedChannels:
@@ -36,12 +40,13 @@ class SharedChannels:
         self._capacity = np.array(list(capacity.values()), dtype=float)
         self._places = {name: place for place, name in enumerate(capacity)}
         self._route_ids: dict[tuple[str, ...], int] = {}
-        self._routes: list[Counter[int]] = []
+        self._routes: list[dict[int, int]] = []
+        self._uses = np.zeros((0, len(capacity)))
         self._flows: list[dict[int, _Flow]] = []
         self._route_of: dict[int, int] = {}
         self._busy_routes: list[dict[int, None]] = [{} for _ in capacity]
         self._touched: dict[int, None] = {}
-        self._known_rates: dict[tuple[tuple[int, int], ...], list[float]] = {}
+        self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
         """Begin a flow; ``endings`` tells when it will have ended.
@@ -62,6 +67,9 @@ class SharedChannels:
             route = self._route_ids[channels] = len(self._routes)
             self._routes.append(Counter(self._places[name] for name in channels))
             self._flows.append({})
+            if route == len(self._uses):  # grows in doubles
+                self._uses = np.concatenate([self._uses, np.zeros((max(route, 16), len(self._capacity)))])
+            self._uses[route, list(self._routes[route])] = list(self._routes[route].values())
         self._route_of[index] = route
         self._flows[route][index] = _Flow(index, flow_bytes, now_s)
         for place in self._routes[route]:
@@ -92,6 +100,9 @@ class SharedChannels:
     def endings(self, now_s: float) -> list[tuple[float, int, int]]:
         """Share the channels anew where flows began or ended since last asked.
 
+        Of flows that are joined by shared channels only the first endings are announced: they change what the others
+        get, or at least bring the next ones to light.
+
         Parameters
         ----------
         now_s : float
@@ -100,7 +111,8 @@ class SharedChannels:
         Returns
         -------
         list of tuple of (float, int, int)
-            For each flow whose rate has changed when it ends [s], the number of its task and the version.
+            When a flow ends [s], the number of its task and the version; what was announced before still holds for
+            flows whose rate has not changed.
         """
         found: list[tuple[float, int, int]] = []
         seen: set[int] = set()
@@ -108,14 +120,23 @@ class SharedChannels:
             if place in seen:
                 continue
             routes = self._connected_routes(place, seen)
+            first_s, first = np.inf, []
             for route, rate in zip(routes, self._rates(routes), strict=True):
                 for flow in self._flows[route].values():
                     if flow.rate != rate:
-                        sent = flow.rate * (now_s - flow.since_s)
-                        flow.left_bytes = max(flow.left_bytes - sent, 0.0)
+                        left_bytes = flow.left_bytes - flow.rate * (now_s - flow.since_s)
+                        flow.left_bytes = left_bytes if left_bytes > 0 else 0.0
                         flow.since_s, flow.rate = now_s, rate
+                        flow.end_s = now_s + flow.left_bytes / rate
                         flow.version += 1
-                        found.append((now_s + flow.left_bytes / rate, flow.index, flow.version))
+                    if flow.end_s < first_s:
+                        first_s, first = flow.end_s, [flow]
+                    elif flow.end_s == first_s:
+                        first.append(flow)
+            for flow in first:
+                if flow.announced != flow.version:
+                    flow.announced = flow.version
+                    found.append((flow.end_s, flow.index, flow.version))
         self._touched.clear()
         return found
 
@@ -135,14 +156,16 @@ class SharedChannels:
 
     def _rates(self, routes: list[int]) -> list[float]:
         """Return the rate of one flow of each route."""
-        key = tuple((route, len(self._flows[route])) for route in routes)
+        if not routes:
+            return []
+        flow_counts = [len(self._flows[route]) for route in routes]
+        key = (*routes, *flow_counts)
         rates = self._known_rates.get(key)
         if rates is None:
-            uses = np.zeros((len(routes), len(self._capacity)))
-            for row, (route, flow_count) in enumerate(key):
-                for place, passes in self._routes[route].items():
-                    uses[row, place] = passes * flow_count
+            uses = self._uses[routes] * np.array(flow_counts)[:, None]
             used = uses.any(axis=0)
-            rates = max_min_rates(capacity=self._capacity[used], uses=uses[:, used]).tolist() if routes else []
+            rates = max_min_rates(capacity=self._capacity[used], uses=uses[:, used]).tolist()
+            if len(self._known_rates) == MOST_KNOWN_RATES:
+                self._known_rates.clear()
             self._known_rates[key] = rates
         return rates
