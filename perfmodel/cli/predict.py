@@ -21,6 +21,8 @@ NETWORK_HELP = (
 )
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
+JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores")
+"""Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -54,6 +56,25 @@ def predict_command(
         str | None,
         typer.Option(metavar="NAME", help="Fitted factors on the constants (perfmodel fit --save): name or TOML file."),
     ] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N", help="GPUs of the system that work; several need --sync none.")
+    ] = None,
+    sync: Annotated[str | None, typer.Option(metavar="HOW", help="How several workers agree: none.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Data set that is read and decoded: name or TOML file.")
+    ] = None,
+    input_from: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Storage of the system, storage by its file, or memory.")
+    ] = None,
+    prefetch: Annotated[
+        str | None, typer.Option(metavar="N", help="Mini-batches fetched ahead; 0 for none, 1 unless given.")
+    ] = None,
+    decode_cores: Annotated[
+        str | None, typer.Option(metavar="N", help="Cores that decode; all of the hosts' unless given.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,6 +97,7 @@ def predict_command(
     from perfmodel.prediction.predict import predict
 
     check_writable(out, argument="--out")
+    check_writable(trace, argument="--trace")
     check_plot(plot)
     place: dict[str, Any] = {
         "device": device,
@@ -84,13 +106,22 @@ def predict_command(
         "library": library,
         "dtype": dtype,
         "calibration": calibration,
+        "workers": number_as_typed(workers),
+        "sync": sync,
+        "dataset": dataset,
+        "input_from": input_from,
+        "prefetch": number_as_typed(prefetch),
+        "decode_cores": number_as_typed(decode_cores),
     }
+    place = {name: value for name, value in place.items() if name not in JOB or value is not None}
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
     network = load_graph(graph, options=option or [])
     samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
     prediction = predict(network, batch_size=samples, **how, **place)
     if plot is not None:
         prediction.plot(plot)
+    if trace is not None:
+        prediction.timeline.save(trace)
     executed = None
     if measured != NO_TABLE:
         from perfmodel.cli.executed import find_executed

@@ -129,7 +129,7 @@ def pipelined_period(*, stage_s: Mapping[str, Quantity], depth: Quantity) -> Qua
     Notes
     -----
     Valid for: a steady state of stages that always take the same time, for which one mini-batch ahead at each stage
-    is as good as many. What more buy when the times vary: ``jittered_period``.
+    is as good as many.
 
     Examples
     --------
@@ -145,46 +145,6 @@ def pipelined_period(*, stage_s: Mapping[str, Quantity], depth: Quantity) -> Qua
     for seconds in stage_s.values():
         in_turn, slowest = in_turn + seconds, maximum(slowest, seconds)
     return where(exceeds(depth, 0), slowest, in_turn)
-
-
-def jittered_period(*, feed_s: Quantity, compute_s: Quantity, depth: int) -> Quantity:
-    r"""Mean time of a step when both feeding and computing vary as much as they can be expected to.
-
-    .. math:: P = t + C v_d, \qquad v_0 = 1, \quad v_i = \frac{v_{i-1}}{v_{i-1} + t / C}
-
-    Parameters
-    ----------
-    feed_s : float, ndarray or sympy.Expr
-        Mean time of the slowest stage before the device, t. [s]
-    compute_s : float, ndarray or sympy.Expr
-        Mean time on the device, C > 0. [s]
-    depth : int
-        Mini-batches that may wait for the device, d. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Mean period: t + C without a place to wait, towards the longer of the two with many. [s]
-
-    Notes
-    -----
-    Valid for: exponentially distributed times, the queue M/M/1 with d + 1 places, where 1 / v_d is the sum of (t / C)^i
-    for i from 0 to d; stages that vary less lie between this and ``pipelined_period``. Where feeding is the faster
-    one, the device is idle for about (t / C)^(d + 1) of the time. A recursion in d, so d is no symbol.
-
-    Examples
-    --------
-    >>> [float(jittered_period(feed_s=0.5, compute_s=1.0, depth=depth)) for depth in (0, 1, 2, 8)]
-    [1.5, 1.166667, 1.071429, 1.000978]
-
-    References
-    ----------
-    .. [1] L. Kleinrock, Queueing systems, volume 1, Wiley 1975, section 3.6: M/M/1 with finite storage.
-    """
-    in_turn: Quantity = 1.0
-    for _ in range(depth):
-        in_turn = in_turn / (in_turn + feed_s / compute_s)
-    return feed_s + compute_s * in_turn
 
 
 def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
@@ -247,35 +207,6 @@ def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quant
     17.0
     """
     return _ceiling(unit_count * stage_s / compute_s)
-
-
-def most_useful_device_count(*, supply_per_s: Quantity, demand_per_s: Quantity) -> Quantity:
-    r"""Count of devices beyond which one more makes an epoch no shorter, as all wait for what they share.
-
-    .. math:: n = \left\lceil \frac{S}{D} \right\rceil
-
-    Parameters
-    ----------
-    supply_per_s : float, ndarray or sympy.Expr
-        What the shared stage gives all of them, S: a root's bandwidth, the rate of decoding. [1/s or B/s]
-    demand_per_s : float, ndarray or sympy.Expr
-        What one device takes when nothing holds it up, D, in the same unit. [1/s or B/s]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Devices: up to floor(S / D) each runs at its full rate, the one after that takes what is left. [1]
-
-    Notes
-    -----
-    Valid for: equal devices, prefetching. Ignores: what synchronising more devices costs.
-
-    Examples
-    --------
-    >>> float(most_useful_device_count(supply_per_s=16 * 100, demand_per_s=188))
-    9.0
-    """
-    return maximum(_ceiling(supply_per_s / demand_per_s), 1)
 
 
 def _ceiling(ratio: Quantity) -> Quantity:

@@ -90,6 +90,11 @@ class Storage(SpecFile):
         return float(self.read_limits().most_bytes_per_s)
 
     @property
+    def write_bandwidth_bytes_per_s(self) -> float:
+        """Rate of large writes; as that of reads where a file states none. [B/s]."""
+        return self.read_bandwidth_bytes_per_s
+
+    @property
     def interface_bandwidth_bytes_per_s(self) -> float:
         """Bandwidth of the interface per direction; no limit of its own where the file states none. [B/s]."""
         return float("inf")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.channel import Wire
     from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.system import System
     from perfmodel.hardware.wiring import StorageArray, Wiring
 
@@ -56,6 +57,7 @@ class Wired(ABC):
     """A machine, or a cluster of machines, as a graph of parts."""
 
     wiring: Wiring
+    file: SpecFile
 
     @property
     @abstractmethod

@@ -12,7 +12,7 @@ from perfmodel.errors import PerfmodelError, SpecError, nearest_match
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.link_catalogue import load_link
+from perfmodel.hardware.link_catalogue import load_link, negotiated_link
 from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -74,43 +74,6 @@ class Wiring:
     remarks: tuple[str, ...] = ()
 
 
-def negotiated_link(slot: Link, device: Gpu, *, override: bool) -> tuple[Link, str]:
-    """Return the link that a card and its slot settle on: the older generation at the narrower width.
-
-    Parameters
-    ----------
-    slot : Link
-        What the slot can do. [-]
-    device : Gpu
-        The card, which says what it has. [-]
-    override : bool
-        Take the slot's link whatever the card has. [-]
-
-    Returns
-    -------
-    tuple of Link and str
-        The link, and a remark where it is not what both have; empty else. [-]
-
-    Examples
-    --------
-    >>> from perfmodel.hardware.catalogue import load_device
-    >>> negotiated_link(load_link("pcie_4_x16"), load_device("gtx_1080"), override=False)[0].name
-    'pcie_3_x16'
-    """
-    card = load_link(device.host_link.link_name)
-    if slot.family.protocol != card.family.protocol:
-        return slot, ""
-    older = min(slot.family.generation or 0, card.family.generation or 0)
-    width = min(slot.lane_count, card.lane_count)
-    settled = load_link(f"{slot.family.protocol}_{older}_x{width}")
-    if override and slot.name != settled.name:
-        return slot, f"runs at {slot.name} although the card has {card.name}, as the file asks"
-    if settled.name != slot.name:
-        return settled, f"runs at {settled.name} in a slot of {slot.name}: the card has {card.name}"
-    return settled, ""
-
-
-@dataclass
 class _Wirer:
     """Collects places and wires of one file, and every fault on the way."""
 

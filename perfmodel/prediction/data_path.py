@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.input_pipeline import pipelined_period, stage_periods
+from perfmodel.cost.input_pipeline import bounding_stage, pipelined_period, stage_periods
+from perfmodel.cost.storage import read_rate
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 HOST_PASSES: Final = 3
 """Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
+
+OUTSTANDING_READS: Final = 64
+"""Reads that loaders keep under way: a few for each of their workers. [1]"""
 
 HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples that are decoded in host memory already."""
@@ -100,7 +104,13 @@ class DataPath:
     def read_bytes_per_s(self) -> float:
         """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
         if isinstance(self.input_from, Storage):
-            return self.input_from.read_bandwidth_bytes_per_s
+            assert self.dataset is not None
+            limits = self.input_from.read_limits()
+            return float(
+                read_rate(
+                    read_bytes=self.dataset.encoded_bytes_per_example, outstanding_reads=OUTSTANDING_READS, **asdict(limits)
+                )
+            )
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
@@ -187,8 +197,7 @@ class DataPath:
 
     def bounding_stage(self, batch_size: Any) -> str:
         """Return the slowest stage before the copy."""
-        stages = self.stages(batch_size)
-        return max(stages, key=lambda stage: stages[stage])
+        return str(bounding_stage(stage_s=self.stages(batch_size)))
 
 
 def resolve_data_path(
@@ -236,12 +245,18 @@ def resolve_data_path(
                 raise ArgumentError(argument, given, "None without a dataset, whose examples it would bring")
         return DataPath(machine=machine, prefetch=prefetch)
     if target.processor != "gpu":
-        raise NotYetAvailableError("dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step")
+        raise NotYetAvailableError(
+            "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
+        )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
-        decode_cores = whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
+        decode_cores = whole_number(
+            "decode_cores", decode_cores, maximum=None if machine is None else machine.core_count
+        )
     elif machine is None and data.decode_rate_per_core is not None:
-        raise ArgumentError("decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named")
+        raise ArgumentError(
+            "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
+        )
     path = DataPath(
         machine=machine,
         prefetch=prefetch,

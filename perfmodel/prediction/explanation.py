@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
+from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
     PART_NAMES,
     WIDTH,
@@ -94,6 +95,7 @@ def explain(p: Prediction) -> str:
         _on_arithmetic(p),
         _on_dispatch(p),
         _on_transfer(p),
+        "" if p.basis is None else data_path_words(p.basis),
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]

@@ -42,9 +42,10 @@ def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
     channels = _channels(path)
     names = ("device",) if path.machine is None else path.machine.names
     workers = {
-        name: _stages(basis, parts, path, worker=place, name=name, channels=channels) for place, name in enumerate(names)
+        name: _stages(basis, parts, path, worker=place, name=name, channels=channels)
+        for place, name in enumerate(names)
     }
-    resources = {name: 1 for name in names} | {f"{name} copies": 1 for name in names}
+    resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
     tasks = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch)
     return simulate(tasks, channels=channels, resources=resources)
 

@@ -70,6 +70,12 @@ class Machine:
         """The device of each worker. [-]"""
         return self.system.devices[0][1]
 
+    @property
+    def alike_count(self) -> int:
+        """Devices from the first on that are alike. [1]"""
+        devices = [device.name for _, device in self.system.devices]
+        return next((count for count, name in enumerate(devices) if name != devices[0]), len(devices))
+
     @cached_property
     def hosts(self) -> tuple[System, ...]:
         """The machines that the workers' devices stand in."""

@@ -34,9 +34,9 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.wired import Wired
     from perfmodel.prediction.data_path import DataPath
@@ -211,8 +211,8 @@ def predict(
     device : str, Path or Device
         One GPU, or one CPU socket; a name, a path to a TOML, or a loaded device. [-]
     system : str, Path, System or Cluster
-        A machine, all of whose CPU sockets work together, or the first ``workers`` of whose GPUs do, where it has any; a
-        cluster of such; instead of ``device``. [-]
+        A machine, all of whose CPU sockets work together, or, where it has GPUs, the first ``workers`` of them; or a
+        cluster of such machines; instead of ``device``. [-]
     framework : str, Path or FrameworkProfile
         Framework profile. [-]
     threads : int
@@ -247,7 +247,8 @@ def predict(
     library : str, Path or LibraryProfile
         A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
     dataset : str, Path or Dataset
-        What is read and decoded for every step (``pm.load_dataset``); None for mini-batches that are in host memory. [-]
+        What is read and decoded for every step, by name or made in Python; None for mini-batches that are in host
+        memory. [-]
     input_from : str, Path or Storage
         Where it is read from: a storage of the system by its name there, one by its file, or ``memory``; None for the
         system's own. [-]

@@ -12,6 +12,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.provenance import ConstantRow
+    from perfmodel.simulation import Timeline
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",
@@ -34,7 +37,10 @@ BOTTLENECK_OF_PART = {
     "straggler_s": "straggler",
     "bubble_s": "pipeline_bubble",
 }
-"""What bounds a step when this part is its largest; overhead and update are split further."""
+"""What bounds a step when this part is its largest; overhead, update and waiting for input are split further."""
+
+PLAYED_STEPS = 4
+"""Steps that a timeline shows unless more are asked for. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +184,19 @@ class Prediction:
         return constant_table(self)
 
     @property
+    def data_path(self) -> DataPath | None:
+        """The way of mini-batches to the workers; None where the prediction was not made by ``predict``."""
+        return None if self.basis is None else self.basis.prepared.data_path
+
+    @property
+    def worker_count(self) -> int:
+        """Workers of the job, one device each. [1]"""
+        return 1 if self.data_path is None else self.data_path.worker_count
+
+    @property
     def samples_per_s(self) -> float:
-        """Samples that one step's time lets through. [samples/s]"""
-        return self.batch_size / float(self.parts.step_s)
+        """Samples that one step's time lets through, of all workers together. [samples/s]"""
+        return self.worker_count * self.batch_size / float(self.parts.step_s)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Return the time of one pass over a data set.
@@ -200,7 +216,7 @@ class Prediction:
         ArgumentError
             If it is not a whole number of at least one.
         """
-        steps = math.ceil(whole_number("dataset_size", dataset_size) / self.batch_size)
+        steps = math.ceil(whole_number("dataset_size", dataset_size) / (self.worker_count * self.batch_size))
         return steps * float(self.parts.step_s)
 
     @property
@@ -216,6 +232,8 @@ class Prediction:
         if largest == "overhead_s":
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
             return "host_dispatch" if exposed_dispatch_s > float(self.parts.launch_s) else "launch"
+        if largest == "input_wait_s" and self.data_path is not None:
+            return BOTTLENECK_OF_STAGE[self.data_path.bounding_stage(self.batch_size)]
         if largest == "update_s":
             updates = self.table.multiplicity * self.table.is_update
             compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)
@@ -297,6 +315,56 @@ class Prediction:
         if path is not None:
             save(figure, path)
         return figure
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Steps of the job played through time, channel by channel; ``save`` it for a trace viewer, or ``plot`` it.
+
+        Raises
+        ------
+        ArgumentError
+            If the prediction was not made by :func:`perfmodel.predict`.
+        """
+        return self.play()
+
+    def play(self, step_count: int = PLAYED_STEPS) -> Timeline:
+        """Play steps of the job through time.
+
+        Parameters
+        ----------
+        step_count : int
+            Steps. [1]
+
+        Returns
+        -------
+        Timeline
+            What every worker reads, decodes, copies and computes, when. [s]
+
+        Raises
+        ------
+        ArgumentError
+            If it is not a whole number of at least one, or the prediction was not made by :func:`perfmodel.predict`.
+        """
+        from perfmodel.prediction.job_timeline import job_timeline
+
+        if self.basis is None:
+            raise ArgumentError("basis", None, "what predict() keeps of the step: without it nothing can be played")
+        return job_timeline(self.basis, step_count=whole_number("step_count", step_count))
+
+    def plot_timeline(self, path: str | Path | None = None) -> Figure:
+        """Draw the timeline: a lane for each device, link and pool.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture. [-]
+        """
+        return self.timeline.plot(path)
 
     def __repr__(self) -> str:
         from perfmodel.prediction.report import title

@@ -75,6 +75,11 @@ class Target(ABC):
         del hosts
         return self
 
+    def with_workers(self, worker_count: int) -> Target:
+        """Return the target as one of another number of workers; itself where there is only one."""
+        del worker_count
+        return self
+
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
         del factors

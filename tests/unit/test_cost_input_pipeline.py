@@ -8,8 +8,6 @@ import perfmodel as pm
 from perfmodel.cost.input_pipeline import (
     STAGES,
     bounding_stage,
-    jittered_period,
-    most_useful_device_count,
     pipelined_period,
     stage_periods,
     units_to_unbind,
@@ -63,31 +61,6 @@ def test_decoding_bounds_from_nine_devices_on():
     assert bounding_stage(stage_s=imagenet_stages(counts)).tolist() == bounds
 
 
-def test_a_ninth_device_helps_a_little_and_a_tenth_not_at_all():
-    def epoch_s(count):
-        steps = IMAGES.example_count / (BATCH * count)
-        return steps * float(pipelined_period(stage_s=imagenet_stages(count), depth=1))
-
-    most = int(most_useful_device_count(supply_per_s=1600, demand_per_s=188))
-    assert most == 9
-    assert epoch_s(8) > 1.05 * epoch_s(9)
-    assert epoch_s(10) == pytest.approx(epoch_s(9), rel=1e-12)
-    assert epoch_s(40) == pytest.approx(IMAGES.example_count / 1600)
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(188, 9), (71, 23), (200, 8), (1600, 1), (2000, 1), (100 / 3, 48)])
-def test_the_count_follows_from_the_rate_of_a_device(rate, expected):
-    assert most_useful_device_count(supply_per_s=1600, demand_per_s=rate) == expected
-
-
-def test_devices_that_one_root_feeds():
-    """12 GB/s of fp32 images feed 19,930 a second: 106 devices of 188 at full rate, and a part of one more."""
-    demand = 188 * IMAGES.device_bytes_per_example("fp32")
-    assert most_useful_device_count(supply_per_s=12e9, demand_per_s=demand) == 107
-    link = sympy.Symbol("B", positive=True)
-    assert most_useful_device_count(supply_per_s=link, demand_per_s=demand).subs(link, 12e9) == 107
-
-
 def test_what_would_unbind():
     nine = imagenet_stages(9)
     unbind = {"compute_s": nine["compute"]}
@@ -117,35 +90,3 @@ def test_prefetching_runs_the_stages_beside_one_another():
     np.testing.assert_array_equal(pipelined_period(stage_s=stages, depth=np.array([0, 1, 2])), [10, 4, 4])
     depth = sympy.Symbol("d", integer=True, nonnegative=True)
     assert [float(pipelined_period(stage_s=stages, depth=depth).subs(depth, d)) for d in (0, 1)] == [10, 4]
-
-
-def test_jitter_by_the_states_of_the_buffer():
-    """The chain of mini-batches that wait: fed at 1/t, taken at 1/C; the device is idle where none is there."""
-    for feed_s, compute_s, depth in [(0.5, 1.0, 3), (2.0, 1.0, 4), (1.0, 1.0, 2), (0.1, 1.0, 0)]:
-        places = depth + 1
-        rates = np.zeros((places + 1, places + 1))
-        for state in range(places):
-            rates[state, state + 1], rates[state + 1, state] = 1 / feed_s, 1 / compute_s
-        generator = rates - np.diag(rates.sum(axis=1))
-        system = np.vstack([generator.T, np.ones(places + 1)])
-        states = np.linalg.lstsq(system, np.append(np.zeros(places + 1), 1.0), rcond=None)[0]
-        expected = compute_s / (1 - states[0])
-        assert jittered_period(feed_s=feed_s, compute_s=compute_s, depth=depth) == pytest.approx(expected)
-
-
-def test_jitter_by_playing_it():
-    """A feeder that waits for a free place, a device that waits for a mini-batch, both exponential: 200,000 steps."""
-    random = np.random.default_rng(7)
-    step_count, depth, feed_s, compute_s = 200_000, 2, 0.8, 1.0
-    feeding, computing = random.exponential(feed_s, step_count), random.exponential(compute_s, step_count)
-    ready_s = start_s = end_s = 0.0
-    ends = np.zeros(step_count)
-    for step in range(step_count):
-        # with d places, feeding starts when the one before is ready and the step d + 1 before has ended
-        free_s = ends[step - depth - 1] if step > depth else 0.0
-        ready_s = max(ready_s, free_s) + feeding[step]
-        start_s = max(ready_s, end_s)
-        end_s = ends[step] = start_s + computing[step]
-    assert end_s / step_count == pytest.approx(
-        jittered_period(feed_s=feed_s, compute_s=compute_s, depth=depth), rel=0.01
-    )

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.cost.storage import epoch_read_time, raid0_read_rate, read_rate
+from perfmodel.cost.storage import read_rate
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.storage import KINDS
@@ -35,24 +35,6 @@ def test_large_reads_run_at_the_sequential_rate():
     assert lone == pytest.approx(110e3 / (70e-6 + 110e3 / 3.5e9))
     # a disk of 7,200 turns a minute: 12.67 ms and 0.55 ms for each image
     assert rate_of("hdd_7200_rpm", read_bytes=110e3, outstanding_reads=1) / 110e3 == pytest.approx(75.6, abs=0.1)
-
-
-def test_five_drives_striped_are_what_the_survey_prints():
-    drive = pm.load_storage("samsung_960_pro").read_bandwidth_bytes_per_s
-    five = {"drive_rate_bytes_per_s": drive, "drive_count": 5}
-    assert raid0_read_rate(**five) == 17.5e9
-    assert raid0_read_rate(**five, efficiency=17 / 17.5) == pytest.approx(17e9, rel=1e-12)
-    assert raid0_read_rate(**five, efficiency=0.97) == pytest.approx(16.975e9)  # "around 17"
-    # behind a chipset on four lanes of PCIe 3.0, and on sixteen lanes of its own
-    assert raid0_read_rate(**five, uplink_bytes_per_s=pm.load_link("pcie_3_x4").bandwidth_bytes_per_s) == pytest.approx(
-        3.9385e9, rel=1e-4
-    )
-    assert raid0_read_rate(
-        **five, uplink_bytes_per_s=pm.load_link("pcie_3_x16").bandwidth_bytes_per_s
-    ) == pytest.approx(15.7538e9, rel=1e-5)
-    # stripes need as many reads as drives
-    assert raid0_read_rate(**five, outstanding_reads=2) == 7e9
-    assert 31.5e9 / drive == 9
 
 
 def test_a_cloud_disk_grows_with_its_size_up_to_the_machine():
@@ -107,25 +89,6 @@ def test_an_object_store_scales_with_connections_and_waits_for_first_bytes():
     assert pm.load_storage("object_store").read_bandwidth_bytes_per_s == pytest.approx(16 * 0.075e9)
     with pytest.raises(ArgumentError, match="connection_count=0"):
         pm.load_storage("object_store").read_limits(connection_count=0)
-
-
-def test_mnist_from_a_small_disk_is_read_once():
-    # 55,000 images of 784 B, 43.12 MB, at the 9.6 MB/s that a disk of 20 GB is granted
-    images = {"dataset_bytes": 55_000 * 784, "free_memory_bytes": 10e9, "rate_bytes_per_s": 9.6e6}
-    assert epoch_read_time(**images, is_first_epoch=True) == pytest.approx(4.5, abs=0.01)
-    assert epoch_read_time(**images, is_first_epoch=False) == 0
-    # what is larger than memory is read anew in every epoch
-    imagenet = images | {"dataset_bytes": pm.load_dataset("imagenet_jpeg").encoded_bytes, "free_memory_bytes": 60e9}
-    assert epoch_read_time(**imagenet, is_first_epoch=False) == epoch_read_time(**imagenet, is_first_epoch=True) > 1e4
-
-
-def test_the_cache_serves_arrays_and_symbols():
-    sizes = np.array([1e9, 9e9, 11e9])
-    given = {"free_memory_bytes": 10e9, "rate_bytes_per_s": 1e9, "is_first_epoch": False}
-    np.testing.assert_array_equal(epoch_read_time(dataset_bytes=sizes, **given), [0, 0, 11])
-    size = sympy.Symbol("D", positive=True)
-    symbolic = epoch_read_time(dataset_bytes=size, **given)
-    assert [float(symbolic.subs(size, one)) for one in sizes] == [0, 0, 11]
 
 
 @pytest.fixture

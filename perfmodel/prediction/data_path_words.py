@@ -1,0 +1,95 @@
+"""What ``explain()`` says of the way of mini-batches to the devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
+from perfmodel.presentation.quantities import seconds_text
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.data_path import DataPath
+
+STAGE_NAMES: Final = {
+    "read": "reading",
+    "decode": "decoding",
+    "host_copy": "copies in host memory",
+    COPY: "copies to the devices",
+    DEVICE: "the devices",
+}
+"""Stage to its name in a sentence."""
+
+UNIT_NAMES: Final = {"read": "such storages", "decode": "cores", COPY: "lanes for each device"}
+"""Stage to the units it has."""
+
+
+def data_path_words(basis: Basis) -> str:
+    """Return a paragraph on the data path of a step.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    str
+        Where examples come from, what each stage takes, what bounds the job, what would unbind it, and the number of
+        workers beyond which more make an epoch no shorter; empty for a device by itself without a data set. [-]
+    """
+    path = basis.prepared.data_path
+    if path is None or (path.dataset is None and path.machine is None):
+        return ""
+    size = job_size(basis, path.worker_count)
+    sentences = [_source(path), _stages(size), *_advice(basis), *_first_epoch(basis, path), *_counts(basis)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _source(path: DataPath) -> str:
+    if path.dataset is None:
+        return "Mini-batches are in host memory."
+    ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"
+    decoded = "" if path.dataset.decode_rate_per_core is None else f", decoded by {path.decode_core_count} cores"
+    return f"Mini-batches of {path.dataset.name} come from {path.storage}{decoded}, {ahead}."
+
+
+def _stages(size: JobSize) -> str:
+    taken = {stage: seconds for stage, seconds in size.stage_s.items() if seconds}
+    listed = ", ".join(f"{STAGE_NAMES[stage]} {seconds_text(seconds)}" for stage, seconds in taken.items())
+    return (
+        f"A step of {_workers(size.worker_count)} takes: {listed}; what takes longest is {STAGE_NAMES[size.bound_by]}."
+    )
+
+
+def _advice(basis: Basis) -> list[str]:
+    return [
+        f"With {needed} {UNIT_NAMES[stage]} instead of {units}, {STAGE_NAMES[stage]} would keep up with the devices."
+        for stage, (units, needed) in units_needed(basis).items()
+    ]
+
+
+def _first_epoch(basis: Basis, path: DataPath) -> list[str]:
+    if not path.is_cached:
+        return []
+    first = path.fed(basis.timed.parts, batch_size=basis.prepared.batch_size, first_epoch=True)
+    return [
+        f"The data set fits in host memory, so only the first epoch reads it; a step takes "
+        f"{seconds_text(float(first.step_s))} then."
+    ]
+
+
+def _counts(basis: Basis) -> list[str]:
+    sizes = job_sizes(basis)
+    most = most_useful(sizes)
+    if most is None:
+        return [] if len(sizes) < 2 else [f"Each of its {len(sizes)} devices makes an epoch shorter."]
+    larger = sizes[most.worker_count]
+    return [
+        f"More than {_workers(most.worker_count)} make an epoch no shorter on this system: "
+        f"{STAGE_NAMES[larger.bound_by]} bound{'s' if larger.bound_by in ('read', 'decode') else ''} them."
+    ]

@@ -1,0 +1,147 @@
+"""How many workers a system can feed: the period of a job by its workers, and what would unbind it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.cost.input_pipeline import units_to_unbind
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.basis import Basis
+
+SHORTER: Final = 1e-6
+"""Relative gain of samples per second below which one more worker makes an epoch no shorter. [1]"""
+
+COPY, DEVICE = "transfer", "device"
+"""Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSize:
+    """A job with a number of workers.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers. [1]
+    period_s : float
+        Time of a step of all of them. [s]
+    stage_s : dict of str to float
+        Time of each stage per step: ``read``, ``decode``, ``host_copy``, ``transfer``, ``device``. [s]
+    samples_per_s : float
+        Samples of all workers together. [samples/s]
+    """
+
+    worker_count: int
+    period_s: float
+    stage_s: dict[str, float]
+    samples_per_s: float
+
+    @property
+    def bound_by(self) -> str:
+        """The slowest stage."""
+        return max(self.stage_s, key=lambda stage: self.stage_s[stage])
+
+
+def job_size(basis: Basis, worker_count: int) -> JobSize:
+    """Return the period of a predicted job with another number of workers.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+    worker_count : int
+        Workers. [1]
+
+    Returns
+    -------
+    JobSize
+        Its period and stages. [s]
+    """
+    prepared, parts = basis.prepared, basis.timed.parts
+    path = prepared.data_path
+    assert path is not None
+    path = path.with_workers(worker_count)
+    there = replace(prepared, target=prepared.target.with_workers(worker_count), data_path=path)
+    before_s, meanwhile_s = there.feed_times(basis.factors)
+    computing_s = float(parts.step_s - parts.exposed_transfer_s - parts.input_wait_s)
+    exposed_s = before_s + max(meanwhile_s - computing_s, 0.0)
+    fed = path.fed(replace(parts, exposed_transfer_s=exposed_s, input_wait_s=0.0), batch_size=prepared.batch_size)
+    stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
+    period_s = float(fed.step_s)
+    return JobSize(
+        worker_count=worker_count,
+        period_s=period_s,
+        stage_s=stages | {COPY: float(before_s + meanwhile_s), DEVICE: computing_s},
+        samples_per_s=worker_count * prepared.batch_size / period_s,
+    )
+
+
+def job_sizes(basis: Basis) -> list[JobSize]:
+    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    list of JobSize
+        By rising number of workers; one entry where no system is known. [-]
+    """
+    machine = basis.prepared.target.machine
+    most = 1 if machine is None else machine.alike_count
+    return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
+
+
+def most_useful(sizes: list[JobSize]) -> JobSize | None:
+    """Return the largest job that one more worker does not speed up.
+
+    Parameters
+    ----------
+    sizes : list of JobSize
+        By rising number of workers. [-]
+
+    Returns
+    -------
+    JobSize or None
+        The first after which an epoch gets no shorter; None where every worker helps. [-]
+    """
+    for size, larger in pairwise(sizes):
+        if larger.samples_per_s <= size.samples_per_s * (1 + SHORTER):
+            return size
+    return None
+
+
+def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
+    """Return how many units stages have that the devices wait for, and how many would keep up with the devices.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    dict of str to tuple of int
+        Stage to units it has and units it needs: storages for ``read``, cores for ``decode``, lanes of each device for
+        ``transfer``; only stages that are slower than the devices. [1]
+    """
+    prepared = basis.prepared
+    path, machine = prepared.data_path, prepared.target.machine
+    assert path is not None
+    size = job_size(basis, path.worker_count)
+    device_s = size.stage_s[DEVICE]
+    have = {"read": 1, "decode": path.decode_core_count}
+    if machine is not None:
+        have[COPY] = machine.link_of(machine.names[0]).lane_count
+    found = {}
+    for stage, units in have.items():
+        if size.stage_s[stage] > device_s:
+            needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
+            found[stage] = (units, math.ceil(float(needed)))
+    return found
