@@ -15,6 +15,7 @@ from perfmodel.hardware.catalogue import (
     load_link,
     load_system,
 )
+from perfmodel.hardware.cluster import ClusterFile
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.link import LinkFamily
@@ -37,6 +38,8 @@ FILES = sorted(
 def class_of(path: Path) -> type[SpecFile]:
     if path.parent.name == "devices":
         return device_kinds()[spec_files.read_toml(path)["kind"]]
+    if path.parent.name == "systems" and "node" in spec_files.read_toml(path):
+        return ClusterFile
     return CLASS_BY_FOLDER[path.parent.name]
 
 
