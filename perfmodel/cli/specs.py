@@ -150,7 +150,7 @@ def show_command(
     name: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one spec file, its numbers and their sources."""
+    """Print one spec file, its numbers and their sources; of a system also its parts and what their links reach."""
     from perfmodel.hardware import spec_files
 
     folder, sought = _kind_and_name(kind_or_name, name)
@@ -158,11 +158,36 @@ def show_command(
     if faults := faults_of_file(path, folder=folder):
         raise SpecError(path, faults)
     emit(
-        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}",
-        lambda: {"file": str(path), **spec_files.read_toml(path)},
+        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}{_parts_text(folder, path)}",
+        lambda: {"file": str(path), **spec_files.read_toml(path), **_parts_of(folder, path)},
         as_json=as_json,
         out=None,
     )
+
+
+def _parts_text(folder: str, path: Path) -> str:
+    """Return a table of a system's parts, links and remarks; nothing for other kinds."""
+    if folder != "systems":
+        return ""
+    from perfmodel.hardware.catalogue import load_system
+    from perfmodel.hardware.wired import Part
+    from perfmodel.presentation.tables import Table
+
+    system = load_system(path)
+    remarks = "".join(f"\n{remark}" for remark in system.remarks)
+    table = Table(system.parts(), row_type=Part).to_text()
+    return f"\n\n# parts, links, and what large copies reach over them\n{table}{remarks}"
+
+
+def _parts_of(folder: str, path: Path) -> dict[str, Any]:
+    if folder != "systems":
+        return {}
+    from perfmodel.hardware.catalogue import load_system
+    from perfmodel.hardware.wired import Part
+    from perfmodel.presentation.tables import Table
+
+    system = load_system(path)
+    return {"parts": Table(system.parts(), row_type=Part).to_dicts(), "remarks": list(system.remarks)}
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:

@@ -6,8 +6,6 @@ how many reads a second the whole can give. What they are for a kind, ``hardware
 
 from __future__ import annotations
 
-import math
-
 from perfmodel.numeric import Quantity, minimum
 
 

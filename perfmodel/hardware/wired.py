@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.channel import Wire
     from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.link_wires import StorageArray
     from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.system import System
-    from perfmodel.hardware.wiring import StorageArray, Wiring
+    from perfmodel.hardware.wiring import Wiring
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +41,8 @@ class Part:
         What it is linked to. [-]
     link : str
         By which link. [-]
-    raw_gb_per_s, typical_gb_per_s : float
-        On the wire, and what large copies reach, per direction. [GB/s]
+    raw_bytes_per_s, typical_bytes_per_s : float
+        On the wire, and what large copies towards ``to`` reach. [B/s]
     """
 
     name: str
@@ -49,8 +50,8 @@ class Part:
     detail: str
     to: str
     link: str
-    raw_gb_per_s: float
-    typical_gb_per_s: float
+    raw_bytes_per_s: float
+    typical_bytes_per_s: float
 
 
 class Wired(ABC):
@@ -121,8 +122,8 @@ class Wired(ABC):
                 detail=places[wire.lower].detail,
                 to=wire.upper,
                 link=wire.upward.link,
-                raw_gb_per_s=wire.upward.raw_bytes_per_s / GIGA,
-                typical_gb_per_s=wire.upward.capacity_bytes_per_s / GIGA,
+                raw_bytes_per_s=wire.upward.raw_bytes_per_s,
+                typical_bytes_per_s=wire.upward.capacity_bytes_per_s,
             )
             for wire in self.wiring.wires
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,42 +13,17 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.link_catalogue import load_link, negotiated_link
+from perfmodel.hardware.link_wires import StorageArray, wire_of, wire_of_array
 from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
 from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.link import Link
-    from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import SystemFile
 
 RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
 """Networks whose adapters have RDMA unless a file says otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StorageArray:
-    """One drive, or several striped into one array.
-
-    Parameters
-    ----------
-    name : str
-        Its node's name. [-]
-    drive : Storage
-        Each of its drives. [-]
-    drive_count : int
-        Drives. [1]
-    efficiency : float
-        Share of the drives' summed rate that the array reaches. [1]
-    link_name : str
-        Link of one drive. [-]
-    """
-
-    name: str
-    drive: Storage
-    drive_count: int = 1
-    efficiency: float = 1.0
-    link_name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +49,7 @@ class Wiring:
     remarks: tuple[str, ...] = ()
 
 
+@dataclass
 class _Wirer:
     """Collects places and wires of one file, and every fault on the way."""
 
@@ -250,7 +226,7 @@ class _Wirer:
                 )
                 detail = drive.name if striped == 1 else f"RAID 0 of {striped} x {drive.name}"
                 self.add(Place(name=name, kind="storage", detail=detail), where)
-                self.wires.append(_wire_of_array(array, slot.port_of(index), link))
+                self.wires.append(wire_of_array(array, slot.port_of(index), link))
                 self.storages.append(array)
 
     def nic_slots(self, slots: tuple[NicSlot, ...]) -> None:
@@ -265,64 +241,6 @@ class _Wirer:
             for index, name in enumerate(self.name_parts(slot, "nic", count=slot.count)):
                 self.add(Place(name=name, kind="nic", detail=network.name, has_rdma=rdma), where)
                 self.wires.append(wire_of(name, slot.port_of(index), link, latency_s=link.hop_latency_s))
-
-
-def wire_of(
-    lower: str, upper: str, link: Link, *, latency_s: float = 0.0, startup_s: float = 0.0, peer: bool = False
-) -> Wire:
-    """Return the wire that a link makes between two places.
-
-    Parameters
-    ----------
-    lower, upper : str
-        Its ends. [-]
-    link : Link
-        The link. [-]
-    latency_s, startup_s : float
-        What passing it adds, and what a copy over it costs once. [s]
-    peer : bool
-        Whether it joins devices past the host. [-]
-
-    Returns
-    -------
-    Wire
-        One channel for each direction, or one for both where the link is half-duplex. [-]
-    """
-    return Wire.between(
-        lower,
-        upper,
-        capacity_bytes_per_s=link.effective_bandwidth_bytes_per_s,
-        raw_bytes_per_s=link.raw_bandwidth_bytes_per_s,
-        link=link.name,
-        latency_s=latency_s,
-        startup_s=startup_s,
-        half_duplex=link.family.duplex == "half",
-        peer=peer,
-    )
-
-
-def _wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
-    """Return the wire of a drive or array: its reads go up, its writes down, each capped by the drives' own links."""
-    plain = wire_of(array.name, port, link)
-    count = array.drive_count
-    name = link.name if count == 1 else f"{count} x {link.name}"
-
-    def capped(channel_rate: float, drive_rate: float) -> float:
-        return count * min(channel_rate, drive_rate * array.efficiency)
-
-    read, write = array.drive.read_bandwidth_bytes_per_s, array.drive.write_bandwidth_bytes_per_s
-    rate, raw = plain.upward.capacity_bytes_per_s, count * plain.upward.raw_bytes_per_s
-    return replace(
-        plain,
-        upward=replace(
-            plain.upward,
-            capacity_bytes_per_s=capped(rate, read),
-            raw_bytes_per_s=raw,
-            latency_s=array.drive.latency_s,
-            link=name,
-        ),
-        downward=replace(plain.downward, capacity_bytes_per_s=capped(rate, write), raw_bytes_per_s=raw, link=name),
-    )
 
 
 def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:

@@ -108,7 +108,9 @@ class DataPath:
             limits = self.input_from.read_limits()
             return float(
                 read_rate(
-                    read_bytes=self.dataset.encoded_bytes_per_example, outstanding_reads=OUTSTANDING_READS, **asdict(limits)
+                    read_bytes=self.dataset.encoded_bytes_per_example,
+                    outstanding_reads=OUTSTANDING_READS,
+                    **asdict(limits),
                 )
             )
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,10 @@ COLOUR_BY_KIND: Final = {
 
 INCHES_PER_LEAF: Final = 0.95
 INCHES_PER_LAYER: Final = 1.15
-WIDEST_INCHES: Final = 26.0
+NARROWEST_LEAF: Final = 0.66
+WIDEST_INCHES: Final = 16.0
+SHORT_LABEL: Final = 5
+"""Letters of one number; longer labels stand lower, beside those of their neighbours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,22 +97,26 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
 
     places = layered_places(nodes, lines)
     columns = max((x for x, _ in places.values()), default=0.0) + 1
-    depth = -min((y for _, y in places.values()), default=0.0) + 1
-    arcs = sum(line.peer for line in lines)
-    width = min(WIDEST_INCHES, max(6.4, 1.0 + INCHES_PER_LEAF * columns))
-    figure = Figure(figsize=(width, 1.6 + INCHES_PER_LAYER * (depth + (0.9 if arcs else 0.0))), layout="constrained")
+    top = max((y for _, y in places.values()), default=0.0) + 0.5
+    bottom = min((y for _, y in places.values()), default=0.0) - 0.55
+    arcs = any(line.peer and places[line.lower][1] == places[line.upper][1] for line in lines)
+    bottom -= 1.1 if arcs else 0.0
+    spacing = max(NARROWEST_LEAF, min(INCHES_PER_LEAF, WIDEST_INCHES / columns))
+    width = max(6.4, 0.4 + spacing * columns)
+    figure = Figure(figsize=(width, 1.0 + INCHES_PER_LAYER * (top - bottom)), layout="constrained")
     axes = figure.add_subplot()
-    size = 8.0 if columns <= WIDEST_INCHES / INCHES_PER_LEAF else 6.0
+    size = 8.0
     _draw_groups(axes, nodes, places, size=size)
     _draw_lines(axes, lines, places, size=size)
     for node in nodes:
         text = node.name.removeprefix(f"{node.group}/")
         box = {"boxstyle": "round,pad=0.35", "facecolor": COLOUR_BY_KIND.get(node.kind, "white"), "edgecolor": "0.35"}
         axes.text(*places[node.name], text, ha="center", va="center", fontsize=size, bbox=box, zorder=4)
-    axes.set(xlim=(-0.7, columns - 0.3), ylim=(-depth + 0.45 - (0.9 if arcs else 0.0), 0.6))
+    axes.set(xlim=(-0.8, columns - 0.2), ylim=(bottom, top))
     axes.axis("off")
     axes.set_title(title, fontsize="medium", loc="left")
-    figure.supxlabel(_legend(nodes, lines), fontsize=size, x=0.01, ha="left")
+    letters = int(15 * width)
+    figure.supxlabel(_legend(nodes, lines, letters=letters), fontsize=size, x=0.01, ha="left")
     return figure
 
 
@@ -133,9 +141,10 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
         for line in lines
         if not line.peer and kind[line.lower] not in ("socket", "fabric") and kind[line.upper] != "fabric"
     }
+    joined = {line.upper for line in lines if kind[line.lower] == "fabric" and kind[line.upper] != "fabric"}
     below: dict[str, list[str]] = {node.name: [] for node in nodes}
     for node in nodes:
-        if node.name in above:
+        if node.name in above and node.name not in joined:
             below[above[node.name]].append(node.name)
     has_fabric = "fabric" in kind.values()
     places: dict[str, tuple[float, float]] = {}
@@ -164,11 +173,17 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
         if node.name not in places and node.kind == "switch":
             ends = [places[line.lower][0] for line in lines if line.upper == node.name and line.lower in places]
             places[node.name] = (sum(ends) / max(len(ends), 1), bottom - 1.3)
+    for group in groups:  # what is joined to a fabric stands above the sockets, over the width of its group
+        adapters = [node.name for node in nodes if node.group == group and node.name in joined]
+        columns = [places[node.name][0] for node in nodes if node.group == group and node.name in places]
+        for index, name in enumerate(adapters):
+            share = (index + 0.5) / len(adapters)
+            places[name] = (min(columns) + share * (max(columns) - min(columns)), -1.1)
     fabrics = [node.name for node in nodes if node.kind == "fabric"]
     for index, name in enumerate(fabrics):
-        ends = [places[line.upper][0] for line in lines if line.lower == name and line.upper in places]
-        middle = sum(ends) / len(ends) if ends else column / 2
-        places[name] = (middle, 0.0 if index == 0 else -0.9)
+        ends = [places[line.upper][0] for line in lines if line.lower == name and line.upper in joined]
+        middle = sum(ends) / len(ends) if ends else (column - 1) / 2
+        places[name] = (middle, 0.75 if index == 0 and len(fabrics) > 1 else 0.0)
     return places
 
 
@@ -210,14 +225,14 @@ def _draw_lines(
             continue
         colour = "#009e73" if line.peer else "0.45"
         axes.plot([x, to_x], [y, to_y], color=colour, linewidth=1.1, zorder=1)
-        nearer = 0.42  # of the way up, so that labels of a fan stand apart
+        nearer = 0.42 if len(line.label) <= SHORT_LABEL else 0.24  # of the way up, so that labels of a fan stand apart
         at = (x + nearer * (to_x - x), y + nearer * (to_y - y))
         axes.text(*at, line.label, bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
 
 
-def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> str:
+def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, letters: int) -> str:
     """Return what the boxes are, what the lines are, and how fast links are that are drawn without a label."""
     details = dict.fromkeys(f"{node.kind}: {node.detail}" for node in nodes if node.detail and node.kind != "memory")
     links = dict.fromkeys(f"{line.link}{' (green)' if line.peer else ''} {line.label}" for line in lines if line.link)
-    boxes = "; ".join(details)
-    return f"{boxes}\nGB/s per direction that large copies reach: {'; '.join(links)}"
+    texts = ("; ".join(details), f"GB/s per direction that large copies reach: {'; '.join(links)}")
+    return "\n".join(textwrap.fill(text, letters) for text in texts)

@@ -15,6 +15,7 @@ from perfmodel.hardware.catalogue import (
     load_link,
     load_system,
 )
+from perfmodel.hardware.cluster import ClusterFile
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
@@ -41,6 +42,8 @@ FILES = sorted(
 def class_of(path: Path) -> type[SpecFile]:
     if path.parent.name in CLASS_BY_KIND:
         return CLASS_BY_KIND[path.parent.name][spec_files.read_toml(path)["kind"]]
+    if path.parent.name == "systems" and "node" in spec_files.read_toml(path):
+        return ClusterFile
     return CLASS_BY_FOLDER[path.parent.name]
 
 
