@@ -22,6 +22,9 @@ LANE_INCHES: Final = 0.24
 WITH_EDGE: Final = 0.006
 """Bars longer than this share of the whole have an edge; it would cover shorter ones. [1]"""
 
+LOW_FROM: Final = 6
+"""Rows of a lane from which on its bars have no edge either. [1]"""
+
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
 
@@ -69,7 +72,10 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
     by_first_start = sorted(corners, key=lambda kind: min(box[0][0] for box in corners[kind]))
     for index, kind in enumerate(by_first_start):
         colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
-        wide = [box[1][0] - box[0][0] > WITH_EDGE * whole_s / unit_s for box in corners[kind]]
+        wide = [
+            box[1][0] - box[0][0] > WITH_EDGE * whole_s / unit_s and box[2][1] - box[1][1] > FILLED / LOW_FROM
+            for box in corners[kind]
+        ]
         axes.add_collection(
             PolyCollection(
                 corners[kind],

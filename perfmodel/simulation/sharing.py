@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.cost.fair_share import max_min_rates
 
-MOST_KNOWN_RATES: Final = 10_000
+MOST_KNOWN_RATES: Final = 4096
 """Sets of flows whose rates are kept; steps repeat few, and flows at random moments would fill the memory. [1]"""
 
 

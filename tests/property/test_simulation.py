@@ -186,3 +186,15 @@ def test_time_scales_with_durations_bytes_and_latencies(drawn, factor):
     resources = {"engine": 1, "cores": 2}
     makespans = [simulate(given, channels=channels, resources=resources).makespan_s for given in (tasks, scaled)]
     assert makespans[1] == factor * makespans[0]  # powers of two: to the last bit
+
+
+@given(st.integers(2, 16), st.floats(0.1, 1e9), st.floats(0.1, 1e9), st.floats(0.0, 1.0))
+def test_equal_flows_end_at_one_moment_to_the_last_bit(flow_count, flow_bytes, capacity, latency_s):
+    tasks = [
+        Task(f"flow {n}", flow_bytes=flow_bytes, channels=("root", f"own {n}"), latency_s=latency_s)
+        for n in range(flow_count)
+    ]
+    own = {f"own {n}": 2 * capacity for n in range(flow_count)}
+    timeline = simulate(tasks, channels={"root": capacity} | own, resources={})
+    assert len({span.end_s for span in timeline.spans}) == 1
+    assert timeline.event_count == 2 * flow_count

@@ -1,6 +1,8 @@
 """The event engine by hand, its timeline, trace and chart, and what it refuses."""
 
+import doctest
 import json
+from pathlib import Path
 
 import pytest
 
@@ -216,3 +218,10 @@ def test_a_chart_has_a_lane_for_each_used_resource_and_channel_and_a_colour_for_
 def test_an_empty_chart_is_refused():
     with pytest.raises(ArgumentError, match="longer than 0 s"):
         gantt_chart([LaneBar(lane="a", name="b", kind="c", start_s=1.0, end_s=1.0)], title="")
+
+
+def test_what_the_documentation_shows_is_so():
+    page = Path(__file__).parents[2] / "docs" / "simulation.md"
+    outcome = doctest.testfile(str(page), module_relative=False)
+    assert outcome.attempted > 8
+    assert outcome.failed == 0
