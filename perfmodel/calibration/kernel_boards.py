@@ -17,7 +17,8 @@ from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.wording import device_of_text, library_of_text
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, library_constants
 from perfmodel.prediction.step_time import group_times
-from perfmodel.prediction.targets import Libraries, Target, resolve_target
+from perfmodel.prediction.target import Libraries, Target
+from perfmodel.prediction.targets import resolve_target
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.channel import Route
     from perfmodel.prediction.step_time import StepTime
-    from perfmodel.prediction.targets import Target
+    from perfmodel.prediction.target import Target
 
 HOST_PASSES: Final = 3
 """Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""

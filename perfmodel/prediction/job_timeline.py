@@ -79,16 +79,20 @@ def _stages(
     before, meanwhile = prepared.copies(basis.factors)
     for kind, copy, ahead in (("transfer", meanwhile, None), ("feed", before, 0)):
         if not copy.is_empty:
-            own = f"{name} link, {kind}"
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
-            channels[own] = copy.bytes_per_s
+            if not copy.copied_bytes:
+                way = ()
+            elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link
+                own = f"{name} {kind}"
+                channels[own] = float(copy.bytes_per_s)
+                way = (own, *way)
             stages.append(
                 Stage(
                     kind,
                     resource=f"{name} copies",
-                    latency_s=copy.host_s + copy.latency_s,
+                    latency_s=float(copy.host_s + copy.latency_s),
                     flow_bytes=copy.copied_bytes,
-                    channels=(own, *way),
+                    channels=way,
                     ahead=ahead,
                 )
             )

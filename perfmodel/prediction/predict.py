@@ -28,7 +28,8 @@ from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
-from perfmodel.prediction.targets import Target, resolve_target
+from perfmodel.prediction.target import Target
+from perfmodel.prediction.targets import resolve_target
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.copies import Copy
     from perfmodel.prediction.data_path import DataPath
-    from perfmodel.prediction.targets import Libraries, Target
+    from perfmodel.prediction.target import Libraries, Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)

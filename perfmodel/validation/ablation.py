@@ -13,11 +13,12 @@ from perfmodel.calibration.folds import fit_folds
 from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu import CpuNumbers
+from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu import GpuNumbers
 from perfmodel.prediction.gpu_libraries import MatmulLibrary
+from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.targets import CpuTarget, GpuTarget
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import MeasuredCell, prepare_cells

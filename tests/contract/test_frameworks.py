@@ -62,7 +62,8 @@ def test_it_predicts_every_network_everywhere(path, network):
     # a framework tells architectures apart, not boards: one of each will do for every network
     of_architecture = {pm.load_device(name).architecture: name for name in spec_files.names("devices")}
     places = [{"device": name} for name in of_architecture.values()]
-    places += [{"system": name} for name in spec_files.names("systems")]
+    clusters_of_cpus = {"gce_n1_standard_4_x4"}
+    places += [{"system": name} for name in sorted({*spec_files.names("systems")} - clusters_of_cpus)]
     assert len(places) >= 10
     assert {"system": "desktop_i7_3820"} in places
     for where in places:

@@ -294,7 +294,7 @@ def test_an_oversubscribed_fabric_has_narrower_links_to_its_spine(tmp_path):
 
 
 def test_a_cpu_prediction_of_a_cluster_is_refused():
-    with pytest.raises(ArgumentError, match="a single machine"):
+    with pytest.raises(ArgumentError, match="a machine, or a cluster with GPUs"):
         pm.predict(pm.zoo.fcn5(), batch_size=16, system="gce_n1_standard_4_x4")
 
 

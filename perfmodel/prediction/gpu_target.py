@@ -1,0 +1,156 @@
+"""One GPU behind its host link, alone or as a worker's of a system, made into plain numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perfmodel.hardware.catalogue import load_link, load_machine
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.library import LibrarySupport
+from perfmodel.prediction.copies import Copy
+from perfmodel.prediction.gpu import gpu_numbers, product_dtype
+from perfmodel.prediction.machine import Machine
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, host_constants, scaled
+from perfmodel.prediction.target import Libraries, Target, staging_time
+from perfmodel.records import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.step_time import ProcessorNumbers
+
+
+class GpuTarget(Target):
+    """One GPU behind its host link."""
+
+    processor = "gpu"
+    roles = ("gpu_blas", "gpu_dnn")
+
+    def __init__(self, device: Gpu, *, host: Cpu | None = None, machine: Machine | None = None) -> None:
+        self.device = device
+        self.host = host
+        self.machine = machine
+        self.link = load_link(device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+        self.copy_latency_s = self.link.latency_s if machine is None else machine.copy_latency_s
+        self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
+        self.name = device.name if machine is None else machine.describe()
+        self.threads = None
+        self.architecture = device.architecture
+        self.processor_spec = device
+        self.specs_by_place = {f"devices/{device.stem}": device, f"links/{self.link.family.stem}": self.link.family}
+        if host is not None:
+            self.specs_by_place[f"devices/{host.stem}"] = host
+        if machine is not None:
+            self.specs_by_place[f"systems/{machine.system.file.stem}"] = machine.system.file
+        self.capacity_bytes = device.usable_memory_bytes
+        self.context_bytes = device.context_bytes
+        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known."""
+        host = hosts.get(self.device.stem)
+        if host is None or self.machine is not None:
+            return self
+        return GpuTarget(self.device, host=load_machine(host).processor)
+
+    def with_workers(self, worker_count: int) -> GpuTarget:
+        """Return the same device as one of another number of workers, which share the way to it.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers. [1]
+
+        Returns
+        -------
+        GpuTarget
+            The target; itself without a system. [-]
+        """
+        if self.machine is None:
+            return self
+        return GpuTarget(self.device, host=self.host, machine=self.machine.with_workers(worker_count))
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
+
+    def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
+        """Return what the DNN library offers for the type in which it computes, on this architecture."""
+        computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
+        return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
+
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return in which types libraries compute, and which libraries stand in for those of the framework."""
+        computed_in = [
+            (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
+            for role, library in libraries.items()
+        ]
+        rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
+        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        notes = [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        for library, of_library in computed_in:
+            if dtype not in ("fp32", of_library):
+                lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"
+                notes.append(f"{library.name} {lacking}: it computes in {of_library}")
+            elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
+        notes += () if self.machine is None else self.machine.system.remarks
+        if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
+            calls, usual = (
+                " and ".join(names)
+                for names in (
+                    [library.name for library in libraries.values()],
+                    [getattr(profile.library, role) for role in self.roles],
+                )
+            )
+            notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
+        return notes
+
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
+        """Return the plain numbers of the GPU, its libraries and the framework."""
+        return gpu_numbers(
+            self.device,
+            profile,
+            libraries,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+            host_slowdown=self.host_slowdown(factors),
+            factors=factors,
+        )
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate that the schedulers can issue. [FLOP/s]"""
+        return self.device.sustained_peak_flop_per_s(dtype)
+
+    def copy_of(
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Copy:
+        """Return what staging these arrays on the host and copying them over the host link takes."""
+        if not items:
+            return Copy()
+        stated = (
+            {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
+            if pinned and profile.feed.pinned
+            else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
+        )
+        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
+        staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
+        return Copy(
+            host_s=self.host_slowdown(factors) * staging_s,
+            latency_s=len(items) * self.copy_latency_s,
+            copied_bytes=batch_size * sum(item.bytes_per_sample for item in items),
+            bytes_per_s=bandwidth,
+        )

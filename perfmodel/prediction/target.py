@@ -1,0 +1,174 @@
+"""What a step runs on, as prediction sees it: hides whether that is a GPU or CPU sockets."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.device import Device
+from perfmodel.hardware.library import LibraryProfile, LibrarySupport
+from perfmodel.prediction.copies import Copy
+from perfmodel.prediction.machine import Machine
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.step_time import ProcessorNumbers
+
+Libraries = Mapping[str, LibraryProfile]
+"""Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
+
+
+class Target(ABC):
+    """What a step runs on: hides from prediction whether that is a GPU or CPU sockets."""
+
+    processor: ClassVar[str]
+    roles: ClassVar[tuple[str, ...]]
+    name: str
+    threads: int | None
+    architecture: str
+    processor_spec: Device
+    specs_by_place: dict[str, SpecFile]
+    capacity_bytes: float
+    context_bytes: float
+    bandwidth_bytes_per_s: float
+    machine: Machine | None = None
+    shared_bytes_per_s: float = math.inf
+
+    @property
+    def specs(self) -> tuple[SpecFile, ...]:
+        """The files of the hardware, the processor's first."""
+        return tuple(self.specs_by_place.values())
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more threads than physical cores are asked for; never on a GPU."""
+        return False
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
+        del numbers, product_count
+        return 0.0
+
+    def scheduler_threads(self, profile: FrameworkProfile) -> int:
+        """Return how many independent operations compute beside each other. [1]"""
+        del profile
+        return 1
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the target in the machine that it stands in, if that is known; CPUs are their own host."""
+        del hosts
+        return self
+
+    def with_workers(self, worker_count: int) -> Target:
+        """Return the target as one of another number of workers; itself where there is only one."""
+        del worker_count
+        return self
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        del factors
+        return 1.0
+
+    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+        """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
+
+        Raises
+        ------
+        ArgumentError
+            If the override is a library for another kind of processor.
+        """
+        chosen = {role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles}
+        if override is None:
+            return chosen
+        library = override if isinstance(override, LibraryProfile) else load_library(override)
+        role = f"{library.processor}_{library.kind}"
+        if role not in self.roles:
+            allowed = f"a library for a {self.processor.upper()} ({' or '.join(self.roles)}), not {role}"
+            raise ArgumentError("library", library.name, allowed)
+        return chosen | {role: library}
+
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return remarks that this kind of target alone has: none on CPUs."""
+        del profile, libraries, dtype
+        return []
+
+    def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
+        """Return what the DNN library offers for a data type here; nothing without such a library."""
+        del profile, libraries, dtype
+        return LibrarySupport()
+
+    @abstractmethod
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
+        """Return the plain numbers of the step's path."""
+
+    @abstractmethod
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate in a data type. [FLOP/s]"""
+
+    @abstractmethod
+    def copy_of(
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Copy:
+        """Return what bringing these arrays of a mini-batch to the device takes."""
+
+    def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
+        """Return what the user should know about this combination."""
+        notes = self.own_remarks(profile, libraries, dtype=dtype)
+        for library in libraries.values():
+            if self.architecture not in library.architecture:
+                notes.append(
+                    f"{library.name} has no values of its own for {self.architecture}: this extrapolates from other "
+                    "architectures"
+                )
+            if not library.is_native(self.architecture):
+                notes.append(f"{library.name} has no native kernels for {self.architecture}: it runs translated ones")
+        return tuple(notes)
+
+
+HOST_COPY = "host_copy_gb_per_s"
+"""Constant of a framework that staging arrays depends on."""
+
+
+def staging_time(
+    profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
+) -> Any:
+    """Return the time the host spends copying arrays of the script into the framework's own tensors.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework, which states the rate. [-]
+    processor : str
+        ``gpu`` or ``cpu``, the table that states it. [-]
+    items : tuple of FeedItem
+        Arrays of a mini-batch. [-]
+    batch_size : float
+        Samples. [samples]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors on constants by full name. [1]
+
+    Returns
+    -------
+    float or ndarray
+        Duration. [s]
+    """
+    others = getattr(profile, processor).constants.keys() - {HOST_COPY}
+    rate = framework_constants(profile, processor, factors=factors, unneeded=others)[HOST_COPY]
+    copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
+    return batch_size * copied / rate

@@ -1,0 +1,183 @@
+"""The way of mini-batches to the devices: what predict() says of it, and what it refuses."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, NotYetAvailableError, PerfmodelError, UnknownNameError
+
+JOB = {"batch_size": 32, "sync": "none", "dataset": "imagenet_jpeg"}
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return pm.zoo.resnet50()
+
+
+@pytest.fixture(scope="module")
+def decoding(resnet):
+    return pm.predict(resnet, system="survey_fig5", workers=4, **JOB)
+
+
+def test_parts_sum_and_decoding_is_what_waits(resnet, decoding):
+    assert sum(decoding.breakdown.values()) == pytest.approx(decoding.step_s, rel=1e-12)
+    assert decoding.step_s == pytest.approx(4 * 32 / (4 * 100))  # four cores of 100 images a second
+    alone = pm.predict(resnet, batch_size=32, system="survey_fig5")
+    assert decoding.input_wait_s == pytest.approx(decoding.step_s - alone.step_s)
+    assert decoding.bottleneck == "decode"  # though each of two parts of computing is nearly as long
+    assert decoding.samples_per_s == pytest.approx(400)
+    assert decoding.epoch_s(dataset_size=1_281_167) == pytest.approx(math.ceil(1_281_167 / 128) * decoding.step_s)
+
+
+def test_it_says_what_would_unbind_it_and_how_many_workers_help(decoding):
+    text = " ".join(decoding.explain().split())
+    assert "With 7 cores instead of 4, decoding would keep up with the devices." in text
+    assert "More than 3 workers make an epoch no shorter on this system: decoding bounds them." in text
+    assert "runs at pcie_3_x16 in a slot of pcie_4_x16" in text
+
+
+def test_the_named_count_is_where_the_epoch_stops_getting_shorter(resnet):
+    epochs = [
+        pm.predict(resnet, system="survey_fig5", workers=workers, **JOB).epoch_s(dataset_size=12_800_000)
+        for workers in (1, 2, 3, 4)
+    ]
+    assert epochs[0] > epochs[1] > epochs[2] == pytest.approx(epochs[3], rel=1e-4)
+
+
+def test_more_cores_or_none_to_decode_unbind_it(resnet, decoding):
+    raw = pm.predict(resnet, system="survey_fig5", workers=4, **(JOB | {"dataset": "imagenet_raw"}))
+    assert raw.input_wait_s == 0
+    assert raw.bottleneck != "decode"
+    fewer = pm.predict(resnet, system="survey_fig5", workers=4, decode_cores=2, **JOB)
+    assert fewer.step_s == pytest.approx(2 * decoding.step_s)
+
+
+def test_without_prefetching_everything_waits_in_turn(resnet):
+    ahead, turn = (pm.predict(resnet, system="survey_fig5", workers=2, prefetch=prefetch, **JOB) for prefetch in (1, 0))
+    stages = turn.data_path.stages(32)
+    assert turn.input_wait_s == pytest.approx(sum(stages.values()))
+    assert turn.exposed_transfer_s > 0 == ahead.exposed_transfer_s
+    assert turn.step_s > ahead.step_s + 0.1
+
+
+def test_a_small_data_set_is_read_once(resnet):
+    lenet = pm.zoo.lenet5()
+    warm = pm.predict(lenet, batch_size=64, system="survey_fig5", dataset="mnist")
+    assert warm.data_path.is_cached
+    assert warm.data_path.stages(64)["read"] == 0
+    assert warm.data_path.stages(64, first_epoch=True)["read"] > 0
+    assert "only the first epoch reads it" in " ".join(warm.explain().split())
+    big = pm.predict(resnet, system="survey_fig5", **JOB)
+    assert not big.data_path.is_cached
+
+
+def test_a_slow_disk_bounds_as_storage(resnet):
+    disk = pm.load_storage("gce_pd_ssd").of_size(20)
+    p = pm.predict(resnet, batch_size=32, device="gtx_1080", dataset="imagenet_raw", input_from=disk)
+    assert p.bottleneck == "storage"
+    per_example = pm.load_dataset("imagenet_raw").encoded_bytes_per_example
+    assert p.samples_per_s == pytest.approx(disk.read_bandwidth_bytes_per_s / per_example, rel=0.05)
+
+
+@pytest.mark.parametrize(("system", "readers"), [("dgx_1_p100", (1, 2, 4, 8)), ("p2_16xlarge", (1, 4, 8, 16))])
+def test_host_bandwidth_of_a_reader_falls_where_the_wiring_says(system, readers):
+    from perfmodel.prediction.machine import Machine
+
+    rates = [Machine(system=pm.load_system(system), worker_count=count).copy_bytes_per_s for count in readers]
+    assert all(rate >= after * (1 - 1e-12) for rate, after in pairwise(rates))
+    assert rates[0] > 1.5 * rates[-1]
+    if system == "dgx_1_p100":  # the second hangs off the switch of the first
+        assert rates[1] < 0.8 * rates[0]
+
+
+def test_workers_share_the_way_to_them(resnet):
+    """Copies that cannot hide: what is not fetched ahead feels its sisters."""
+    alone, crowd = (
+        pm.predict(
+            pm.zoo.alexnet(),
+            batch_size=64,
+            system="dgx_1_p100",
+            workers=workers,
+            sync="none",
+            framework="caffe_1_0_rc3",
+            prefetch=0,
+        )
+        for workers in (1, 8)
+    )
+    assert crowd.transfer_s > 1.5 * alone.transfer_s
+    assert crowd.compute_s == alone.compute_s
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2])
+@pytest.mark.parametrize("framework", ["generic", "caffe_1_0_rc3", "tensorflow_0_9"])
+@pytest.mark.parametrize(("system", "workers"), [("survey_fig5", 1), ("survey_fig5", 4), ("survey_fig6", 16)])
+def test_played_steps_take_what_the_closed_form_says(resnet, system, workers, framework, prefetch):
+    p = pm.predict(resnet, system=system, workers=workers, framework=framework, prefetch=prefetch, **JOB)
+    assert period(p, step_count=10) == pytest.approx(p.step_s, rel=1e-9)
+
+
+def period(prediction, *, step_count):
+    """Steady time of a step, from the ends of the computing of each worker."""
+    timeline = prediction.play(step_count)
+    ends = {}
+    for span in timeline.spans:
+        if span.kind == "compute":
+            ends.setdefault(span.resource, []).append(span.end_s)
+    assert len(ends) == prediction.worker_count
+    return max((end[-1] - end[3]) / (len(end) - 4) for end in ends.values())
+
+
+def test_where_flows_contend_unequally_the_closed_form_gives_the_slowest(resnet):
+    """Three of a DGX-1: two behind one switch, one alone; the closed form gives all of them the pair's time."""
+    job = {"batch_size": 64, "sync": "none", "framework": "caffe_1_0_rc3", "prefetch": 0}
+    p = pm.predict(pm.zoo.alexnet(), system="dgx_1_p100", workers=3, **job)
+    assert period(p, step_count=8) <= p.step_s * (1 + 1e-9)
+
+
+def test_a_timeline_is_saved_and_drawn(decoding, tmp_path):
+    path = tmp_path / "step.trace.json"
+    decoding.timeline.save(path)
+    events = json.loads(path.read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    assert {event["cat"] for event in events if event.get("ph") == "X"} >= {"decode", "compute", "transfer", "read"}
+    decoding.plot_timeline(tmp_path / "step.png")
+    assert (tmp_path / "step.png").stat().st_size > 10_000
+    cpu = pm.predict(pm.zoo.lenet5(), batch_size=8, device="i7_3820")
+    assert cpu.timeline.makespan_s == pytest.approx(4 * cpu.step_s, rel=1e-6)
+
+
+def test_global_batches_are_split(resnet):
+    split = pm.predict(resnet, global_batch_size=128, system="survey_fig5", workers=4, sync="none")
+    assert split.batch_size == 32
+    with pytest.raises(ArgumentError, match="multiple of the 4 workers"):
+        pm.predict(resnet, global_batch_size=130, system="survey_fig5", workers=4, sync="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"workers": 5}, ArgumentError, "from 1 to 4"),
+        ({"workers": 0}, ArgumentError, "workers"),
+        ({"workers": 2, "sync": "ring_all_reduce"}, NotYetAvailableError, "sync='none'"),
+        ({"dataset": "imagnet_jpeg"}, UnknownNameError, "imagenet_jpeg"),
+        ({"input_from": "ssd9"}, UnknownNameError, "ssd0"),
+        ({"dataset": None, "input_from": "ssd0"}, ArgumentError, "without a dataset"),
+        ({"dataset": None, "decode_cores": 2}, ArgumentError, "without a dataset"),
+        ({"decode_cores": 5}, ArgumentError, "from 1 to 4"),
+        ({"prefetch": -1}, ArgumentError, ">= 0"),
+        ({"prefetch": True}, ArgumentError, ">= 0"),
+        ({"threads": 4}, ArgumentError, "None for the GPUs"),
+        ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "need system="),
+        ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),
+        ({"system": None, "device": "gtx_1080", "input_from": "samsung_960_pro"}, ArgumentError, "decode_cores"),
+        ({"system": None, "device": "i7_3820"}, NotYetAvailableError, "decoding would take cores"),
+        ({"system": "shi2016_desktop", "workers": 2}, ArgumentError, "alike"),
+        ({"system": "gce_n1_standard_4_x4"}, PerfmodelError, "GPU"),
+    ],
+)
+def test_what_cannot_be_is_refused(resnet, given, error, told):
+    with pytest.raises(error, match=told):
+        pm.predict(resnet, **({"system": "survey_fig5"} | JOB | given))
