@@ -10,7 +10,7 @@ from perfmodel.errors import CalibrationError
 from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.measurements.table import MeasurementTable
 
-IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
+IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib", "device.device", "device.count"})
 """Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
 
 

@@ -372,7 +372,7 @@ def test_the_command_shows_parts_and_rates(capsys):
     assert ended.value.code == 0
     told = capsys.readouterr().out
     row = next(line for line in told.splitlines() if line.startswith("gpu3"))
-    assert row.split() == "gpu3 device NVIDIA GeForce GTX 1080 root0 pcie_3_x16 16.000 12.446".split()
+    assert " ".join(row.split()) == "gpu3 device NVIDIA GeForce GTX 1080 root0 pcie_3_x16 16.000 12.446"
     assert "gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16 in a slot of pcie_4_x16" in told
 
 
