@@ -11,6 +11,7 @@ from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link, LinkFamily
 
 _WIDTH_IN_NAME: Final = re.compile(r"(?P<family>.+)_x(?P<width>\d+)")
@@ -125,3 +126,38 @@ def link_names() -> tuple[str, ...]:
         Names, as ``load_link`` accepts them. [-]
     """
     return tuple(name for family in spec_files.names("links") for name in names_of_family(family))
+
+
+def negotiated_link(slot: Link, device: Gpu, *, override: bool = False) -> tuple[Link, str]:
+    """Return the link that a card and its slot settle on: the older generation at the narrower width.
+
+    Parameters
+    ----------
+    slot : Link
+        What the slot can do. [-]
+    device : Gpu
+        The card, which says what it has. [-]
+    override : bool
+        Take the slot's link whatever the card has. [-]
+
+    Returns
+    -------
+    tuple of Link and str
+        The link, and a remark where it is not what both have; empty else. [-]
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_device
+    >>> negotiated_link(load_link("pcie_4_x16"), load_device("gtx_1080"))[0].name
+    'pcie_3_x16'
+    """
+    card = load_link(device.host_link.link_name)
+    if slot.family.protocol != card.family.protocol:
+        return slot, ""
+    older = min(slot.family.generation or 0, card.family.generation or 0)
+    settled = load_link(f"{slot.family.protocol}_{older}_x{min(slot.lane_count, card.lane_count)}")
+    if override and slot.name != settled.name:
+        return slot, f"runs at {slot.name} although the card has {card.name}, as the file asks"
+    if settled.name != slot.name:
+        return settled, f"runs at {settled.name} in a slot of {slot.name}: the card has {card.name}"
+    return settled, ""

@@ -1,4 +1,4 @@
-"""Wires that links make: what a card and its slot settle on, and what drives put on theirs."""
+"""Wires that links make, and what drives put on theirs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfmodel.hardware.channel import Wire
-from perfmodel.hardware.link_catalogue import load_link
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.storage import Storage
 
@@ -37,42 +35,6 @@ class StorageArray:
     drive_count: int = 1
     efficiency: float = 1.0
     link_name: str = ""
-
-
-def negotiated_link(slot: Link, device: Gpu, *, override: bool) -> tuple[Link, str]:
-    """Return the link that a card and its slot settle on: the older generation at the narrower width.
-
-    Parameters
-    ----------
-    slot : Link
-        What the slot can do. [-]
-    device : Gpu
-        The card, which says what it has. [-]
-    override : bool
-        Take the slot's link whatever the card has. [-]
-
-    Returns
-    -------
-    tuple of Link and str
-        The link, and a remark where it is not what both have; empty else. [-]
-
-    Examples
-    --------
-    >>> from perfmodel.hardware.catalogue import load_device
-    >>> negotiated_link(load_link("pcie_4_x16"), load_device("gtx_1080"), override=False)[0].name
-    'pcie_3_x16'
-    """
-    card = load_link(device.host_link.link_name)
-    if slot.family.protocol != card.family.protocol:
-        return slot, ""
-    older = min(slot.family.generation or 0, card.family.generation or 0)
-    width = min(slot.lane_count, card.lane_count)
-    settled = load_link(f"{slot.family.protocol}_{older}_x{width}")
-    if override and slot.name != settled.name:
-        return slot, f"runs at {slot.name} although the card has {card.name}, as the file asks"
-    if settled.name != slot.name:
-        return settled, f"runs at {settled.name} in a slot of {slot.name}: the card has {card.name}"
-    return settled, ""
 
 
 def wire_of(
@@ -138,7 +100,8 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     def capped(link_rate: float, drive_rate: float) -> float:
         return count * min(link_rate, drive_rate * array.efficiency)
 
-    read, write = array.drive.read_bandwidth_bytes_per_s, array.drive.write_bandwidth_bytes_per_s
+    read = array.drive.read_bandwidth_bytes_per_s
+    write = getattr(array.drive, "write_bandwidth_bytes_per_s", read)  # a store that states none writes as it reads
     rate, raw = link.bandwidth_bytes_per_s, count * plain.upward.raw_bytes_per_s
     return replace(
         plain,

@@ -12,8 +12,8 @@ from perfmodel.errors import PerfmodelError, SpecError, nearest_match
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.link_catalogue import load_link
-from perfmodel.hardware.link_wires import StorageArray, negotiated_link, wire_of, wire_of_array
+from perfmodel.hardware.link_catalogue import load_link, negotiated_link
+from perfmodel.hardware.link_wires import StorageArray, wire_of, wire_of_array
 from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
 from perfmodel.units import GIGA, MICROSECOND
 
