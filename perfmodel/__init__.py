@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import (
         catalogue,
+        load_dataset,
         load_device,
         load_library,
         load_link,
         load_storage,
         load_system,
     )
+    from perfmodel.hardware.dataset import Dataset
     from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.refresh import refresh
     from perfmodel.records import Work
     from perfmodel.validation.fit_table import fit
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
@@ -51,6 +55,7 @@ _MODULE_OF = {
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
     "load_calibration": "perfmodel.hardware.calibration",
+    "load_dataset": "perfmodel.hardware.catalogue",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
     "load_library": "perfmodel.hardware.catalogue",
@@ -59,14 +64,16 @@ _MODULE_OF = {
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
+    "refresh": "perfmodel.prediction.refresh",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "Dataset", "formula", "plan", "refresh", "scaling", "sweep",
+    "advise", "calibrate", "compare", "formula", "plan", "scaling", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Dataset",
     "FrameworkProfile",
     "LayerGraph",
     "Prediction",
@@ -81,6 +88,7 @@ __all__ = [
     "from_torch",
     "layers",
     "load_calibration",
+    "load_dataset",
     "load_device",
     "load_framework",
     "load_library",
@@ -90,6 +98,7 @@ __all__ = [
     "max_batch_size",
     "measurements",
     "predict",
+    "refresh",
     "validate",
     "zoo",
 ]

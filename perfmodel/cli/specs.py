@@ -52,7 +52,7 @@ def _load_framework_with_libraries(path: Path) -> Any:
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
     from perfmodel.hardware.calibration import load_calibration
-    from perfmodel.hardware.catalogue import load_device, load_library, load_storage, load_system
+    from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_storage, load_system
     from perfmodel.hardware.fit_plan import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
 
@@ -60,6 +60,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "devices": load_device,
         "links": _load_link_family,
         "storage": load_storage,
+        "datasets": load_dataset,
         "systems": load_system,
         "libraries": load_library,
         "frameworks": _load_framework_with_libraries,

@@ -6,8 +6,8 @@ Map of the folder, lowest module first:
 - ``faults``: what pydantic says is wrong with a file, turned into lines for its owner.
 - ``source``: the base class of every spec file, and the rule that every number names its source.
 - ``constant``: unit, meaning and validity range of a fitted or profiled constant.
-- ``device``, ``link``, ``storage``, ``system``, ``library``: one kind of file each.
-- ``link_catalogue``: links by name at every lane width.
+- ``device``, ``link``, ``storage``, ``dataset``, ``system``, ``library``: one kind of file each.
+- ``link_catalogue``: links by name at every lane width, and what two ends settle on.
 - ``catalogue``: ``load_device("gtx_1080")`` and its kin.
 
 This package imports nothing on its own, so that ``import perfmodel`` stays free of pydantic.

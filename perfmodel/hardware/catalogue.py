@@ -1,4 +1,4 @@
-"""The catalogue: load a device, link, storage, system or library by name or path, and list them all."""
+"""The catalogue: load a device, link, storage, data set, system or library by name or path, and list them all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
+    from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage
@@ -24,6 +25,7 @@ __all__ = [
     "CatalogueEntry",
     "catalogue",
     "device_kinds",
+    "load_dataset",
     "load_device",
     "load_library",
     "load_link",
@@ -94,7 +96,7 @@ def _host_link_faults(device: Device) -> list[str]:
 
 
 def load_storage(name_or_path: str | Path) -> Storage:
-    """Load a storage device.
+    """Load a storage: a drive, a disk of a cloud, an object store.
 
     Parameters
     ----------
@@ -104,12 +106,12 @@ def load_storage(name_or_path: str | Path) -> Storage:
     Returns
     -------
     Storage
-        The drive. [-]
+        An object of the class registered for the file's kind. [-]
 
     Raises
     ------
     UnknownNameError
-        If there is no drive of that name.
+        If there is no storage of that name.
     SpecError
         With every fault of its file.
 
@@ -118,9 +120,39 @@ def load_storage(name_or_path: str | Path) -> Storage:
     >>> load_storage("samsung_960_pro").read_bandwidth_bytes_per_s
     3500000000.0
     """
-    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.storage import KINDS
 
-    return spec_files.load(spec_files.find("storage", name_or_path), Storage)
+    return spec_files.load_by_kind(spec_files.find("storage", name_or_path), KINDS)
+
+
+def load_dataset(name_or_path: str | Path) -> Dataset:
+    """Load a data set.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``imagenet_jpeg``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    Dataset
+        Examples, their sizes as stored and as used, and what decoding them costs. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no data set of that name.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_dataset("imagenet_jpeg").example_count
+    1281167
+    """
+    from perfmodel.hardware.dataset import Dataset, DatasetFile
+
+    return Dataset.of_file(spec_files.load(spec_files.find("datasets", name_or_path), DatasetFile))
 
 
 def load_system(name_or_path: str | Path) -> System | Cluster:
@@ -304,6 +336,7 @@ _LOADER_BY_FOLDER: Final[dict[str, Callable[[str], Any]]] = {
     "devices": load_device,
     "links": load_link,
     "storage": load_storage,
+    "datasets": load_dataset,
     "systems": load_system,
     "libraries": load_library,
 }

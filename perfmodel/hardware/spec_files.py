@@ -29,6 +29,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "devices": "device",
     "links": "link",
     "storage": "storage",
+    "datasets": "data set",
     "systems": "system",
     "libraries": "library",
     "frameworks": "framework",

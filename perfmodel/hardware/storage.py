@@ -1,25 +1,116 @@
-"""Storage devices: sequential and random reads, latency, and the interface that caps them."""
+"""Storage: drives, disks of a cloud whose rate grows with their size, object stores.
+
+Each kind is a class that says of itself what limits reads from it (``read_limits``); the registry is ``KINDS``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
-from perfmodel.hardware.source import InRange, NonNegativeNumber, PositiveNumber, SpecFile
-from perfmodel.units import KIB
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile
+from perfmodel.numeric import Quantity, minimum
+from perfmodel.units import GIB, KIB, MIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadLimits:
+    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``.
+
+    Parameters
+    ----------
+    latency_s : float
+        Time from asking to the first byte. [s]
+    stream_bytes_per_s : float, ndarray or sympy.Expr
+        What one stream delivers once it flows. [B/s]
+    most_bytes_per_s : float, ndarray or sympy.Expr
+        What the whole delivers at most. [B/s]
+    most_reads_per_s : float, ndarray or sympy.Expr
+        Reads that the whole serves at most. [1/s]
+    """
+
+    latency_s: float
+    stream_bytes_per_s: Quantity
+    most_bytes_per_s: Quantity
+    most_reads_per_s: Quantity
 
 
 class Storage(SpecFile):
-    """One drive.
+    """What every kind of storage has.
+
+    Attributes
+    ----------
+    kind : str
+        A key of ``KINDS``. [-]
+    interface : str
+        What attaches it to the host, for people. [-]
+    latency_ms : float
+        Mean time of one lone read, to its first byte. [ms]
+    launch_date : date or None
+        When it was launched. [-]
+    """
+
+    kind: str
+    interface: str
+    latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
+    launch_date: date | None = None
+
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
+        """Return what limits reads.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray, sympy.Expr or None
+            Size of a disk whose rate depends on it; None for the size that the file states. [B]
+        connection_count : float, ndarray, sympy.Expr or None
+            Connections to a store whose rate depends on them; None for the count that the file states. [1]
+
+        Returns
+        -------
+        ReadLimits
+            Latency and the highest rates. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the rate depends on a size that nobody states, or on one that is not above zero.
+        """
+        raise NotImplementedError
+
+    @property
+    def read_bandwidth_bytes_per_s(self) -> float:
+        """Rate of large reads. [B/s]."""
+        return float(self.read_limits().most_bytes_per_s)
+
+    @property
+    def interface_bandwidth_bytes_per_s(self) -> float:
+        """Bandwidth of the interface per direction; no limit of its own where the file states none. [B/s]."""
+        return float("inf")
+
+    @property
+    def latency_s(self) -> float:
+        """Mean time of one lone read, to its first byte. [s]."""
+        return self.in_base_units("latency_ms")
+
+    def describe(self) -> str:
+        """Return the storage in one line."""
+        raise NotImplementedError
+
+
+class Drive(Storage):
+    """One drive, attached to a host.
 
     Attributes
     ----------
     kind : str
         Technology. [-]
-    interface : str
-        What attaches it to the host, for people. [-]
     interface_gb_per_s : float
         Bandwidth of the interface per direction, after its line code. [GB/s]
     sequential_read_gb_per_s, sequential_write_gb_per_s : float
@@ -28,24 +119,17 @@ class Storage(SpecFile):
         Random reads, with a deep queue. [1000 reads/s]
     random_read_block_kib : float
         Size of one random read. [KiB]
-    latency_ms : float
-        Mean time of one lone random read. [ms]
     active_w : float or None
         Power while reading. [W]
-    launch_date : date or None
-        When it was launched. [-]
     """
 
     kind: Literal["ssd", "hdd"]
-    interface: str
     interface_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.05, 200, "GB/s"))]
     sequential_read_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     sequential_write_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 200, "GB/s"))]
     random_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 20_000, "kIOPS"))]
     random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
-    latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
     active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
-    launch_date: date | None = None
 
     @field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")
     @classmethod
@@ -56,10 +140,28 @@ class Storage(SpecFile):
             raise ValueError(message)
         return rate
 
-    @property
-    def read_bandwidth_bytes_per_s(self) -> float:
-        """Rate of large reads. [B/s]."""
-        return self.in_base_units("sequential_read_gb_per_s")
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
+        """Return what limits reads; of a drive neither its size nor connections do.
+
+        Parameters
+        ----------
+        size_bytes, connection_count : float, ndarray, sympy.Expr or None
+            Without effect on a drive. [B, 1]
+
+        Returns
+        -------
+        ReadLimits
+            Latency and the highest rates. [-]
+        """
+        sequential = self.in_base_units("sequential_read_gb_per_s")
+        return ReadLimits(
+            latency_s=self.latency_s,
+            stream_bytes_per_s=sequential,
+            most_bytes_per_s=sequential,
+            most_reads_per_s=self.random_reads_per_s,
+        )
 
     @property
     def write_bandwidth_bytes_per_s(self) -> float:
@@ -81,12 +183,167 @@ class Storage(SpecFile):
         """Rate of random reads of one block each, with a deep queue. [B/s]."""
         return self.random_reads_per_s * self.random_read_block_kib * KIB
 
-    @property
-    def latency_s(self) -> float:
-        """Mean time of one lone random read. [s]."""
-        return self.in_base_units("latency_ms")
-
     def describe(self) -> str:
         """Return the drive in one line."""
         rates = f"reads {self.sequential_read_gb_per_s:g}, writes {self.sequential_write_gb_per_s:g} GB/s"
         return f"{self.kind.upper()} on {self.interface}, {rates}"
+
+
+class CloudDisk(Storage):
+    """A disk on a cloud's network, whose rates are granted by its size up to those of the machine.
+
+    Attributes
+    ----------
+    kind : str
+        That it is one. [-]
+    read_mib_per_s_per_gib : float
+        Rate of large reads for each GiB of the disk. [MiB/s per GiB]
+    most_read_mib_per_s : float
+        The machine's limit on it. [MiB/s]
+    read_iops_per_gib : float
+        Random reads for each GiB of the disk. [reads/s per GiB]
+    most_read_kiops : float
+        The machine's limit on them. [1000 reads/s]
+    size_gib : float or None
+        Size of the disk, where the file describes one disk and not all disks of its class. [GiB]
+    """
+
+    kind: Literal["cloud_disk"]
+    read_mib_per_s_per_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 100, "MiB/s per GiB"))]
+    most_read_mib_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "MiB/s"))]
+    read_iops_per_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "reads/s per GiB"))]
+    most_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10_000, "kIOPS"))]
+    size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_000_000, "GiB"))] | None = None
+
+    def of_size(self, size_gib: float) -> Self:
+        """Return a disk of this class that has a size.
+
+        Parameters
+        ----------
+        size_gib : float
+            Size. [GiB]
+
+        Returns
+        -------
+        CloudDisk
+            The same with ``size_gib``. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the size is not above zero.
+        """
+        if not size_gib > 0:
+            raise ArgumentError("size_gib", size_gib, f"above 0: {self.name} is granted its rate by its size")
+        return self.model_copy(update={"size_gib": size_gib})
+
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
+        """Return what limits reads from a disk of a size.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray, sympy.Expr or None
+            Size of the disk; None for the size that the file states. [B]
+        connection_count : float, ndarray, sympy.Expr or None
+            Without effect on a disk. [1]
+
+        Returns
+        -------
+        ReadLimits
+            Latency and the highest rates. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If nobody states a size, or one that is not above zero.
+        """
+        if size_bytes is None and self.size_gib is not None:
+            size_bytes = self.size_gib * GIB
+        if size_bytes is None:
+            raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
+        if isinstance(size_bytes, int | float) and not size_bytes > 0:
+            raise ArgumentError("size_bytes", size_bytes, "above 0")
+        size_gib = size_bytes / GIB
+        most = minimum(size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
+        return ReadLimits(
+            latency_s=self.latency_s,
+            stream_bytes_per_s=most,
+            most_bytes_per_s=most,
+            most_reads_per_s=minimum(size_gib * self.read_iops_per_gib, self.in_base_units("most_read_kiops")),
+        )
+
+    def describe(self) -> str:
+        """Return the disk in one line."""
+        size = "" if self.size_gib is None else f" of {self.size_gib:g} GiB"
+        rate = f"{self.read_mib_per_s_per_gib:g} MiB/s per GiB, at most {self.most_read_mib_per_s:g} MiB/s"
+        return f"cloud disk{size}, reads {rate}"
+
+
+class ObjectStore(Storage):
+    """A store of objects behind requests, whose rate grows with the connections to it.
+
+    Attributes
+    ----------
+    kind : str
+        That it is one. [-]
+    connection_gb_per_s : float
+        What one connection delivers after the first byte. [GB/s]
+    connection_count : int
+        Connections that a loader opens. [1]
+    most_request_kiops : float
+        Requests that the store serves, for one prefix of names. [1000 reads/s]
+    """
+
+    kind: Literal["object_store"]
+    connection_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 100, "GB/s"))]
+    connection_count: Count
+    most_request_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "kIOPS"))]
+
+    def read_limits(
+        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
+    ) -> ReadLimits:
+        """Return what limits reads through a number of connections.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray, sympy.Expr or None
+            Without effect on a store. [B]
+        connection_count : float, ndarray, sympy.Expr or None
+            Connections; None for the count that the file states. [1]
+
+        Returns
+        -------
+        ReadLimits
+            Latency and the highest rates; the link to the store is another limit. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the connections are fewer than one.
+        """
+        if isinstance(connection_count, int | float) and not connection_count >= 1:
+            raise ArgumentError("connection_count", connection_count, "at least 1")
+        connections = self.connection_count if connection_count is None else connection_count
+        stream = self.in_base_units("connection_gb_per_s")
+        return ReadLimits(
+            latency_s=self.latency_s,
+            stream_bytes_per_s=stream,
+            most_bytes_per_s=connections * stream,
+            most_reads_per_s=self.in_base_units("most_request_kiops"),
+        )
+
+    def describe(self) -> str:
+        """Return the store in one line."""
+        rate = f"{self.connection_gb_per_s:g} GB/s for each of {self.connection_count} connections"
+        return f"object store, reads {rate}, first byte after {self.latency_ms:g} ms"
+
+
+KINDS: Final[Mapping[str, type[Storage]]] = {
+    "ssd": Drive,
+    "hdd": Drive,
+    "cloud_disk": CloudDisk,
+    "object_store": ObjectStore,
+}
+"""Kind -> its class; a new kind is a class and a line here."""

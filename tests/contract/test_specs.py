@@ -16,22 +16,26 @@ from perfmodel.hardware.catalogue import (
     load_system,
 )
 from perfmodel.hardware.cluster import ClusterFile
+from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.link import LinkFamily
 from perfmodel.hardware.link_catalogue import link_names
 from perfmodel.hardware.source import ESTIMATE, SpecFile, numbers_in
-from perfmodel.hardware.storage import Storage
+from perfmodel.hardware.storage import KINDS as STORAGE_KINDS
 from perfmodel.hardware.system import SystemFile
 
 CLASS_BY_FOLDER = {
     "links": LinkFamily,
-    "storage": Storage,
+    "datasets": DatasetFile,
     "systems": SystemFile,
     "libraries": LibraryProfile,
 }
+CLASS_BY_KIND = {"devices": device_kinds(), "storage": STORAGE_KINDS}
 FILES = sorted(
-    path for folder in ("devices", *CLASS_BY_FOLDER) for path in (spec_files.shipped_folder() / folder).glob("*.toml")
+    path
+    for folder in (*CLASS_BY_KIND, *CLASS_BY_FOLDER)
+    for path in (spec_files.shipped_folder() / folder).glob("*.toml")
 )
 
 
@@ -40,6 +44,8 @@ def class_of(path: Path) -> type[SpecFile]:
         return device_kinds()[spec_files.read_toml(path)["kind"]]
     if path.parent.name == "systems" and "node" in spec_files.read_toml(path):
         return ClusterFile
+    if path.parent.name in CLASS_BY_KIND:
+        return CLASS_BY_KIND[path.parent.name][spec_files.read_toml(path)["kind"]]
     return CLASS_BY_FOLDER[path.parent.name]
 
 
@@ -58,7 +64,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def test_there_are_files_of_each_kind():
-    assert {path.parent.name for path in FILES} >= {"devices", "links", "storage", "systems"}
+    assert {path.parent.name for path in FILES} >= {"devices", "links", "storage", "datasets", "systems"}
 
 
 def test_stem_is_lower_snake_case(path):
@@ -132,5 +138,6 @@ def test_catalogue_lists_every_file():
     assert listed.names("device") == spec_files.names("devices")
     assert listed.names("link") == link_names()
     assert set(listed.to_dict()["storage"]) == set(spec_files.names("storage"))
+    assert set(listed.to_dict()["data set"]) == set(spec_files.names("datasets"))
     assert all(entry.description for entry in listed.entries)
     assert "gtx_1080" in str(listed)

@@ -1,0 +1,283 @@
+"""The way of a mini-batch into the devices: read, decode, copy in host memory, transfer, compute.
+
+All workers of a machine share its storage, its cores, its memory and the root of its links, so each stage has a time
+per step of the whole job: a step feeds every worker once. Prefetching runs the stages beside one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.numeric import Quantity, ceil, exceeds, is_symbolic, maximum, where
+
+STAGES: Final = ("read", "decode", "host_copy", "transfer", "compute")
+"""Stages on the way of a mini-batch, in order."""
+
+ROUNDING: Final = 1e-12
+"""Share by which a ratio may be above a whole number and still count as that number. [1]"""
+
+
+def stage_periods(
+    *,
+    batch_size: Quantity,
+    worker_count: Quantity,
+    compute_s: Quantity,
+    encoded_bytes: Quantity,
+    storage_bytes_per_s: Quantity,
+    host_bytes: Quantity,
+    host_bytes_per_s: Quantity,
+    device_bytes: Quantity,
+    root_bytes_per_s: Quantity,
+    link_bytes_per_s: Quantity | None = None,
+    link_latency_s: Quantity = 0.0,
+    decode_rate_per_core: Quantity | None = None,
+    decode_core_count: Quantity = 1,
+) -> dict[str, Quantity]:
+    r"""Time of each stage per step, in which all workers get a mini-batch.
+
+    .. math:: t_\mathrm{read} = \frac{w b s_e}{B_d}, \quad t_\mathrm{decode} = \frac{w b}{k r}, \quad
+        t_\mathrm{host} = \frac{w b s_h}{B_m}, \quad
+        t_\mathrm{transfer} = \alpha + b s_x \max\left(\frac{w}{B_r}, \frac{1}{B_l}\right)
+
+    Parameters
+    ----------
+    batch_size : float, ndarray or sympy.Expr
+        Examples per worker and step, b. [samples]
+    worker_count : float, ndarray or sympy.Expr
+        Workers, w. [1]
+    compute_s : float, ndarray or sympy.Expr
+        What a device does with one mini-batch. [s]
+    encoded_bytes : float, ndarray or sympy.Expr
+        One example as it is stored, s_e. [B]
+    storage_bytes_per_s : float, ndarray or sympy.Expr
+        Rate of the storage, B_d; infinity where the page cache holds the data set. [B/s]
+    host_bytes : float, ndarray or sympy.Expr
+        What one example moves in host memory, s_h: two or three times its decoded size. [B]
+    host_bytes_per_s : float, ndarray or sympy.Expr
+        Bandwidth of the host memory, B_m. [B/s]
+    device_bytes : float, ndarray or sympy.Expr
+        One example as it goes to a device, s_x. [B]
+    root_bytes_per_s : float, ndarray or sympy.Expr
+        What the workers' copies share, B_r: a root complex, or a switch's uplink. [B/s]
+    link_bytes_per_s : float, ndarray, sympy.Expr or None
+        Bandwidth of one device's own link, B_l; None where it is that of the root. [B/s]
+    link_latency_s : float, ndarray or sympy.Expr
+        Latency of the copy of a mini-batch, alpha. [s]
+    decode_rate_per_core : float, ndarray, sympy.Expr or None
+        Examples that a core decodes in a second, r; None where they are stored as they are used. [1/s]
+    decode_core_count : float, ndarray or sympy.Expr
+        Cores that decode, k. [1]
+
+    Returns
+    -------
+    dict of str to float, ndarray or sympy.Expr
+        Stage, in the order of ``STAGES``, to its time per step. [s]
+
+    Notes
+    -----
+    Valid for: stages that are throughput-bound, one pipeline per machine. Ignores: that decoding and copying use the
+    same memory, and cores that the framework itself wants.
+
+    Examples
+    --------
+    ImageNet's JPEGs of 110 kB from a drive of 3.5 GB/s, 16 cores, nine devices of 188 images/s on PCIe 3.0.
+
+    >>> stages = stage_periods(batch_size=32, worker_count=9, compute_s=32 / 188, encoded_bytes=110e3,
+    ...     storage_bytes_per_s=3.5e9, host_bytes=3 * 150_528, host_bytes_per_s=40e9, device_bytes=602_112,
+    ...     root_bytes_per_s=12e9, decode_rate_per_core=100, decode_core_count=16)
+    >>> {stage: round(9 * 32 / float(seconds)) for stage, seconds in stages.items()}  # images/s
+    {'read': 31818, 'decode': 1600, 'host_copy': 88577, 'transfer': 19930, 'compute': 1692}
+
+    References
+    ----------
+    .. [1] D. G. Murray, J. Simsa, A. Klimovic, I. Indyk, tf.data: a machine learning data processing framework,
+       PVLDB 14(12), 2021, arXiv:2101.12127.
+    """
+    example_count = worker_count * batch_size
+    shared_s = example_count * device_bytes / root_bytes_per_s
+    own_s = shared_s if link_bytes_per_s is None else batch_size * device_bytes / link_bytes_per_s
+    decode_s = 0.0 if decode_rate_per_core is None else example_count / (decode_core_count * decode_rate_per_core)
+    return {
+        "read": example_count * encoded_bytes / storage_bytes_per_s,
+        "decode": decode_s,
+        "host_copy": example_count * host_bytes / host_bytes_per_s,
+        "transfer": link_latency_s + maximum(shared_s, own_s),
+        "compute": compute_s,
+    }
+
+
+def pipelined_period(*, stage_s: Mapping[str, Quantity], depth: Quantity) -> Quantity:
+    r"""Time of a step whose input comes through stages, with mini-batches fetched ahead or not.
+
+    .. math:: P = \sum_i t_i \quad (d = 0), \qquad P = \max_i t_i \quad (d \ge 1)
+
+    Parameters
+    ----------
+    stage_s : mapping of str to float, ndarray or sympy.Expr
+        Time of each stage that takes a resource of its own. [s]
+    depth : int, ndarray or sympy.Expr
+        Mini-batches fetched ahead, d. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Period. [s]
+
+    Notes
+    -----
+    Valid for: a steady state of stages that always take the same time, for which one mini-batch ahead at each stage
+    is as good as many. What more buy when the times vary: ``jittered_period``.
+
+    Examples
+    --------
+    >>> [float(pipelined_period(stage_s={"decode": 0.3, "compute": 0.2}, depth=depth)) for depth in (0, 1)]
+    [0.5, 0.3]
+
+    References
+    ----------
+    .. [1] J. Mohan et al., Analyzing and mitigating data stalls in DNN training, PVLDB 14(5), 2021.
+    """
+    in_turn: Quantity = 0.0
+    slowest: Quantity = 0.0
+    for seconds in stage_s.values():
+        in_turn, slowest = in_turn + seconds, maximum(slowest, seconds)
+    return where(exceeds(depth, 0), slowest, in_turn)
+
+
+def jittered_period(*, feed_s: Quantity, compute_s: Quantity, depth: int) -> Quantity:
+    r"""Mean time of a step when both feeding and computing vary as much as they can be expected to.
+
+    .. math:: P = t + C v_d, \qquad v_0 = 1, \quad v_i = \frac{v_{i-1}}{v_{i-1} + t / C}
+
+    Parameters
+    ----------
+    feed_s : float, ndarray or sympy.Expr
+        Mean time of the slowest stage before the device, t. [s]
+    compute_s : float, ndarray or sympy.Expr
+        Mean time on the device, C > 0. [s]
+    depth : int
+        Mini-batches that may wait for the device, d. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Mean period: t + C without a place to wait, towards the longer of the two with many. [s]
+
+    Notes
+    -----
+    Valid for: exponentially distributed times, the queue M/M/1 with d + 1 places, where 1 / v_d is the sum of (t / C)^i
+    for i from 0 to d; stages that vary less lie between this and ``pipelined_period``. Where feeding is the faster
+    one, the device is idle for about (t / C)^(d + 1) of the time. A recursion in d, so d is no symbol.
+
+    Examples
+    --------
+    >>> [float(jittered_period(feed_s=0.5, compute_s=1.0, depth=depth)) for depth in (0, 1, 2, 8)]
+    [1.5, 1.166667, 1.071429, 1.000978]
+
+    References
+    ----------
+    .. [1] L. Kleinrock, Queueing systems, volume 1, Wiley 1975, section 3.6: M/M/1 with finite storage.
+    """
+    in_turn: Quantity = 1.0
+    for _ in range(depth):
+        in_turn = in_turn / (in_turn + feed_s / compute_s)
+    return feed_s + compute_s * in_turn
+
+
+def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
+    """Return the stage that takes longest.
+
+    Parameters
+    ----------
+    stage_s : mapping of str to float or ndarray
+        Time of each stage. [s]
+
+    Returns
+    -------
+    str or ndarray
+        Its name; the first of several that take equally long, element by element of arrays. [-]
+
+    Notes
+    -----
+    Valid for: numbers. Which of several symbols is largest stays open: ``pipelined_period`` keeps all of them.
+
+    Examples
+    --------
+    >>> bounding_stage(stage_s={"read": 0.1, "decode": 0.3, "compute": 0.2})
+    'decode'
+    """
+    names = np.array(list(stage_s))
+    times = np.array(np.broadcast_arrays(*stage_s.values()), dtype=float)
+    found = names[times.argmax(axis=0)]
+    return str(found) if times.ndim == 1 else found
+
+
+def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quantity) -> Quantity:
+    r"""How many units a stage needs to be no slower than the devices: drives, cores, or lanes.
+
+    .. math:: u' = \left\lceil u \frac{t}{C} \right\rceil
+
+    Parameters
+    ----------
+    stage_s : float, ndarray or sympy.Expr
+        Time of the stage per step, t. [s]
+    compute_s : float, ndarray or sympy.Expr
+        Time of a step on the devices, C. [s]
+    unit_count : float, ndarray or sympy.Expr
+        Units that the stage has, u. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Units, at least; fewer than there are where some are idle. [1]
+
+    Notes
+    -----
+    Valid for: stages whose rate is that of one unit times their number. Lanes come in powers of two, so their number
+    is to be rounded up to one; and a root or chipset above the units may be the next limit.
+
+    Examples
+    --------
+    Nine devices at 188 images/s from 16 cores at 100 images/s each.
+
+    >>> float(units_to_unbind(stage_s=9 / 1600, compute_s=1 / 188, unit_count=16))
+    17.0
+    """
+    return _ceiling(unit_count * stage_s / compute_s)
+
+
+def most_useful_device_count(*, supply_per_s: Quantity, demand_per_s: Quantity) -> Quantity:
+    r"""Count of devices beyond which one more makes an epoch no shorter, as all wait for what they share.
+
+    .. math:: n = \left\lceil \frac{S}{D} \right\rceil
+
+    Parameters
+    ----------
+    supply_per_s : float, ndarray or sympy.Expr
+        What the shared stage gives all of them, S: a root's bandwidth, the rate of decoding. [1/s or B/s]
+    demand_per_s : float, ndarray or sympy.Expr
+        What one device takes when nothing holds it up, D, in the same unit. [1/s or B/s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Devices: up to floor(S / D) each runs at its full rate, the one after that takes what is left. [1]
+
+    Notes
+    -----
+    Valid for: equal devices, prefetching. Ignores: what synchronising more devices costs.
+
+    Examples
+    --------
+    >>> float(most_useful_device_count(supply_per_s=16 * 100, demand_per_s=188))
+    9.0
+    """
+    return maximum(_ceiling(supply_per_s / demand_per_s), 1)
+
+
+def _ceiling(ratio: Quantity) -> Quantity:
+    """Round up, but for a ratio that is above a whole number by no more than rounding; exact for symbols."""
+    return ceil(ratio) if is_symbolic(ratio) else ceil(ratio * (1 - ROUNDING))

@@ -1,0 +1,177 @@
+"""Data sets: how many examples, how large each is where it is stored and where it is used, what decoding costs.
+
+``DatasetFile`` is a file's layout, with sources; ``Dataset`` is what predictions take, from a file or made in Python.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, ValidationError, model_validator
+
+from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.hardware.faults import faults_of
+from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
+from perfmodel.records import ELEMENT_BYTES
+
+STORED_BYTES: dict[str, int] = {**ELEMENT_BYTES, "uint8": 1, "int32": 4, "int64": 8}
+"""Bytes of one element of a decoded example, by data type. [B]"""
+
+
+class DatasetFile(SpecFile):
+    """A data set, as its file states it.
+
+    Attributes
+    ----------
+    format : str
+        How an example is stored, e.g. ``jpeg``, ``raw``, ``text``. [-]
+    example_count : int
+        Examples that one epoch reads. [samples]
+    encoded_bytes_per_example : float
+        Mean size of an example in storage. [B]
+    decoded_shape : tuple of int
+        Shape of an example as the network takes it. [1]
+    decoded_dtype : str
+        Type of its elements in host memory. [-]
+    decode_rate_per_core : float or None
+        Examples that one core decodes, crops and mirrors; None where they are stored as they are used. [samples/s]
+    """
+
+    format: Identifier
+    example_count: Count
+    encoded_bytes_per_example: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e12, "B"))]
+    decoded_shape: tuple[Count, ...]
+    decoded_dtype: Text = "uint8"
+    decode_rate_per_core: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e9, "samples/s"))] | None = None
+
+    @model_validator(mode="after")
+    def _type_is_known(self) -> Self:
+        if self.decoded_dtype not in STORED_BYTES:
+            raise fault_at(("decoded_dtype",), self.decoded_dtype, f"must be one of {', '.join(STORED_BYTES)}")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Examples to train on: ``predict(dataset=...)`` reads, decodes and copies them.
+
+    Parameters
+    ----------
+    name : str
+        For people. [-]
+    example_count : int
+        Examples that one epoch reads. [samples]
+    encoded_bytes_per_example : float
+        Mean size of an example in storage. [B]
+    decoded_shape : tuple of int
+        Shape of an example as the network takes it. [1]
+    decoded_dtype : str
+        Type of its elements in host memory. [-]
+    format : str
+        How an example is stored. [-]
+    decode_rate_per_core : float or None
+        Examples that one core decodes; None where they are stored as they are used. [samples/s]
+    file : DatasetFile or None
+        The file it comes from, with its sources; None for one made in Python. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault: no examples, no bytes, a negative number, an unknown data type.
+
+    Examples
+    --------
+    >>> scans = Dataset(name="scans", example_count=1000, encoded_bytes_per_example=262_144, decoded_shape=(512, 512))
+    >>> scans.encoded_bytes, scans.decoded_bytes_per_example, scans.device_bytes_per_example("fp32")
+    (262144000, 262144, 1048576)
+    """
+
+    name: str
+    example_count: int
+    encoded_bytes_per_example: float
+    decoded_shape: tuple[int, ...]
+    decoded_dtype: str = "uint8"
+    format: str = "raw"
+    decode_rate_per_core: float | None = None
+    file: DatasetFile | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.file is not None:
+            return
+        stated = {name: entry for name, entry in asdict(self).items() if name != "file" and entry is not None}
+        source = {"fields": _numbers_of(stated), "title": "as given", "provenance": "estimate", "note": "in Python"}
+        try:
+            checked = DatasetFile.model_validate({**stated, "schema_version": 1, "source": [source]})
+        except ValidationError as error:
+            made = f"Dataset {self.name!r}"
+            raise SpecError(made, faults_of(error, DatasetFile)) from None
+        object.__setattr__(self, "decoded_shape", checked.decoded_shape)
+
+    @classmethod
+    def of_file(cls, file: DatasetFile) -> Self:
+        """Return the data set that a file describes.
+
+        Parameters
+        ----------
+        file : DatasetFile
+            A loaded file. [-]
+
+        Returns
+        -------
+        Dataset
+            The same numbers, and the file for their sources. [-]
+        """
+        stated = {name: getattr(file, name) for name in DatasetFile.model_fields if name in cls.__dataclass_fields__}
+        return cls(**stated, file=file)
+
+    @property
+    def encoded_bytes(self) -> float:
+        """Size of all examples in storage. [B]."""
+        return self.example_count * self.encoded_bytes_per_example
+
+    @property
+    def element_count(self) -> int:
+        """Elements of one decoded example. [1]."""
+        return math.prod(self.decoded_shape)
+
+    @property
+    def decoded_bytes_per_example(self) -> int:
+        """Size of one example in host memory. [B]."""
+        return self.element_count * STORED_BYTES[self.decoded_dtype]
+
+    def device_bytes_per_example(self, dtype: str | None = None) -> int:
+        """Return the size of one example as it goes to the device.
+
+        Parameters
+        ----------
+        dtype : str or None
+            Type of its elements there; None for that in host memory. [-]
+
+        Returns
+        -------
+        int
+            Size. [B]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such data type.
+        """
+        sought = self.decoded_dtype if dtype is None else dtype
+        if sought not in STORED_BYTES:
+            raise UnknownNameError("dtype", sought, STORED_BYTES)
+        return self.element_count * STORED_BYTES[sought]
+
+    def describe(self) -> str:
+        """Return the data set in one line."""
+        shape = " x ".join(map(str, self.decoded_shape))
+        rate = self.decode_rate_per_core
+        decoding = "used as stored" if rate is None else f"decoded at {rate:g}/s per core"
+        sizes = f"{self.encoded_bytes_per_example:,g} B each as {self.format}"
+        return f"{self.example_count:,} examples, {sizes}, {shape} {self.decoded_dtype}, {decoding}"
+
+
+def _numbers_of(stated: dict[str, Any]) -> list[str]:
+    return [name for name in stated if name not in ("name", "format", "decoded_dtype")]

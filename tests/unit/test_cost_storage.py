@@ -1,0 +1,182 @@
+"""What storage delivers: queues, stripes, disks that grow, stores behind requests, the page cache."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import sympy
+
+import perfmodel as pm
+from perfmodel.cost.storage import epoch_read_time, raid0_read_rate, read_rate
+from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.storage import KINDS
+from perfmodel.units import GIB, MIB
+
+
+def rate_of(name, *, read_bytes, outstanding_reads, **of_limits):
+    limits = asdict(pm.load_storage(name).read_limits(**of_limits))
+    return float(read_rate(read_bytes=read_bytes, outstanding_reads=outstanding_reads, **limits))
+
+
+def test_a_queue_of_one_is_its_latency_and_a_deep_one_what_the_drive_can_do():
+    reads = [rate_of("samsung_960_pro", read_bytes=4096, outstanding_reads=q) / 4096 for q in (1, 4, 16, 64, 1024)]
+    assert reads[0] == pytest.approx(14_000, rel=0.01)  # as printed for queue depth 1
+    assert reads[1] == pytest.approx(4 * reads[0])
+    assert reads[-1] == 440_000
+    assert reads == sorted(reads)
+
+
+def test_large_reads_run_at_the_sequential_rate():
+    assert rate_of("samsung_960_pro", read_bytes=64e6, outstanding_reads=2) == 3.5e9
+    assert rate_of("samsung_960_pro", read_bytes=110e3, outstanding_reads=32) == 3.5e9
+    # a lone reader of images of 110 kB waits 70 us before each 31.4 us
+    lone = rate_of("samsung_960_pro", read_bytes=110e3, outstanding_reads=1)
+    assert lone == pytest.approx(110e3 / (70e-6 + 110e3 / 3.5e9))
+    # a disk of 7,200 turns a minute: 12.67 ms and 0.55 ms for each image
+    assert rate_of("hdd_7200_rpm", read_bytes=110e3, outstanding_reads=1) / 110e3 == pytest.approx(75.6, abs=0.1)
+
+
+def test_five_drives_striped_are_what_the_survey_prints():
+    drive = pm.load_storage("samsung_960_pro").read_bandwidth_bytes_per_s
+    five = {"drive_rate_bytes_per_s": drive, "drive_count": 5}
+    assert raid0_read_rate(**five) == 17.5e9
+    assert raid0_read_rate(**five, efficiency=17 / 17.5) == pytest.approx(17e9, rel=1e-12)
+    assert raid0_read_rate(**five, efficiency=0.97) == pytest.approx(16.975e9)  # "around 17"
+    # behind a chipset on four lanes of PCIe 3.0, and on sixteen lanes of its own
+    assert raid0_read_rate(**five, uplink_bytes_per_s=pm.load_link("pcie_3_x4").bandwidth_bytes_per_s) == pytest.approx(
+        3.9385e9, rel=1e-4
+    )
+    assert raid0_read_rate(
+        **five, uplink_bytes_per_s=pm.load_link("pcie_3_x16").bandwidth_bytes_per_s
+    ) == pytest.approx(15.7538e9, rel=1e-5)
+    # stripes need as many reads as drives
+    assert raid0_read_rate(**five, outstanding_reads=2) == 7e9
+    assert 31.5e9 / drive == 9
+
+
+def test_a_cloud_disk_grows_with_its_size_up_to_the_machine():
+    disk = pm.load_storage("gce_pd_ssd")
+    small = disk.read_limits(size_bytes=20 * GIB)
+    assert small.most_bytes_per_s == pytest.approx(9.6 * MIB)
+    assert small.most_reads_per_s == pytest.approx(600)
+    assert disk.read_limits(size_bytes=500 * GIB).most_bytes_per_s == pytest.approx(240 * MIB)
+    assert disk.read_limits(size_bytes=50_000 * GIB).most_bytes_per_s == 240 * MIB
+    assert pm.load_storage("gce_pd_standard").read_limits(size_bytes=100 * GIB).most_bytes_per_s == pytest.approx(
+        12 * MIB
+    )
+    sized = disk.of_size(20)
+    assert sized.read_bandwidth_bytes_per_s == pytest.approx(9.6 * MIB)
+    assert "20 GiB" in sized.describe()
+    assert disk.size_gib is None
+
+
+def test_a_size_may_be_an_array_or_a_symbol():
+    disk, size = pm.load_storage("gce_pd_ssd"), sympy.Symbol("S", positive=True)
+    sizes = np.array([20.0, 100.0, 5000.0]) * GIB
+    rates = disk.read_limits(size_bytes=sizes).most_bytes_per_s
+    np.testing.assert_allclose(rates / MIB, [9.6, 48, 240])
+    symbolic = disk.read_limits(size_bytes=size).most_bytes_per_s
+    assert [float(symbolic.subs(size, one)) for one in sizes] == pytest.approx(list(rates))
+
+
+def test_a_disk_without_a_size_has_no_rate():
+    disk = pm.load_storage("gce_pd_ssd")
+    for ask in (disk.read_limits, lambda: disk.read_bandwidth_bytes_per_s):
+        with pytest.raises(ArgumentError, match="the size of the disk"):
+            ask()
+    with pytest.raises(ArgumentError, match="size_bytes=0"):
+        disk.read_limits(size_bytes=0)
+    with pytest.raises(ArgumentError, match="size_gib=-5"):
+        disk.of_size(-5)
+
+
+def test_an_object_store_scales_with_connections_and_waits_for_first_bytes():
+    # 110 kB: 100 ms to the first byte and 1.47 ms for the rest, ten a second for each connection
+    alone = rate_of("object_store", read_bytes=110e3, outstanding_reads=1, connection_count=1)
+    assert alone / 110e3 == pytest.approx(1 / (0.1 + 110e3 / 0.075e9))
+    assert rate_of("object_store", read_bytes=110e3, outstanding_reads=64, connection_count=64) == pytest.approx(
+        64 * alone
+    )
+    # files of 100 MB: the first byte hardly matters
+    assert rate_of("object_store", read_bytes=100e6, outstanding_reads=64, connection_count=64) == pytest.approx(
+        64 * 0.075e9, rel=0.1
+    )
+    # 5,500 requests a second bound objects of 10 kB, however many connections
+    assert rate_of("object_store", read_bytes=10e3, outstanding_reads=10_000, connection_count=10_000) == 5500 * 10e3
+    assert pm.load_storage("object_store").read_bandwidth_bytes_per_s == pytest.approx(16 * 0.075e9)
+    with pytest.raises(ArgumentError, match="connection_count=0"):
+        pm.load_storage("object_store").read_limits(connection_count=0)
+
+
+def test_mnist_from_a_small_disk_is_read_once():
+    # 55,000 images of 784 B, 43.12 MB, at the 9.6 MB/s that a disk of 20 GB is granted
+    images = {"dataset_bytes": 55_000 * 784, "free_memory_bytes": 10e9, "rate_bytes_per_s": 9.6e6}
+    assert epoch_read_time(**images, is_first_epoch=True) == pytest.approx(4.5, abs=0.01)
+    assert epoch_read_time(**images, is_first_epoch=False) == 0
+    # what is larger than memory is read anew in every epoch
+    imagenet = images | {"dataset_bytes": pm.load_dataset("imagenet_jpeg").encoded_bytes, "free_memory_bytes": 60e9}
+    assert epoch_read_time(**imagenet, is_first_epoch=False) == epoch_read_time(**imagenet, is_first_epoch=True) > 1e4
+
+
+def test_the_cache_serves_arrays_and_symbols():
+    sizes = np.array([1e9, 9e9, 11e9])
+    given = {"free_memory_bytes": 10e9, "rate_bytes_per_s": 1e9, "is_first_epoch": False}
+    np.testing.assert_array_equal(epoch_read_time(dataset_bytes=sizes, **given), [0, 0, 11])
+    size = sympy.Symbol("D", positive=True)
+    symbolic = epoch_read_time(dataset_bytes=size, **given)
+    assert [float(symbolic.subs(size, one)) for one in sizes] == [0, 0, 11]
+
+
+@pytest.fixture
+def load_edited(tmp_path):
+    def load(name, old, new):
+        text = spec_files.find("storage", name).read_text(encoding="utf-8")
+        assert old in text
+        path = tmp_path / "mine.toml"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return pm.load_storage(path)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (
+            "gce_pd_ssd",
+            '"cloud_disk"',
+            '"cloud_disc"',
+            r"kind: value 'cloud_disc': must be one of ssd, .*nearest: cloud_disk",
+        ),
+        ("gce_pd_ssd", "per_gib = 0.48", "per_gib = 0", "read_mib_per_s_per_gib: value 0: must be greater than 0"),
+        ("gce_pd_ssd", "latency_ms = 1", "latency_ms = -1", "latency_ms: value -1: must be greater than or equal to 0"),
+        ("object_store", "connection_count = 16", "connection_count = 0", "connection_count: value 0"),
+        ("object_store", "connection_gb_per_s", "sequential_read_gb_per_s", "unknown key"),
+        ("samsung_980_pro", "read_gb_per_s = 7.0", "read_gb_per_s = 8.0", "must be at most interface_gb_per_s = 7.87"),
+    ],
+)
+def test_wrong_files_say_what_is_wrong(load_edited, name, old, new, message):
+    with pytest.raises(SpecError, match=message):
+        load_edited(name, old, new)
+
+
+def test_a_file_may_describe_one_disk(load_edited):
+    disk = load_edited(
+        "gce_pd_ssd",
+        "latency_ms = 1",
+        'latency_ms = 1\nsize_gib = 20\n\n[[source]]\nfields = ["size_gib"]\ntitle = "estimate"\nnote = "mine"\n',
+    )
+    assert disk.read_bandwidth_bytes_per_s == pytest.approx(9.6 * MIB)
+
+
+def test_every_kind_is_shipped_and_answers():
+    kinds = set()
+    for name in spec_files.names("storage"):
+        storage = pm.load_storage(name)
+        kinds.add(storage.kind)
+        limits = storage.read_limits(size_bytes=100 * GIB, connection_count=4)
+        assert 0 < limits.stream_bytes_per_s <= limits.most_bytes_per_s <= storage.interface_bandwidth_bytes_per_s
+        assert limits.latency_s == storage.latency_s
+        assert storage.describe()
+    assert kinds == set(KINDS)
