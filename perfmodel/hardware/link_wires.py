@@ -1,4 +1,4 @@
-"""Wires that links make: what a card and its slot settle on, and what drives put on theirs."""
+"""Wires that links make, and what drives put on theirs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     def capped(link_rate: float, drive_rate: float) -> float:
         return count * min(link_rate, drive_rate * array.efficiency)
 
-    read, write = array.drive.read_bandwidth_bytes_per_s, array.drive.write_bandwidth_bytes_per_s
+    read = array.drive.read_bandwidth_bytes_per_s
+    write = getattr(array.drive, "write_bandwidth_bytes_per_s", read)  # a store that states none writes as it reads
     rate, raw = link.bandwidth_bytes_per_s, count * plain.upward.raw_bytes_per_s
     return replace(
         plain,

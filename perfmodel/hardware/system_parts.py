@@ -17,6 +17,7 @@ from perfmodel.hardware.source import (
     Identifier,
     InRange,
     NonNegativeNumber,
+    PositiveNumber,
     SpecTable,
     Text,
     fault_at,
@@ -118,11 +119,14 @@ class StorageSlot(PartTable):
         0 stripes all of them into one array; None leaves them apart. [-]
     raid_efficiency : float
         Share of the drives' summed rate that the array reaches. [1]
+    size_gib : float or None
+        Size of each, where a cloud grants the rate by it and the drive's file states none. [GiB]
     """
 
     drive: Text
     raid: Literal[0] | None = None
     raid_efficiency: Fraction = 1.0
+    size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_000_000, "GiB"))] | None = None
 
     @model_validator(mode="after")
     def _an_array_has_one_name(self) -> Self:

@@ -20,6 +20,7 @@ from perfmodel.units import GIGA, MICROSECOND
 if TYPE_CHECKING:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.link import Link
+    from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import SystemFile
 
 RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
@@ -205,19 +206,33 @@ class _Wirer:
                 elif link is not None:
                     self.wires.append(wire_of(end, switch.name, link, startup_s=link.latency_s, peer=True))
 
-    def storage_slots(self, slots: tuple[StorageSlot, ...]) -> None:
+    def drive(self, where: str, slot: StorageSlot) -> Storage | None:
+        """Load a drive, at the size that the slot states, or note why not."""
         from perfmodel.hardware.catalogue import load_storage
+        from perfmodel.hardware.storage import CloudDisk
 
+        try:
+            drive = load_storage(self.folder / slot.drive if spec_files.is_path(slot.drive) else slot.drive)
+        except PerfmodelError as error:
+            self.fault(f"{where}.drive", slot.drive, str(error))
+            return None
+        if isinstance(drive, CloudDisk):
+            if slot.size_gib is None and drive.size_gib is None:
+                self.fault(f"{where}.size_gib", None, f"is needed: {slot.drive} is granted its rate by its size")
+                return None
+            return drive if slot.size_gib is None else drive.of_size(slot.size_gib)
+        if slot.size_gib is not None:
+            self.fault(f"{where}.size_gib", slot.size_gib, f"only goes with a disk of a cloud; {slot.drive} is none")
+            return None
+        return drive
+
+    def storage_slots(self, slots: tuple[StorageSlot, ...]) -> None:
         for row, slot in enumerate(slots):
             where = f"storage[{row}]"
             link = self.link(f"{where}.link", slot.link)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
-            try:
-                drive = load_storage(self.folder / slot.drive if spec_files.is_path(slot.drive) else slot.drive)
-            except PerfmodelError as error:
-                self.fault(f"{where}.drive", slot.drive, str(error))
-                continue
-            if link is None or not all(ports):
+            drive = self.drive(where, slot)
+            if link is None or drive is None or not all(ports):
                 continue
             striped = slot.count if slot.raid is not None else 1
             for index, name in enumerate(self.name_parts(slot, drive.kind, count=slot.count // striped)):
