@@ -646,3 +646,30 @@ def test_a_table_that_is_not_the_one_scored_before_is_refused(capsys, tmp_path):
     assert "mine: SHA-256" in told
     assert "where ffffffffffffffff was scored" in told
     assert "--new-tables" in told
+
+
+class TestJobs:
+    """Workers of a system, fed from its storage."""
+
+    JOB = ("predict", "resnet50", "--system", "survey_fig5", "--batch-size", "32", "--dataset", "imagenet_jpeg")
+
+    def test_decoding_bounds_four_workers(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        trace = tmp_path / "steps.json"
+        assert run([*self.JOB, "--workers", "4", "--sync", "none", "--trace", str(trace), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["prediction"]["bottleneck"] == "decode"
+        assert json.loads(trace.read_text())
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--workers", "4"), "sync='none'"),
+            (("--workers", "9", "--sync", "none"), "from 1 to 4"),
+            (("--input-from", "ssd7"), "ssd0"),
+            (("--prefetch", "-1"), "prefetch"),
+        ],
+    )
+    def test_what_cannot_be_is_one_line(
+        self, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], told: str
+    ) -> None:
+        assert run([*self.JOB, *options]) == 2
+        assert told in " ".join(capsys.readouterr().err.split())

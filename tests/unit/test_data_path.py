@@ -102,7 +102,6 @@ def test_workers_share_the_way_to_them(resnet):
             system="dgx_1_p100",
             workers=workers,
             sync="none",
-            framework="caffe_1_0_rc3",
             prefetch=0,
         )
         for workers in (1, 8)

@@ -29,7 +29,8 @@ SIGNATURE = {
 }  # fmt: skip
 SERVED = {
     "batch_size", "global_batch_size", "device", "system", "framework", "threads", "phase", "dtype", "optimizer",
-    "recompute", "library", "pinned", "calibration",
+    "recompute", "library", "pinned", "calibration", "workers", "dataset", "input_from", "prefetch",
+    "decode_cores",
 }  # fmt: skip
 
 
