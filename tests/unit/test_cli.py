@@ -656,7 +656,7 @@ class TestJobs:
     def test_decoding_bounds_four_workers(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         trace = tmp_path / "steps.json"
         assert run([*self.JOB, "--workers", "4", "--sync", "none", "--trace", str(trace), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["prediction"]["bottleneck"] == "decode"
+        assert json.loads(capsys.readouterr().out)["bottleneck"] == "decode"
         assert json.loads(trace.read_text())
 
     @pytest.mark.parametrize(
