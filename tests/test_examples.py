@@ -33,7 +33,7 @@ def test_a_notebook_runs_and_shows_what_it_was_committed_with(path):
     committed = nbformat.read(path, as_version=4)
     executed = nbformat.read(path, as_version=4)
     NotebookClient(executed, timeout=300, kernel_name="python3").execute()
-    assert printed_by(executed) == printed_by(committed)
+    assert printed_by(executed).split() == printed_by(committed).split()  # streams may come in pieces
     pictures = [
         output for cell in committed.cells if cell.cell_type == "code" for output in cell.outputs
         if "image/png" in output.get("data", {})

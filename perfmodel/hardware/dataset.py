@@ -99,7 +99,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         if self.file is not None:
-            return
+            if all(getattr(self, name) == getattr(self.file, name) for name in self._of_file()):
+                return
+            object.__setattr__(self, "file", None)  # a changed copy has other numbers than its file
         stated = {name: entry for name, entry in asdict(self).items() if name != "file" and entry is not None}
         source = {"fields": _numbers_of(stated), "title": "as given", "provenance": "estimate", "note": "in Python"}
         try:
@@ -108,6 +110,10 @@ class Dataset:
             made = f"Dataset {self.name!r}"
             raise SpecError(made, faults_of(error, DatasetFile)) from None
         object.__setattr__(self, "decoded_shape", checked.decoded_shape)
+
+    @classmethod
+    def _of_file(cls) -> list[str]:
+        return [name for name in DatasetFile.model_fields if name in cls.__dataclass_fields__]
 
     @classmethod
     def of_file(cls, file: DatasetFile) -> Self:
@@ -123,7 +129,7 @@ class Dataset:
         Dataset
             The same numbers, and the file for their sources. [-]
         """
-        stated = {name: getattr(file, name) for name in DatasetFile.model_fields if name in cls.__dataclass_fields__}
+        stated = {name: getattr(file, name) for name in cls._of_file()}
         return cls(**stated, file=file)
 
     @property

@@ -84,6 +84,13 @@ def refuse_reserved(given: dict[str, Any]) -> None:
             raise NotYetAvailableError(name, value, served)
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return bool(math.isfinite(value))
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
 def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
     """Return a count that must be a whole number of at least one.
 
@@ -115,7 +122,7 @@ def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
     is_whole = (
         isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
-        and math.isfinite(value)
+        and _is_finite(value)
         and value == int(value)
         and value >= 1
         and (maximum is None or value <= maximum)

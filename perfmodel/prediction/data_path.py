@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from perfmodel.cost.input_pipeline import bounding_stage, pipelined_period, stage_periods
 from perfmodel.cost.storage import read_rate
@@ -14,14 +16,17 @@ from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Storage
+from perfmodel.numeric import maximum
 from perfmodel.prediction.arguments import whole_number
-from perfmodel.prediction.machine import Machine, slowest_rate
+from perfmodel.prediction.machine import Host, Machine, slowest_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from perfmodel.hardware.channel import Route
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.step_time import StepTime
+    from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
 HOST_PASSES: Final = 3
@@ -55,7 +60,7 @@ class DataPath:
     input_from : str, Storage or None
         Where it is read from: a node of the system, a storage by itself, ``memory``, or the system's own. [-]
     decode_cores : int or None
-        Cores that decode, of all hosts together; None for all of them. [1]
+        Cores of each host that decode; None for all of them. [1]
     """
 
     machine: Machine | None
@@ -116,28 +121,33 @@ class DataPath:
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
+    def read_limited_by_storage(self) -> bool:
+        """Whether it is the storage, and no link behind it, that limits reading."""
+        if isinstance(self.input_from, Storage):
+            return True
+        ways = self.read_routes
+        return bool(ways) and all(way.channels[0].capacity_bytes_per_s <= way.capacity_bytes_per_s for way in ways)
+
+    @property
     def is_cached(self) -> bool:
         """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
-        known = self.machine is not None and self.dataset is not None
+        known = self.machine is not None and self.dataset is not None and self.input_from != HOST_MEMORY
         return known and self.dataset.encoded_bytes < self.machine.memory_bytes  # type: ignore[union-attr]
 
     @property
-    def decode_core_count(self) -> int:
-        """Cores that decode, of all hosts together. [1]"""
-        if self.decode_cores is not None:
-            return self.decode_cores
-        return 1 if self.machine is None else self.machine.core_count
+    def hosts(self) -> tuple[Host, ...]:
+        """The machines of the workers; one of which nothing is known for a device by itself."""
+        return (Host(),) if self.machine is None else self.machine.hosts
 
     @property
-    def decode_examples_per_s(self) -> float:
-        """Examples that all these cores decode; infinite where they are stored as they are used. [1/s]"""
-        rate = None if self.dataset is None else self.dataset.decode_rate_per_core
-        return math.inf if rate is None else self.decode_core_count * rate
+    def decode_rate_per_core(self) -> float | None:
+        """Examples that a core decodes; None where they are stored, or lie in memory, as they are used. [1/s]"""
+        decoded = self.dataset is None or self.input_from == HOST_MEMORY
+        return None if decoded else self.dataset.decode_rate_per_core  # type: ignore[union-attr]
 
-    @property
-    def host_bytes_per_s(self) -> float:
-        """Bandwidth of the hosts' memories together; infinite where no host is known. [B/s]"""
-        return math.inf if self.machine is None else self.machine.memory_bytes_per_s
+    def decode_core_count(self, host: Host) -> int:
+        """Return the cores of a host that decode. [1]"""
+        return host.core_count if self.decode_cores is None else self.decode_cores
 
     def stages(self, batch_size: Any, *, first_epoch: bool = False) -> dict[str, Any]:
         """Return the time of each stage before the copy, for one mini-batch of every worker.
@@ -158,20 +168,24 @@ class DataPath:
         if data is None:
             return dict.fromkeys(INPUT_STAGES, 0.0)
         cached = self.is_cached and not first_epoch
-        periods = stage_periods(
-            batch_size=batch_size,
-            worker_count=self.worker_count,
-            compute_s=0.0,
-            encoded_bytes=data.encoded_bytes_per_example,
-            storage_bytes_per_s=math.inf if cached else self.read_bytes_per_s,
-            host_bytes=HOST_PASSES * data.decoded_bytes_per_example,
-            host_bytes_per_s=self.host_bytes_per_s,
-            device_bytes=0.0,
-            root_bytes_per_s=1.0,
-            decode_rate_per_core=data.decode_rate_per_core,
-            decode_core_count=self.decode_core_count,
-        )
-        return {stage: periods[stage] for stage in INPUT_STAGES}
+        of_worker = math.inf if cached else self.read_bytes_per_s / self.worker_count
+        of_hosts = [
+            stage_periods(
+                batch_size=batch_size,
+                worker_count=host.worker_count,
+                compute_s=0.0,
+                encoded_bytes=data.encoded_bytes_per_example,
+                storage_bytes_per_s=of_worker * host.worker_count,
+                host_bytes=HOST_PASSES * data.decoded_bytes_per_example,
+                host_bytes_per_s=host.memory_bytes_per_s,
+                device_bytes=0.0,
+                root_bytes_per_s=1.0,
+                decode_rate_per_core=self.decode_rate_per_core,
+                decode_core_count=self.decode_core_count(host),
+            )
+            for host in self.hosts
+        ]
+        return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
 
     def fed(self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False) -> StepTime:
         """Return the parts of a step whose mini-batch comes this way.
@@ -196,6 +210,28 @@ class DataPath:
         stages = self.stages(batch_size, first_epoch=first_epoch)
         period = pipelined_period(stage_s={**stages, "device": parts.step_s}, depth=self.prefetch)
         return replace(parts, input_wait_s=period - parts.step_s)
+
+    @property
+    def sources(self) -> tuple[SpecFile, ...]:
+        """The files whose numbers it takes: data set, storage."""
+        found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
+        if isinstance(self.input_from, Storage):
+            found.append(self.input_from)
+        elif self.machine is not None and self.read_routes:
+            named = {route.nodes[0] for route in self.read_routes}
+            found += [array.drive for array in self.machine.system.storages if array.name in named]
+        return tuple({id(spec): spec for spec in found if spec is not None}.values())
+
+    def remarks(self, subject: Subject) -> tuple[str, ...]:
+        """Return a remark where an example of the data set is not what the network takes."""
+        if self.dataset is None:
+            return ()
+        sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
+        if self.dataset.element_count in sizes:
+            return ()
+        takes = " or ".join(f"{size:,}" for size in sizes)
+        has = f"an example of {self.dataset.name} has {self.dataset.element_count:,} values"
+        return (f"{has}; {subject.name} takes {takes}",)
 
     def bounding_stage(self, batch_size: Any) -> str:
         """Return the slowest stage before the copy."""
@@ -238,7 +274,7 @@ def resolve_data_path(
     UnknownNameError
         If a name is unknown; names the nearest.
     """
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int | np.integer) or prefetch < 0:
         raise ArgumentError("prefetch", prefetch, "a whole number >= 0 of mini-batches")
     machine = target.machine
     if dataset is None:
@@ -255,7 +291,7 @@ def resolve_data_path(
         decode_cores = whole_number(
             "decode_cores", decode_cores, maximum=None if machine is None else machine.core_count
         )
-    elif machine is None and data.decode_rate_per_core is not None:
+    elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
         raise ArgumentError(
             "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
         )
@@ -277,10 +313,13 @@ def _source(machine: Machine | None, input_from: Any) -> Any:
         return input_from
     if input_from is None:
         raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
-    if isinstance(input_from, Storage):
-        return input_from
     try:
-        return load_storage(input_from)
+        storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
+        storage.read_limits()
     except UnknownNameError as error:
         kind, known = "storage", (*own, *names("storage"))
         raise UnknownNameError(kind, str(input_from), known) from error
+    except ArgumentError as error:
+        allowed = f"a storage whose size is known, as from pm.load_storage({input_from!r}).of_size(GiB)"
+        raise ArgumentError("input_from", input_from, allowed) from error
+    return storage

@@ -43,6 +43,11 @@ def data_path_words(basis: Basis) -> str:
         return ""
     size = job_size(basis, path.worker_count)
     sentences = [_source(path), _stages(size), *_advice(basis), *_first_epoch(basis, path), *_counts(basis)]
+    if path.machine is not None and not path.machine.shares_alike:
+        sentences.append(
+            "The wiring gives some workers more than others; all are given the time of the one who gets least, as if "
+            "they waited for one another, while in the timeline they do not."
+        )
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -54,8 +59,14 @@ def _source(path: DataPath) -> str:
     if path.dataset is None:
         return "Mini-batches are in host memory."
     ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"
-    decoded = "" if path.dataset.decode_rate_per_core is None else f", decoded by {path.decode_core_count} cores"
+    decoded = "" if path.decode_rate_per_core is None else f", decoded by {_cores(path)}"
     return f"Mini-batches of {path.dataset.name} come from {path.storage}{decoded}, {ahead}."
+
+
+def _cores(path: DataPath) -> str:
+    counts = sorted({path.decode_core_count(host) for host in path.hosts})
+    cores = " or ".join(map(str, counts)) + " cores"
+    return cores if len(path.hosts) == 1 else f"{cores} of each of {len(path.hosts)} hosts"
 
 
 def _stages(size: JobSize) -> str:
@@ -87,9 +98,10 @@ def _counts(basis: Basis) -> list[str]:
     sizes = job_sizes(basis)
     most = most_useful(sizes)
     if most is None:
-        return [] if len(sizes) < 2 else [f"Each of its {len(sizes)} devices makes an epoch shorter."]
+        return [] if len(sizes) < 2 else [f"With all of its {len(sizes)} devices an epoch is shortest."]
     larger = sizes[most.worker_count]
+    bounds = "bounds" if larger.bound_by in ("read", "decode") else "bound"
     return [
-        f"More than {_workers(most.worker_count)} make an epoch no shorter on this system: "
-        f"{STAGE_NAMES[larger.bound_by]} bound{'s' if larger.bound_by in ('read', 'decode') else ''} them."
+        f"More than {_workers(most.worker_count)} make an epoch no shorter on this system, not by one per cent: "
+        f"{STAGE_NAMES[larger.bound_by]} {bounds} them."
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.cost.input_pipeline import units_to_unbind
@@ -12,8 +11,8 @@ from perfmodel.cost.input_pipeline import units_to_unbind
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
 
-SHORTER: Final = 1e-6
-"""Relative gain of samples per second below which one more worker makes an epoch no shorter. [1]"""
+SHORTER: Final = 0.01
+"""Relative gain of samples per second below which more workers make an epoch no shorter to speak of. [1]"""
 
 COPY, DEVICE = "transfer", "device"
 """Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
@@ -99,7 +98,7 @@ def job_sizes(basis: Basis) -> list[JobSize]:
 
 
 def most_useful(sizes: list[JobSize]) -> JobSize | None:
-    """Return the largest job that one more worker does not speed up.
+    """Return the smallest job that is as fast as any larger one.
 
     Parameters
     ----------
@@ -109,12 +108,11 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
     Returns
     -------
     JobSize or None
-        The first after which an epoch gets no shorter; None where every worker helps. [-]
+        The first that no larger one beats by more than ``SHORTER``; None where that is the largest. [-]
     """
-    for size, larger in pairwise(sizes):
-        if larger.samples_per_s <= size.samples_per_s * (1 + SHORTER):
-            return size
-    return None
+    best = max(size.samples_per_s for size in sizes)
+    useful = next(size for size in sizes if size.samples_per_s * (1 + SHORTER) >= best)
+    return None if useful is sizes[-1] else useful
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
@@ -136,12 +134,18 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     assert path is not None
     size = job_size(basis, path.worker_count)
     device_s = size.stage_s[DEVICE]
-    have = {"read": 1, "decode": path.decode_core_count}
-    if machine is not None:
+    have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
+    if path.read_limited_by_storage:
+        have["read"] = 1
+    if (
+        machine is not None
+        and machine.link_of(machine.names[0]).effective_bandwidth_bytes_per_s <= machine.copy_bytes_per_s
+    ):
         have[COPY] = machine.link_of(machine.names[0]).lane_count
     found = {}
     for stage, units in have.items():
         if size.stage_s[stage] > device_s:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
-            found[stage] = (units, math.ceil(float(needed)))
+            whole = math.ceil(float(needed))
+            found[stage] = (units, 2 ** math.ceil(math.log2(whole)) if stage == COPY else whole)
     return found

@@ -54,10 +54,19 @@ def _channels(path: DataPath) -> dict[str, float]:
     """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
     links = {} if path.machine is None else path.machine.system.topology.channels
     found = {name: channel.capacity_bytes_per_s for name, channel in links.items()}
-    others = {DECODING: path.decode_examples_per_s, HOST_COPIES: path.host_bytes_per_s}
+    others: dict[str, float] = {}
+    for host in path.hosts:
+        if path.decode_rate_per_core is not None:
+            others[_of(host.name, DECODING)] = path.decode_core_count(host) * path.decode_rate_per_core
+        others[_of(host.name, HOST_COPIES)] = host.memory_bytes_per_s
     if not path.read_routes:
         others[STORAGE] = path.read_bytes_per_s
     return found | {name: rate for name, rate in others.items() if math.isfinite(rate)}
+
+
+def _of(node: str, pool: str) -> str:
+    """Return the name of a pool of a machine."""
+    return f"{node}/{pool}" if node else pool
 
 
 def _stages(
@@ -71,11 +80,11 @@ def _stages(
         if not path.is_cached and math.isfinite(path.read_bytes_per_s):
             way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
             stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
-        if DECODING in channels:
-            stages.append(Stage("decode", flow_bytes=batch_size, channels=(DECODING,)))
-        if HOST_COPIES in channels:
-            copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
-            stages.append(Stage("host_copy", flow_bytes=copied, channels=(HOST_COPIES,)))
+        node = "" if path.machine is None else path.machine.node_of(name)
+        copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
+        for kind, pool, amount in (("decode", DECODING, batch_size), ("host_copy", HOST_COPIES, copied)):
+            if _of(node, pool) in channels:
+                stages.append(Stage(kind, flow_bytes=amount, channels=(_of(node, pool),)))
     before, meanwhile = prepared.copies(basis.factors)
     for kind, copy, ahead in (("transfer", meanwhile, None), ("feed", before, 0)):
         if not copy.is_empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,11 +15,37 @@ from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.hardware.channel import Route
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
-    from perfmodel.hardware.system import System
     from perfmodel.hardware.wired import Wired
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What a machine gives to the workers whose devices stand in it.
+
+    Parameters
+    ----------
+    name : str
+        The machine in its cluster; empty where there is only one. [-]
+    worker_count : int
+        Workers there. [1]
+    core_count : int
+        Physical cores. [1]
+    memory_bytes : float
+        Memory. [B]
+    memory_bytes_per_s : float
+        Bandwidth of its memory. [B/s]
+    """
+
+    name: str = ""
+    worker_count: int = 1
+    core_count: int = 1
+    memory_bytes: float = 0.0
+    memory_bytes_per_s: float = math.inf
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,26 +103,35 @@ class Machine:
         devices = [device.name for _, device in self.system.devices]
         return next((count for count, name in enumerate(devices) if name != devices[0]), len(devices))
 
+    def node_of(self, name: str) -> str:
+        """Return the machine that a device stands in; empty where there is only one."""
+        return self.system.topology.places[name].node
+
     @cached_property
-    def hosts(self) -> tuple[System, ...]:
+    def hosts(self) -> tuple[Host, ...]:
         """The machines that the workers' devices stand in."""
-        topology, machines = self.system.topology, self.system.hosts
-        return tuple(machines[node] for node in dict.fromkeys(topology.places[name].node for name in self.names))
+        workers = Counter(self.node_of(name) for name in self.names)
+        return tuple(
+            Host(
+                name=node,
+                worker_count=count,
+                core_count=machine.core_count,
+                memory_bytes=machine.memory_capacity_bytes,
+                memory_bytes_per_s=machine.socket_count * machine.processor.memory_bandwidth_bytes_per_s,
+            )
+            for node, count in workers.items()
+            for machine in (self.system.hosts[node],)
+        )
 
     @property
     def core_count(self) -> int:
-        """Physical cores of the hosts. [1]"""
-        return sum(host.core_count for host in self.hosts)
+        """Physical cores of the host that has fewest. [1]"""
+        return min(host.core_count for host in self.hosts)
 
     @property
     def memory_bytes(self) -> float:
         """Memory of the host that has least: each reads what its own workers need, in another order every epoch. [B]"""
-        return min(host.memory_capacity_bytes for host in self.hosts)
-
-    @property
-    def memory_bytes_per_s(self) -> float:
-        """Bandwidth of the hosts' memories together. [B/s]"""
-        return sum(host.socket_count * host.processor.memory_bandwidth_bytes_per_s for host in self.hosts)
+        return min(host.memory_bytes for host in self.hosts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,6 +148,12 @@ class Machine:
     def copy_bytes_per_s(self) -> float:
         """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
         return slowest_rate(self.input_routes)
+
+    @property
+    def shares_alike(self) -> bool:
+        """Whether all workers get the same rate while all copy at once."""
+        rates = shared_rates(self.input_routes)
+        return bool(rates.max() <= rates.min() * (1 + 1e-9))
 
     @property
     def copy_latency_s(self) -> float:
@@ -188,10 +230,25 @@ def slowest_rate(routes: tuple[Route, ...]) -> float:
     float
         Rate. [B/s]
     """
+    return float(shared_rates(routes).min(initial=math.inf))
+
+
+def shared_rates(routes: tuple[Route, ...]) -> NDArray[np.float64]:
+    """Return the rates of flows at once, one on each route, when channels are shared fairly.
+
+    Parameters
+    ----------
+    routes : tuple of Route
+        Ways of flows. [-]
+
+    Returns
+    -------
+    ndarray, shape (routes,)
+        Rates. [B/s]
+    """
     capacity: Mapping[str, float] = {
         channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels
     }
-    if not capacity:
-        return math.inf
-    uses = np.array([[name in route.channel_names for name in capacity] for route in routes], dtype=float)
-    return float(max_min_rates(capacity=np.array(list(capacity.values())), uses=uses).min())
+    uses = np.array([[route.channel_names.count(name) for name in capacity] for route in routes], dtype=float)
+    rates: NDArray[np.float64] = max_min_rates(capacity=np.array(list(capacity.values())), uses=uses)
+    return rates

@@ -103,7 +103,7 @@ def predict_subject(
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
-    plan, libraries = prepared.plan, prepared.libraries
+    plan = prepared.plan
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -114,8 +114,8 @@ def predict_subject(
         threads=target.threads,
         parts=timed.parts,
         memory=prepared.footprint(timed.groups),
-        told=target.remarks(profile, libraries, dtype=dtype),
-        sources=(profile, *libraries.values(), *target.specs, *(() if calibration is None else (calibration,))),
+        told=prepared.remarks,
+        sources=(*prepared.sources, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
         launch_gap_s=timed.numbers.launch_s,
@@ -259,7 +259,7 @@ def predict(
     pinned : bool
         False forces pageable host buffers. [-]
     decode_cores : int
-        Cores of the hosts that decode; None for all of them. [1]
+        Cores of each host that decode; None for all of them. [1]
     calibration : str, Path or CalibrationFile
         Fitted factors on the constants of the spec files, e.g. ``shi2016_gpu``; see :func:`perfmodel.fit`. [-]
 

@@ -226,14 +226,17 @@ class Prediction:
 
     @property
     def bottleneck(self) -> str:
-        """What bounds the step: its largest part, by the name of the resource."""
+        """What bounds the step: the stage that it waits for, else its largest part, by the name of the resource."""
         breakdown = self.breakdown
+        path = self.data_path
+        if path is not None and path.prefetch and breakdown["input_wait_s"] > 0:  # all else hides behind that stage
+            return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
         largest = max(breakdown, key=lambda name: breakdown[name])
         if largest == "overhead_s":
             exposed_dispatch_s = breakdown["overhead_s"] - float(self.parts.launch_s)
             return "host_dispatch" if exposed_dispatch_s > float(self.parts.launch_s) else "launch"
-        if largest == "input_wait_s" and self.data_path is not None:
-            return BOTTLENECK_OF_STAGE[self.data_path.bounding_stage(self.batch_size)]
+        if largest == "input_wait_s" and path is not None:
+            return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
         if largest == "update_s":
             updates = self.table.multiplicity * self.table.is_update
             compute_bound = float(updates @ self.groups.compute_s) >= float(updates @ self.groups.memory_s)

@@ -94,6 +94,18 @@ class Prepared:
         libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
         return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know of target, libraries and data set."""
+        of_target = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        return of_target if self.data_path is None else (*of_target, *self.data_path.remarks(self.subject))
+
+    @property
+    def sources(self) -> tuple[SpecFile, ...]:
+        """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
+        own = (self.profile, *self.libraries.values(), *self.target.specs)
+        return own if self.data_path is None else (*own, *self.data_path.sources)
+
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Return the plain numbers of hardware, libraries and framework.
 

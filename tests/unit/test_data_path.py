@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -35,7 +36,10 @@ def test_parts_sum_and_decoding_is_what_waits(resnet, decoding):
 def test_it_says_what_would_unbind_it_and_how_many_workers_help(decoding):
     text = " ".join(decoding.explain().split())
     assert "With 7 cores instead of 4, decoding would keep up with the devices." in text
-    assert "More than 3 workers make an epoch no shorter on this system: decoding bounds them." in text
+    assert (
+        "More than 3 workers make an epoch no shorter on this system, not by one per cent: decoding bounds them."
+        in text
+    )
     assert "runs at pcie_3_x16 in a slot of pcie_4_x16" in text
 
 
@@ -45,6 +49,62 @@ def test_the_named_count_is_where_the_epoch_stops_getting_shorter(resnet):
         for workers in (1, 2, 3, 4)
     ]
     assert epochs[0] > epochs[1] > epochs[2] == pytest.approx(epochs[3], rel=1e-4)
+
+
+def test_each_host_decodes_for_its_own_workers(resnet):
+    """Node 1's idle cores are of no use to the four workers of node 0."""
+    four, five, all_of_them = (
+        pm.predict(resnet, system="survey_fig6", workers=workers, **JOB) for workers in (4, 5, 16)
+    )
+    assert four.step_s == pytest.approx(0.32)
+    assert five.step_s == pytest.approx(0.32)
+    assert all_of_them.samples_per_s == pytest.approx(1600)
+    assert period(five, step_count=8) == pytest.approx(0.32)
+    assert "With all of its 16 devices an epoch is shortest." in " ".join(five.explain().split())
+
+
+def test_a_root_that_is_full_is_named():
+    graph = pm.LayerGraph("wide", input_shape=(150_528,))
+    x = graph.add("scores", pm.layers.Dense(units=10), inputs=graph.input)
+    graph.add("loss", pm.layers.CrossEntropy(), inputs=x)
+    p = pm.predict(graph, batch_size=256, system="p2_16xlarge", workers=16, sync="none", phase="forward")
+    text = " ".join(p.explain().split())
+    assert "More than 1 worker make an epoch no shorter" in text
+    assert "copies to the devices bound them" in text
+    assert "lanes" not in text  # no number of lanes of a device helps behind a full root
+
+
+def test_what_lies_in_memory_is_neither_read_nor_decoded(resnet):
+    p = pm.predict(resnet, system="survey_fig5", workers=4, input_from="memory", **JOB)
+    assert p.data_path.stages(32)["decode"] == p.data_path.stages(32)["read"] == 0
+    assert p.input_wait_s == 0
+    assert "first epoch" not in p.explain()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"encoded_bytes_per_example": 0},
+        {"encoded_bytes_per_example": math.nan},
+        {"example_count": 0},
+        {"decode_rate_per_core": 0},
+        {"decode_rate_per_core": -1},
+        {"decoded_shape": (0,)},
+        {"decoded_dtype": "x"},
+    ],
+)
+def test_a_changed_copy_of_a_data_set_is_checked(changed):
+    with pytest.raises(PerfmodelError, match=next(iter(changed))):
+        replace(pm.load_dataset("imagenet_jpeg"), **changed)
+
+
+def test_files_of_the_data_path_are_among_the_sources(decoding):
+    assert {"ImageNet (ILSVRC 2012), JPEG", "Samsung 960 PRO 1 TB"} <= {spec.name for spec in decoding.sources}
+
+
+def test_examples_that_do_not_fit_the_network_are_told(resnet):
+    p = pm.predict(resnet, batch_size=32, system="survey_fig5", dataset="mnist")
+    assert any("784 values" in remark and "150,528" in remark for remark in p.remarks)
 
 
 def test_more_cores_or_none_to_decode_unbind_it(resnet, decoding):
