@@ -26,8 +26,9 @@ UNIT_OF_ENDING: Final[dict[str, str]] = {
     "_ghz": "GHz",
     "_us": "us",
     "_cycles": "cycle",
+    "_rate_per_core": "samples/s",
 }
-"""Ending of a field of a device or link -> its unit as people write it; others are fractions and counts."""
+"""Ending of a field of a device, link, data set or storage -> its unit; others are fractions and counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,8 @@ _READERS: Final[dict[str, Callable[..., StatedConstant]]] = {
     "libraries": _of_library,
     "devices": _of_table,
     "links": _of_table,
+    "datasets": _of_table,
+    "storage": _of_table,
 }
 """Kind folder -> what reads a constant of such a file."""
 

@@ -15,10 +15,11 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameErr
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
-from perfmodel.hardware.storage import Storage
+from perfmodel.hardware.storage import Drive, Storage
 from perfmodel.numeric import maximum
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.machine import Host, Machine, slowest_rate
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +150,7 @@ class DataPath:
         """Return the cores of a host that decode. [1]"""
         return host.core_count if self.decode_cores is None else self.decode_cores
 
-    def stages(self, batch_size: Any, *, first_epoch: bool = False) -> dict[str, Any]:
+    def stages(self, batch_size: Any, *, first_epoch: bool = False, factors: Factors = NO_FACTORS) -> dict[str, Any]:
         """Return the time of each stage before the copy, for one mini-batch of every worker.
 
         Parameters
@@ -158,6 +159,8 @@ class DataPath:
             Samples per worker and step. [samples]
         first_epoch : bool
             Whether nothing is in the page cache yet. [-]
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on the rates of data set and drive by full name. [1]
 
         Returns
         -------
@@ -168,7 +171,8 @@ class DataPath:
         if data is None:
             return dict.fromkeys(INPUT_STAGES, 0.0)
         cached = self.is_cached and not first_epoch
-        of_worker = math.inf if cached else self.read_bytes_per_s / self.worker_count
+        read_factor, rate_per_core = self._scaled_rates(factors)
+        of_worker = math.inf if cached else read_factor * self.read_bytes_per_s / self.worker_count
         of_hosts = [
             stage_periods(
                 batch_size=batch_size,
@@ -180,14 +184,30 @@ class DataPath:
                 host_bytes_per_s=host.memory_bytes_per_s,
                 device_bytes=0.0,
                 root_bytes_per_s=1.0,
-                decode_rate_per_core=self.decode_rate_per_core,
+                decode_rate_per_core=rate_per_core,
                 decode_core_count=self.decode_core_count(host),
             )
             for host in self.hosts
         ]
         return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
 
-    def fed(self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False) -> StepTime:
+    def _scaled_rates(self, factors: Factors) -> tuple[Any, Any]:
+        """Return the factor on the drive's rate, where it limits reading, and the rate of a core that decodes."""
+        read_factor: Any = 1.0
+        drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
+        if drive is not None and self.read_limited_by_storage and not self.is_cached:
+            asked = {"sequential_read_gb_per_s": 1.0}
+            (read_factor,) = scaled(asked, place=f"storage/{drive.stem}/", factors=factors).values()
+        rate = self.decode_rate_per_core
+        if rate is None or self.dataset is None or self.dataset.file is None:
+            return read_factor, rate
+        stated = {"decode_rate_per_core": rate}
+        (rate,) = scaled(stated, place=f"datasets/{self.dataset.file.stem}/", factors=factors).values()
+        return read_factor, rate
+
+    def fed(
+        self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
+    ) -> StepTime:
         """Return the parts of a step whose mini-batch comes this way.
 
         Parameters
@@ -198,6 +218,8 @@ class DataPath:
             Samples per worker and step. [samples]
         first_epoch : bool
             Whether nothing is in the page cache yet. [-]
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on the rates of data set and drive by full name. [1]
 
         Returns
         -------
@@ -207,7 +229,7 @@ class DataPath:
         """
         if self.dataset is None:
             return parts
-        stages = self.stages(batch_size, first_epoch=first_epoch)
+        stages = self.stages(batch_size, first_epoch=first_epoch, factors=factors)
         period = pipelined_period(stage_s={**stages, "device": parts.step_s}, depth=self.prefetch)
         return replace(parts, input_wait_s=period - parts.step_s)
 

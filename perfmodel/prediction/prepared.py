@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framework_constants
@@ -86,13 +87,17 @@ class Prepared:
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         Prepared.feed_times(self, asked)
+        if self.data_path is not None:
+            self.data_path.stages(self.batch_size, factors=asked)
         return tuple(asked.names)
 
     @cached_property
     def specs(self) -> dict[str, SpecFile]:
         """Files whose constants the step's time may depend on, by kind folder and stem."""
         libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
-        return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place
+        fed_by = () if self.data_path is None else self.data_path.sources
+        inputs = {f"{'datasets' if isinstance(spec, DatasetFile) else 'storage'}/{spec.stem}": spec for spec in fed_by}
+        return {f"frameworks/{self.profile.stem}": self.profile} | libraries | self.target.specs_by_place | inputs
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -154,7 +159,7 @@ class Prepared:
             first_step_s=self._share_of_first_step(factors),
         )
         if self.data_path is not None:
-            parts = self.data_path.fed(parts, batch_size=self.batch_size)
+            parts = self.data_path.fed(parts, batch_size=self.batch_size, factors=factors)
         return TimedStep(numbers, groups, parts)
 
     def _share_of_first_step(self, factors: Factors) -> Any:

@@ -102,6 +102,16 @@ def test_files_of_the_data_path_are_among_the_sources(decoding):
     assert {"ImageNet (ILSVRC 2012), JPEG", "Samsung 960 PRO 1 TB"} <= {spec.name for spec in decoding.sources}
 
 
+def test_the_rate_of_decoding_is_an_uncertain_constant(resnet, decoding):
+    alone = pm.predict(resnet, batch_size=32, system="survey_fig5")
+    row = next(row for row in decoding.provenance if row.constant == "datasets/imagenet_jpeg/decode_rate_per_core")
+    assert row.sensitivity == pytest.approx(-1, abs=0.02)
+    assert (row.provenance, row.unit, row.value) == ("estimate", "samples/s", 100)
+    assert row.share > 0.9
+    assert decoding.interval.ratio > alone.interval.ratio
+    assert not [row for row in alone.provenance if row.constant.startswith("datasets")]
+
+
 def test_examples_that_do_not_fit_the_network_are_told(resnet):
     p = pm.predict(resnet, batch_size=32, system="survey_fig5", dataset="mnist")
     assert any("784 values" in remark and "150,528" in remark for remark in p.remarks)
