@@ -6,7 +6,7 @@ that share a link get less of it; who gets how much is another module's matter.
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity
+from perfmodel.numeric import Quantity, maximum
 
 
 def copy_time(
@@ -48,3 +48,34 @@ def copy_time(
        20(3), 1994, doi:10.1016/S0167-8191(06)80021-9: latency and asymptotic bandwidth.
     """
     return copy_count * latency_s + size_bytes / bandwidth_bytes_per_s
+
+
+def exposed_copy_time(*, before_s: Quantity, meanwhile_s: Quantity, computing_s: Quantity) -> Quantity:
+    r"""Time that a step waits for copies to the device.
+
+    .. math:: t = t_b + \max(t_m - C, 0)
+
+    Parameters
+    ----------
+    before_s : float, ndarray or sympy.Expr
+        Copies that are made before the step begins, t_b. [s]
+    meanwhile_s : float, ndarray or sympy.Expr
+        Copies for the next step, made while this one computes, t_m. [s]
+    computing_s : float, ndarray or sympy.Expr
+        What the device does with a mini-batch, C. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        What computing does not hide. [s]
+
+    Notes
+    -----
+    Valid for: steps that are alike, one copy at a time. Ignores: copies that slow the computing down.
+
+    Examples
+    --------
+    >>> float(exposed_copy_time(before_s=0.001, meanwhile_s=0.005, computing_s=0.004))
+    0.002
+    """
+    return before_s + maximum(meanwhile_s - computing_s, 0.0)

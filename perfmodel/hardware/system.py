@@ -192,6 +192,11 @@ class System(Wired):
         return self.file.memory.capacity_gib * GIB
 
     @property
+    def memory_bandwidth_bytes_per_s(self) -> float:
+        """Bandwidth of all sockets to their own memory. [B/s]."""
+        return self.socket_count * self.processor.memory_bandwidth_bytes_per_s
+
+    @property
     def remote_fraction(self) -> float:
         """Share of accesses that go to another socket when threads of all sockets work. [1]."""
         return self.file.memory.remote_fraction

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from perfmodel.cost.transfer import copy_time
-from perfmodel.numeric import minimum
-
-Quantity = Any
+from perfmodel.numeric import Quantity, minimum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

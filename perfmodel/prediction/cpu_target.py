@@ -41,7 +41,7 @@ class CpuTarget(Target):
             self.specs_by_place[f"systems/{system.file.stem}"] = system.file
         self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
         self.context_bytes = 0.0
-        self.bandwidth_bytes_per_s = (1 if system is None else system.socket_count) * cpu.memory_bandwidth_bytes_per_s
+        self.bandwidth_bytes_per_s = (cpu if system is None else system).memory_bandwidth_bytes_per_s
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS

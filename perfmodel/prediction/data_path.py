@@ -282,7 +282,7 @@ def resolve_data_path(
     prefetch : int
         Mini-batches fetched ahead. [1]
     decode_cores : int or None
-        Cores that decode; None for all of the system's. [1]
+        Cores of each host that decode; None for all of them. [1]
 
     Returns
     -------

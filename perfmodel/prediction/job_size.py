@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.cost.input_pipeline import units_to_unbind
+from perfmodel.cost.transfer import exposed_copy_time
 
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
@@ -66,8 +67,8 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     path = path.with_workers(worker_count)
     there = replace(prepared, target=prepared.target.with_workers(worker_count), data_path=path)
     before_s, meanwhile_s = there.feed_times(basis.factors)
-    computing_s = float(parts.step_s - parts.exposed_transfer_s - parts.input_wait_s)
-    exposed_s = before_s + max(meanwhile_s - computing_s, 0.0)
+    computing_s = float(parts.device_s)
+    exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
     fed = path.fed(replace(parts, exposed_transfer_s=exposed_s, input_wait_s=0.0), batch_size=prepared.batch_size)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
     period_s = float(fed.step_s)
@@ -137,11 +138,10 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
         have["read"] = 1
-    if (
-        machine is not None
-        and machine.link_of(machine.names[0]).effective_bandwidth_bytes_per_s <= machine.copy_bytes_per_s
-    ):
-        have[COPY] = machine.link_of(machine.names[0]).lane_count
+    if machine is not None:
+        own = machine.link_of(machine.names[0])
+        if own.effective_bandwidth_bytes_per_s <= machine.copy_bytes_per_s:
+            have[COPY] = own.lane_count
     found = {}
     for stage, units in have.items():
         if size.stage_s[stage] > device_s:

@@ -105,5 +105,4 @@ def _stages(
                     ahead=ahead,
                 )
             )
-    computing_s = float(parts.step_s - parts.exposed_transfer_s - parts.input_wait_s)
-    return [*stages, Stage("compute", resource=name, duration_s=computing_s)]
+    return [*stages, Stage("compute", resource=name, duration_s=float(parts.device_s))]

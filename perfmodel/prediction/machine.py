@@ -117,7 +117,7 @@ class Machine:
                 worker_count=count,
                 core_count=machine.core_count,
                 memory_bytes=machine.memory_capacity_bytes,
-                memory_bytes_per_s=machine.socket_count * machine.processor.memory_bandwidth_bytes_per_s,
+                memory_bytes_per_s=machine.memory_bandwidth_bytes_per_s,
             )
             for node, count in workers.items()
             for machine in (self.system.hosts[node],)

@@ -14,7 +14,8 @@ import numpy as np
 
 from perfmodel.cost.dispatch import exposed_dispatch_time
 from perfmodel.cost.roofline import roofline_time
-from perfmodel.numeric import exceeds, is_symbolic, maximum, minimum_along_first_axis, total, where
+from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.numeric import exceeds, is_symbolic, minimum_along_first_axis, total, where
 from perfmodel.prediction.concurrency import concurrent_time
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class StepTime:
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
         return sum(getattr(self, name) for name in PARTS)
+
+    @property
+    def device_s(self) -> Quantity:
+        """What the device does with a mini-batch: the step without its waits for copies and input. [s]"""
+        return self.step_s - self.exposed_transfer_s - self.input_wait_s
 
 
 PARTS = (
@@ -341,7 +347,7 @@ def step_time(
         memory_bound_s=memory_bound_s,
         overhead_s=launch_s + exposed_dispatch_s + first_step_s,
         update_s=update_s,
-        exposed_transfer_s=feed_s + maximum(prefetched_feed_s - computing_s, 0.0),
+        exposed_transfer_s=exposed_copy_time(before_s=feed_s, meanwhile_s=prefetched_feed_s, computing_s=computing_s),
         transfer_s=feed_s + prefetched_feed_s,
         dispatch_s=dispatch_s,
         launch_s=launch_s,
