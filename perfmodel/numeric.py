@@ -175,6 +175,25 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     return _elementwise(choose, condition, if_true, if_false)
 
 
+def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
+    r"""Return the sum of so many powers of a ratio from 0 to 1, which need not be a whole number of them.
+
+    .. math:: G(q, k) = \frac{1 - q^k}{1 - q}, \qquad G(1, k) = k
+
+    Examples
+    --------
+    >>> float(geometric_sum(0.5, 3)), float(geometric_sum(1.0, 3))
+    (1.75, 3.0)
+    """
+    if is_symbolic(ratio, count):
+        return where(exceeds(1, ratio), (1 - ratio**count) / (1 - ratio), count)
+    inside = np.greater(ratio, 0) & np.less(ratio, 1)
+    logarithm = np.log(np.where(inside, ratio, 0.5))
+    # expm1, as both differences lose their digits where the ratio is close to 1
+    total = np.expm1(count * logarithm) / np.expm1(logarithm)
+    return np.where(inside, total, np.where(np.greater(ratio, 0), count, 1.0))
+
+
 def exceeds(first: Quantity, second: Quantity) -> Quantity:
     """Tell whether the first quantity is larger than the second, element by element; of symbols, an open condition.
 

@@ -21,7 +21,7 @@ NETWORK_HELP = (
 )
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
-JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores")
+JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "input_variation")
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
@@ -72,6 +72,10 @@ def predict_command(
     decode_cores: Annotated[
         str | None, typer.Option(metavar="N", help="Cores that decode; all of the hosts' unless given.")
     ] = None,
+    input_variation: Annotated[
+        str | None,
+        typer.Option(metavar="X", help="Coefficient of variation of the time that preparing a mini-batch takes."),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
     ] = None,
@@ -112,6 +116,7 @@ def predict_command(
         "input_from": input_from,
         "prefetch": number_as_typed(prefetch),
         "decode_cores": number_as_typed(decode_cores),
+        "input_variation": number_as_typed(input_variation),
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}

@@ -163,6 +163,37 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
+def at_least_zero(name: str, value: Any) -> float:
+    """Return a number that must be finite and not negative.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given. [-]
+
+    Returns
+    -------
+    float
+        The number. [any]
+
+    Raises
+    ------
+    ArgumentError
+        If it is none: negative, infinite, NaN, a truth value, text.
+
+    Examples
+    --------
+    >>> at_least_zero("input_variation", 1)
+    1.0
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (is_number and _is_finite(value) and value >= 0):
+        raise ArgumentError(name, value, "a finite number >= 0")
+    return float(value)
+
+
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Return a value that must be one of a few names.
 

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.input_pipeline import bounding_stage, pipelined_period, stage_periods
+from perfmodel.cost.input_pipeline import (
+    bounding_stage,
+    jittered_period,
+    lead_of_slowest,
+    pipelined_period,
+    stage_periods,
+)
 from perfmodel.cost.storage import read_rate
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Drive, Storage
-from perfmodel.numeric import maximum
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.numeric import exceeds, maximum
+from perfmodel.prediction.arguments import at_least_zero, whole_number
 from perfmodel.prediction.machine import Host, Machine, slowest_rate
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 
@@ -62,6 +68,8 @@ class DataPath:
         Where it is read from: a node of the system, a storage by itself, ``memory``, or the system's own. [-]
     decode_cores : int or None
         Cores of each host that decode; None for all of them. [1]
+    input_variation : float
+        Coefficient of variation of the time that the slowest stage before the copy takes for a mini-batch. [1]
     """
 
     machine: Machine | None
@@ -69,6 +77,7 @@ class DataPath:
     dataset: Dataset | None = None
     input_from: str | Storage | None = HOST_MEMORY
     decode_cores: int | None = None
+    input_variation: float = 0.0
 
     def with_workers(self, worker_count: int) -> DataPath:
         """Return the same way to another number of workers.
@@ -224,14 +233,37 @@ class DataPath:
         Returns
         -------
         StepTime
-            The same with ``input_wait_s``: what the slowest stage exceeds the step by, or, with nothing fetched ahead,
-            the sum of all stages. [s]
+            The same with ``input_wait_s``: what the slowest stage exceeds the step by, more where its time varies, or,
+            with nothing fetched ahead, the sum of all stages. [s]
         """
         if self.dataset is None:
             return parts
+        parts = replace(parts, input_wait_s=0.0)
+        step_s = parts.step_s
         stages = self.stages(batch_size, first_epoch=first_epoch, factors=factors)
-        period = pipelined_period(stage_s={**stages, "device": parts.step_s}, depth=self.prefetch)
-        return replace(parts, input_wait_s=period - parts.step_s)
+        if self.prefetch and self.input_variation:
+            lead = lead_of_slowest(
+                stage_s=stages,
+                depth=self.prefetch,
+                copied_ahead=exceeds(parts.transfer_s, parts.exposed_transfer_s),
+                copied_between=exceeds(parts.exposed_transfer_s, 0),
+            )
+            period = jittered_period(
+                feed_s=reduce(maximum, stages.values()),
+                compute_s=step_s,
+                depth=lead,
+                feed_variation=self.input_variation,
+            )
+        else:  # without prefetching a mean of sums is the sum of means
+            period = pipelined_period(stage_s={**stages, "device": step_s}, depth=self.prefetch)
+        return replace(parts, input_wait_s=period - step_s)
+
+    def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
+        """Tell whether its slowest stage bounds the step, not only keeps it waiting when its time is a long one."""
+        if self.dataset is None or not self.prefetch:
+            return False
+        steady = replace(self, input_variation=0.0)
+        return bool(steady.fed(parts, batch_size=batch_size).input_wait_s > 0)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
@@ -267,6 +299,7 @@ def resolve_data_path(
     input_from: str | Path | Storage | None,
     prefetch: int,
     decode_cores: int | None,
+    input_variation: float = 0.0,
 ) -> DataPath:
     """Return the way of mini-batches that a caller asked for.
 
@@ -283,6 +316,8 @@ def resolve_data_path(
         Mini-batches fetched ahead. [1]
     decode_cores : int or None
         Cores of each host that decode; None for all of them. [1]
+    input_variation : float
+        Coefficient of variation of the time that preparing a mini-batch takes. [1]
 
     Returns
     -------
@@ -298,11 +333,15 @@ def resolve_data_path(
     """
     if isinstance(prefetch, bool) or not isinstance(prefetch, int | np.integer) or prefetch < 0:
         raise ArgumentError("prefetch", prefetch, "a whole number >= 0 of mini-batches")
+    input_variation = at_least_zero("input_variation", input_variation)
     machine = target.machine
     if dataset is None:
         for argument, given in (("input_from", input_from), ("decode_cores", decode_cores)):
             if given not in (None, HOST_MEMORY):
                 raise ArgumentError(argument, given, "None without a dataset, whose examples it would bring")
+        if input_variation:
+            allowed = "0 without a dataset, whose mini-batches it would delay"
+            raise ArgumentError("input_variation", input_variation, allowed)
         return DataPath(machine=machine, prefetch=prefetch)
     if target.processor != "gpu":
         raise NotYetAvailableError(
@@ -323,6 +362,7 @@ def resolve_data_path(
         dataset=data,
         input_from=_source(machine, input_from),
         decode_cores=decode_cores,
+        input_variation=input_variation,
     )
     path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
     return path

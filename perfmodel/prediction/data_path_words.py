@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.prediction.jitter import MOST_AHEAD, NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
-from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
@@ -42,7 +43,14 @@ def data_path_words(basis: Basis) -> str:
     if path is None or (path.dataset is None and path.machine is None):
         return ""
     size = job_size(basis, path.worker_count)
-    sentences = [_source(path), _stages(size), *_advice(basis), *_first_epoch(basis, path), *_counts(basis)]
+    sentences = [
+        _source(path),
+        _stages(size),
+        *_jitter(basis, path),
+        *_advice(basis),
+        *_first_epoch(basis, path),
+        *_counts(basis),
+    ]
     if path.machine is not None and not path.machine.shares_alike:
         sentences.append(
             "The wiring gives some workers more than others; all are given the time of the one who gets least, as if "
@@ -82,6 +90,19 @@ def _advice(basis: Basis) -> list[str]:
         f"With {needed} {UNIT_NAMES[stage]} instead of {units}, {STAGE_NAMES[stage]} would keep up with the devices."
         for stage, (units, needed) in units_needed(basis).items()
     ]
+
+
+def _jitter(basis: Basis, path: DataPath) -> list[str]:
+    if not path.input_variation:
+        return []
+    varies = f"The time to prepare a mini-batch varies by {100 * path.input_variation:.3g} %"
+    if not path.prefetch:
+        return [f"{varies}, which costs nothing on average where every step waits for the whole of it."]
+    longer = percent_text(jitter_cost(basis, prefetch=path.prefetch))
+    enough = enough_ahead(basis)
+    few = f"less than {100 * NEGLIGIBLE:.0f} %"
+    advice = f"from prefetch={enough} on it is {few}" if enough else f"not even prefetch={MOST_AHEAD} makes it {few}"
+    return [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
 
 
 def _first_epoch(basis: Basis, path: DataPath) -> list[str]:

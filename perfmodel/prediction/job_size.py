@@ -69,7 +69,8 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     before_s, meanwhile_s = there.feed_times(basis.factors)
     computing_s = float(parts.device_s)
     exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
-    fed = path.fed(replace(parts, exposed_transfer_s=exposed_s, input_wait_s=0.0), batch_size=prepared.batch_size)
+    copied = {"exposed_transfer_s": exposed_s, "transfer_s": before_s + meanwhile_s}
+    fed = path.fed(replace(parts, **copied), batch_size=prepared.batch_size)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
     period_s = float(fed.step_s)
     return JobSize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
@@ -16,7 +17,7 @@ DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
 """Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
 
 
-def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
+def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     """Play steps of a job.
 
     Parameters
@@ -25,6 +26,8 @@ def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
         The step that was predicted, with its data path. [-]
     step_count : int
         Steps, at least 1. [1]
+    seed : int
+        What the times that vary are drawn with. [-]
 
     Returns
     -------
@@ -34,7 +37,8 @@ def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
     Notes
     -----
     Valid for: workers that do not wait for one another. Where flows share channels unequally the period differs from
-    the closed form, which gives every worker the time of the one who gets least.
+    the closed form, which gives every worker the time of the one who gets least. Of the stages before the copy only the
+    slowest varies, as in the closed form, and by the same factor for all workers.
     """
     prepared, parts = basis.prepared, basis.timed.parts
     path = prepared.data_path
@@ -46,7 +50,7 @@ def job_timeline(basis: Basis, *, step_count: int) -> Timeline:
         for place, name in enumerate(names)
     }
     resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
-    tasks = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch)
+    tasks = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
     return simulate(tasks, channels=channels, resources=resources)
 
 
@@ -77,6 +81,7 @@ def _stages(
     batch_size, data = prepared.batch_size, path.dataset
     stages = []
     if data is not None:
+        slowest = path.bounding_stage(batch_size)
         if not path.is_cached and math.isfinite(path.read_bytes_per_s):
             way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
             stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
@@ -85,6 +90,9 @@ def _stages(
         for kind, pool, amount in (("decode", DECODING, batch_size), ("host_copy", HOST_COPIES, copied)):
             if _of(node, pool) in channels:
                 stages.append(Stage(kind, flow_bytes=amount, channels=(_of(node, pool),)))
+        stages = [
+            replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
+        ]
     before, meanwhile = prepared.copies(basis.factors)
     for kind, copy, ahead in (("transfer", meanwhile, None), ("feed", before, 0)):
         if not copy.is_empty:

@@ -195,6 +195,7 @@ def predict(
     prefetch: int = 1,
     pinned: bool = True,
     decode_cores: int | None = None,
+    input_variation: float = 0.0,
     calibration: str | Path | CalibrationFile | None = None,
 ) -> Prediction:
     """Predict the time of one step, its parts, its memory and its bottleneck.
@@ -260,6 +261,9 @@ def predict(
         False forces pageable host buffers. [-]
     decode_cores : int
         Cores of each host that decode; None for all of them. [1]
+    input_variation : float
+        Coefficient of variation (standard deviation over mean) of the time that preparing a mini-batch takes: what
+        makes fetching several ahead worth it. Only with a dataset. [1]
     calibration : str, Path or CalibrationFile
         Fitted factors on the constants of the spec files, e.g. ``shi2016_gpu``; see :func:`perfmodel.fit`. [-]
 
@@ -290,7 +294,12 @@ def predict(
     refuse_reserved({name: reserved[name] for name in RESERVED if (name, reserved[name]) != ("sync", NO_SYNC)})
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     data_path = resolve_data_path(
-        target, dataset=dataset, input_from=input_from, prefetch=prefetch, decode_cores=decode_cores
+        target,
+        dataset=dataset,
+        input_from=input_from,
+        prefetch=prefetch,
+        decode_cores=decode_cores,
+        input_variation=input_variation,
     )
     dtype = one_of("dtype", dtype, DTYPES)
     if isinstance(graph, Run):

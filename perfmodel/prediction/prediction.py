@@ -229,7 +229,7 @@ class Prediction:
         """What bounds the step: the stage that it waits for, else its largest part, by the name of the resource."""
         breakdown = self.breakdown
         path = self.data_path
-        if path is not None and path.prefetch and breakdown["input_wait_s"] > 0:  # all else hides behind that stage
+        if path is not None and path.is_waited_for(self.parts, batch_size=self.batch_size):  # all else hides behind it
             return BOTTLENECK_OF_STAGE[path.bounding_stage(self.batch_size)]
         largest = max(breakdown, key=lambda name: breakdown[name])
         if largest == "overhead_s":
@@ -330,13 +330,15 @@ class Prediction:
         """
         return self.play()
 
-    def play(self, step_count: int = PLAYED_STEPS) -> Timeline:
+    def play(self, step_count: int = PLAYED_STEPS, *, seed: int = 0) -> Timeline:
         """Play steps of the job through time.
 
         Parameters
         ----------
         step_count : int
             Steps. [1]
+        seed : int
+            What the times that vary (``input_variation``) are drawn with; the same seed draws the same. [-]
 
         Returns
         -------
@@ -346,13 +348,14 @@ class Prediction:
         Raises
         ------
         ArgumentError
-            If it is not a whole number of at least one, or the prediction was not made by :func:`perfmodel.predict`.
+            If steps are not a whole number of at least one, the seed is negative, or the prediction was not made by
+            :func:`perfmodel.predict`.
         """
         from perfmodel.prediction.job_timeline import job_timeline
 
         if self.basis is None:
             raise ArgumentError("basis", None, "what predict() keeps of the step: without it nothing can be played")
-        return job_timeline(self.basis, step_count=whole_number("step_count", step_count))
+        return job_timeline(self.basis, step_count=whole_number("step_count", step_count), seed=seed)
 
     def plot_timeline(self, path: str | Path | None = None) -> Figure:
         """Draw the timeline: a lane for each device, link and pool.

@@ -659,6 +659,15 @@ class TestJobs:
         assert json.loads(capsys.readouterr().out)["bottleneck"] == "decode"
         assert json.loads(trace.read_text())
 
+    def test_times_that_vary_make_steps_longer(self, capsys: pytest.CaptureFixture[str]) -> None:
+        found = []
+        for more in ((), ("--input-variation", "1"), ("--input-variation", "1", "--prefetch", "8")):
+            assert run([*self.JOB, "--workers", "3", "--sync", "none", *more, "--explain", "--json"]) == 0
+            found.append(json.loads(capsys.readouterr().out))
+        steady, shallow, deep = (each["step_s"] for each in found)
+        assert steady < deep < 1.01 * steady < shallow
+        assert "varies by 100 %" in " ".join(found[1]["explanation"].split())
+
     @pytest.mark.parametrize(
         ("options", "told"),
         [
@@ -666,6 +675,7 @@ class TestJobs:
             (("--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--input-from", "ssd7"), "ssd0"),
             (("--prefetch", "-1"), "prefetch"),
+            (("--input-variation", "much"), "input_variation='much' is not allowed: a finite number >= 0"),
         ],
     )
     def test_what_cannot_be_is_one_line(

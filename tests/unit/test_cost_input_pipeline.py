@@ -8,6 +8,8 @@ import perfmodel as pm
 from perfmodel.cost.input_pipeline import (
     STAGES,
     bounding_stage,
+    jittered_period,
+    lead_of_slowest,
     pipelined_period,
     stage_periods,
     units_to_unbind,
@@ -90,3 +92,83 @@ def test_prefetching_runs_the_stages_beside_one_another():
     np.testing.assert_array_equal(pipelined_period(stage_s=stages, depth=np.array([0, 1, 2])), [10, 4, 4])
     depth = sympy.Symbol("d", integer=True, nonnegative=True)
     assert [float(pipelined_period(stage_s=stages, depth=depth).subs(depth, d)) for d in (0, 1)] == [10, 4]
+
+
+def period_of_states(feed_s, compute_s, depth):
+    """Mean step of exponential times, from the chain of mini-batches that are fed at 1/t and taken at 1/C."""
+    places = depth + 1
+    rates = np.zeros((places + 1, places + 1))
+    for state in range(places):
+        rates[state, state + 1], rates[state + 1, state] = 1 / feed_s, 1 / compute_s
+    generator = rates - np.diag(rates.sum(axis=1))
+    system = np.vstack([generator.T, np.ones(places + 1)])
+    states = np.linalg.lstsq(system, np.append(np.zeros(places + 1), 1.0), rcond=None)[0]
+    return compute_s / (1 - states[0])  # the device is idle where no mini-batch is there
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 4, 8])
+@pytest.mark.parametrize("feed_s", [0.1, 0.5, 1.0, 1.25, 3.0])
+def test_exponential_times_are_exact(feed_s, depth):
+    varying = {"feed_variation": 1.0, "compute_variation": 1.0}
+    found = float(jittered_period(feed_s=feed_s, compute_s=1.0, depth=depth, **varying))
+    assert found == pytest.approx(period_of_states(feed_s, 1.0, depth), rel=1e-9)
+
+
+@pytest.mark.parametrize("feed_s", [0.0, 0.3, 1.0, 1.0 + 1e-13, 2.5])
+def test_limits_of_varying_times(feed_s):
+    def period(depth, variation):
+        return float(jittered_period(feed_s=feed_s, compute_s=1.0, depth=depth, feed_variation=variation))
+
+    longer = max(feed_s, 1.0)
+    assert [period(0, variation) for variation in (0.0, 0.5, 20.0)] == [feed_s + 1.0] * 3
+    # what does not vary, or not by what a float can tell, is what pipelined_period says to the last digit
+    assert [period(depth, variation) for depth in (1, 7) for variation in (0.0, 1e-17, 1e-200)] == [longer] * 6
+    assert period(10**9, 1.0) == pytest.approx(longer, rel=1e-8)
+    assert period(1, 1e6) == pytest.approx(feed_s + 1.0, rel=1e-9)
+    assert period(1, 1e200) == pytest.approx(feed_s + 1.0)
+
+
+def test_varying_times_close_to_equal_ones_keep_their_digits():
+    """With 1 - q = 1e-9, where 1 - q^K and 1 - q^(K - 1) lose nine digits: the same with fifty digits."""
+    ratio = sympy.Rational(1 - 1e-9)
+    places = 1 + sympy.sqrt(1 + 3 * 8) + 2 * sympy.Integer(8)
+    exact = ((1 - ratio**places) / (1 - ratio ** (places - 1))).evalf(50)
+    found = jittered_period(feed_s=1 - 1e-9, compute_s=1.0, depth=3, feed_variation=0.5)
+    assert float(found) == pytest.approx(float(exact), rel=1e-14)
+    at_one = float(jittered_period(feed_s=1.0, compute_s=1.0, depth=3, feed_variation=0.5))
+    assert at_one == pytest.approx(22 / 21, rel=1e-14)  # K = 1 + 5 + 16
+    assert at_one == pytest.approx(float(found), rel=1e-8)
+
+
+def test_varying_times_of_symbols_and_arrays():
+    feeds, depths = np.array([0.0, 0.5, 1.0, 2.0]), np.array([[0], [1], [6]])
+    of_arrays = jittered_period(feed_s=feeds, compute_s=1.0, depth=depths, feed_variation=0.5)
+    feed, depth = sympy.Symbol("t", nonnegative=True), sympy.Symbol("d", integer=True, nonnegative=True)
+    formula = jittered_period(feed_s=feed, compute_s=1.0, depth=depth, feed_variation=0.5)
+    for row, ahead in enumerate(depths.ravel()):
+        for column, seconds in enumerate(feeds):
+            given = {"feed_s": seconds, "compute_s": 1.0, "depth": int(ahead), "feed_variation": 0.5}
+            assert of_arrays[row, column] == float(jittered_period(**given))
+            put_in = {feed: sympy.Float(seconds, 30), depth: int(ahead)}
+            assert float(formula.subs(put_in).doit()) == pytest.approx(of_arrays[row, column], rel=1e-12)
+    steady = jittered_period(feed_s=feed, compute_s=1.0, depth=1, feed_variation=0.0)
+    assert steady == pipelined_period(stage_s={"feed": feed, "compute": 1.0}, depth=1)
+
+
+@pytest.mark.parametrize(
+    ("stage_s", "ahead", "between", "expected"),
+    [
+        ((0.1, 0.3, 0.2), False, False, 2 * 2 - 1),  # decode to host copy to the device
+        ((0.1, 0.3, 0.2), True, False, 3 * 2 - 1),  # and a copy that overlaps
+        ((0.3, 0.1, 0.2), True, False, 4 * 2 - 1),
+        ((0.3, 0.0, 0.2), True, False, 3 * 2 - 1),  # examples that need no decoding
+        ((0.0, 0.0, 0.2), False, False, 1),
+        ((0.0, 0.0, 0.2), False, True, 2),  # the buffer is free once it is copied
+    ],
+)
+def test_the_slowest_stage_may_be_ahead_by_the_buffers_behind_it(stage_s, ahead, between, expected):
+    stages = dict(zip(("read", "decode", "host_copy"), stage_s, strict=True))
+    given = {"depth": 1, "copied_ahead": ahead, "copied_between": between}
+    assert lead_of_slowest(stage_s=stages, **given) == expected
+    of_arrays = {stage: np.array([seconds, 1.0 if stage == "host_copy" else 0.0]) for stage, seconds in stages.items()}
+    np.testing.assert_array_equal(lead_of_slowest(stage_s=of_arrays, **given), [expected, 1 + 2 * ahead + between])

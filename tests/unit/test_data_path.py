@@ -1,9 +1,12 @@
 """The way of mini-batches to the devices: what predict() says of it, and what it refuses."""
 
+import doctest
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -199,6 +202,97 @@ def period(prediction, *, step_count):
     return max((end[-1] - end[3]) / (len(end) - 4) for end in ends.values())
 
 
+def dataset_that_takes(seconds, *, workers=1):
+    """Images that the four cores of the machine decode in that time per step."""
+    images = pm.load_dataset("imagenet_jpeg")
+    return replace(images, file=None, decode_rate_per_core=workers * JOB["batch_size"] / (4 * seconds))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize(("framework", "workers"), [("generic", 1), ("caffe_1_0_rc3", 2), ("tensorflow_0_9", 2)])
+@pytest.mark.parametrize(("ratio", "variation"), [(0.8, 1.0), (1.0, 0.5), (1.0, 1.0)])
+def test_played_steps_that_vary_take_what_the_closed_form_says(resnet, framework, workers, prefetch, ratio, variation):
+    """Through all stages and their buffers; a closed form with ``prefetch`` alone would be 25 % off at depth 1."""
+    job = {"system": "survey_fig5", "framework": framework, "workers": workers, "prefetch": prefetch} | JOB
+    steady_s = pm.predict(resnet, **job | {"prefetch": 1}).step_s
+    job["dataset"] = dataset_that_takes(ratio * steady_s, workers=workers)
+    p = pm.predict(resnet, input_variation=variation, **job)
+    # 2,000 times that vary by 1 have a mean that varies by 2.2 %, by 0.5 one of 1.1 %
+    assert period(p, step_count=2000) == pytest.approx(p.step_s, rel=0.012 + 2 * variation * 0.022 * ratio)
+    without = pm.predict(resnet, **job)
+    assert p.bottleneck == without.bottleneck
+    if prefetch == 0:
+        assert p.step_s == without.step_s
+    elif ratio == 1.0:
+        assert p.step_s > without.step_s * 1.009
+
+
+def test_depth_matters_where_times_vary_and_nowhere_else(resnet):
+    job = {"system": "survey_fig5", "framework": "tensorflow_0_9"} | JOB
+    device_s = pm.predict(resnet, **job).step_s
+    job["dataset"] = dataset_that_takes(device_s)
+
+    def steps(variation):
+        return [
+            pm.predict(resnet, prefetch=prefetch, input_variation=variation, **job).step_s for prefetch in (1, 2, 4, 64)
+        ]
+
+    assert steps(0.0) == [pm.predict(resnet, **job).step_s] * 4
+    shallow, *others = steps(1.0)
+    assert shallow > others[0] * 1.02 > others[1] * 1.04 > others[2] * 1.06
+    assert others[2] == pytest.approx(device_s, rel=0.01)
+    assert all(more > less for more, less in zip(steps(1.0), steps(0.5), strict=True))
+
+
+def test_it_says_what_varying_costs_and_which_depth_makes_up_for_it(resnet):
+    job = {"system": "survey_fig5", "framework": "tensorflow_0_9", "input_variation": 1.0} | JOB
+    steady_s = pm.predict(resnet, **job | {"input_variation": 0.0}).step_s
+    job["dataset"] = dataset_that_takes(steady_s)
+    p = pm.predict(resnet, **job)
+
+    def words(**change):
+        return " ".join(pm.predict(resnet, **job | change).explain().split())
+
+    told = re.search(
+        r"varies by 100 %; with 1 fetched ahead that makes steps (\S+) % longer, from prefetch=(\d+) on it is less "
+        r"than 1 %\.",
+        words(),
+    )
+    assert float(told[1]) == pytest.approx(100 * (p.step_s / steady_s - 1), abs=0.06)
+    enough = int(told[2])
+    costs = [pm.predict(resnet, prefetch=ahead, **job).step_s / steady_s - 1 for ahead in (enough - 1, enough)]
+    assert costs[0] > 0.01 > costs[1]
+    assert "varies by 100 %, which costs nothing on average" in words(prefetch=0)
+    assert "not even prefetch=4096 makes it less than 1 %." in words(input_variation=30.0)
+    assert "varies by" not in words(input_variation=0.0)
+
+
+def test_a_seed_draws_the_same_steps_and_another_seed_others(resnet):
+    p = pm.predict(resnet, system="survey_fig5", input_variation=0.5, **JOB)
+    spans = [p.play(5, seed=seed).spans for seed in (0, 0, 1)]
+    assert spans[0] == spans[1] == p.play(5).spans != spans[2]
+    decoding = [[span.end_s - span.start_s for span in spans[0] if span.kind == kind] for kind in ("decode", "read")]
+    assert len({round(seconds, 12) for seconds in decoding[0]}) == 5
+    assert decoding[1] == pytest.approx([decoding[1][0]] * 5)  # only the slowest stage varies
+    with pytest.raises(ArgumentError, match="seed"):
+        p.play(5, seed=-1)
+
+
+def test_the_first_epoch_of_a_data_set_in_memory_waits_no_less_than_others(resnet):
+    small = replace(dataset_that_takes(1.0), example_count=50_000)
+    p = pm.predict(resnet, system="survey_fig5", **JOB | {"dataset": small})
+    assert p.data_path.is_cached
+    assert p.step_s == pytest.approx(1.0)
+    assert "only the first epoch reads it; a step takes 1.000 s then" in " ".join(p.explain().split())
+
+
+def test_what_the_page_shows_is_so():
+    page = Path(__file__).parents[2] / "docs" / "data_path.md"
+    outcome = doctest.testfile(str(page), module_relative=False)
+    assert outcome.attempted >= 3
+    assert outcome.failed == 0
+
+
 def test_where_flows_contend_unequally_the_closed_form_gives_the_slowest(resnet):
     """Three of a DGX-1: two behind one switch, one alone; the closed form gives all of them the pair's time."""
     job = {"batch_size": 64, "sync": "none", "framework": "caffe_1_0_rc3", "prefetch": 0}
@@ -238,6 +332,10 @@ def test_global_batches_are_split(resnet):
         ({"decode_cores": 5}, ArgumentError, "from 1 to 4"),
         ({"prefetch": -1}, ArgumentError, ">= 0"),
         ({"prefetch": True}, ArgumentError, ">= 0"),
+        ({"input_variation": -0.1}, ArgumentError, "input_variation=-0.1 is not allowed: a finite number >= 0"),
+        ({"input_variation": math.inf}, ArgumentError, "finite"),
+        ({"input_variation": True}, ArgumentError, "finite"),
+        ({"dataset": None, "input_variation": 0.5}, ArgumentError, "input_variation=0.5.*without a dataset"),
         ({"threads": 4}, ArgumentError, "None for the GPUs"),
         ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "need system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),

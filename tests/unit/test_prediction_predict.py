@@ -25,12 +25,13 @@ SIGNATURE = {
     "group_size": None, "staleness_bound": None, "stages": 1, "micro_batches": 1, "schedule": "1f1b",
     "interleave": 1, "tensor_size": 1, "sequence_parallel": False, "shard_stage": 0, "accumulation_steps": 1,
     "backup_workers": 0, "push_period": 1, "pull_period": 1, "straggler": None, "library": None, "dataset": None,
-    "input_from": None, "prefetch": 1, "pinned": True, "decode_cores": None, "calibration": None,
+    "input_from": None, "prefetch": 1, "pinned": True, "decode_cores": None, "input_variation": 0.0,
+    "calibration": None,
 }  # fmt: skip
 SERVED = {
     "batch_size", "global_batch_size", "device", "system", "framework", "threads", "phase", "dtype", "optimizer",
     "recompute", "library", "pinned", "calibration", "workers", "dataset", "input_from", "prefetch",
-    "decode_cores",
+    "decode_cores", "input_variation",
 }  # fmt: skip
 
 
