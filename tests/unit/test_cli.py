@@ -180,6 +180,32 @@ class TestSpecs:
         assert content["memory"]["bandwidth_gb_per_s"] == 320
         assert content["launch_date"] == "2016-05-27"
 
+    @pytest.mark.parametrize("words", [(), ("--json",)])
+    def test_show_of_a_system_reads_it_once_and_says_its_parts(
+        self, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    ) -> None:
+        from perfmodel.hardware import catalogue
+
+        load, read = catalogue.load_system, []
+        monkeypatch.setattr(catalogue, "load_system", lambda path: read.append(path) or load(path))
+        text = printed("specs", "show", "survey_fig5", *words)
+        assert len(read) == 1
+        remark = "gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16 in a slot of pcie_4_x16"
+        system = perfmodel.load_system("survey_fig5")
+        if words:
+            content = json.loads(text)
+            assert [part["name"] for part in content["parts"]] == [part.name for part in system.parts()]
+            assert content["name"] == system.name
+            assert any(told.startswith(remark) for told in content["remarks"])
+        else:
+            table = text.partition("# parts, links, and what large copies reach over them\n")[2]
+            assert all(part.name in table for part in system.parts())
+            assert remark in table
+
+    def test_show_of_other_kinds_has_no_parts(self) -> None:
+        assert "# parts" not in printed("specs", "show", "device", "gtx_1080")
+        assert "parts" not in json.loads(printed("specs", "show", "device", "gtx_1080", "--json"))
+
     def test_show_finds_a_link_by_its_lanes(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "PCI Express 3.0" in printed("specs", "show", "link", "pcie_3_x8")
         assert "pcie_3_x3" in refused(capsys, "specs", "show", "link", "pcie_3_x3")
