@@ -5,6 +5,7 @@ Each kind is a class that says of itself what limits reads from it (``read_limit
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -60,6 +61,7 @@ class Storage(SpecFile):
     latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
     launch_date: date | None = None
 
+    @abstractmethod
     def read_limits(
         self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
     ) -> ReadLimits:
@@ -82,7 +84,6 @@ class Storage(SpecFile):
         ArgumentError
             If the rate depends on a size that nobody states, or on one that is not above zero.
         """
-        raise NotImplementedError
 
     @property
     def read_bandwidth_bytes_per_s(self) -> float:
@@ -104,9 +105,9 @@ class Storage(SpecFile):
         """Mean time of one lone read, to its first byte. [s]."""
         return self.in_base_units("latency_ms")
 
+    @abstractmethod
     def describe(self) -> str:
         """Return the storage in one line."""
-        raise NotImplementedError
 
 
 class Drive(Storage):
