@@ -685,9 +685,16 @@ class TestJobs:
         assert json.loads(capsys.readouterr().out)["bottleneck"] == "decode"
         assert json.loads(trace.read_text())
 
+    def test_as_many_samples_as_each_device_holds(self) -> None:
+        words = [*self.JOB, "--workers", "4", "--sync", "none", "--prefetch", "2", "--decode-cores", "2", "--json"]
+        found = json.loads(printed(*("max" if word == "32" else word for word in words)))
+        assert found["batch_size"] == perfmodel.max_batch_size(perfmodel.zoo.resnet50(), device="gtx_1080") == 97
+        assert found["memory"]["fits"]
+
     @pytest.mark.parametrize(
         ("options", "told"),
         [
+            (("--batch-size", "max", "--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--workers", "4"), "sync='none'"),
             (("--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--input-from", "ssd7"), "ssd0"),
