@@ -39,6 +39,8 @@ class Wiring:
         Devices by node name. [-]
     storages : tuple of StorageArray
         Drives and arrays. [-]
+    networks : tuple of (str, Link)
+        The network that each adapter is on, by the adapter's node name. [-]
     remarks : tuple of str
         What the reader should know, such as a card in a slot of a newer generation. [-]
     """
@@ -47,6 +49,7 @@ class Wiring:
     wires: tuple[Wire, ...] = ()
     devices: tuple[tuple[str, Gpu], ...] = ()
     storages: tuple[StorageArray, ...] = ()
+    networks: tuple[tuple[str, Link], ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -61,6 +64,7 @@ class _Wirer:
     wires: list[Wire] = field(default_factory=list)
     devices: list[tuple[str, Gpu]] = field(default_factory=list)
     storages: list[StorageArray] = field(default_factory=list)
+    networks: list[tuple[str, Link]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -256,6 +260,7 @@ class _Wirer:
             for index, name in enumerate(self.name_parts(slot, "nic", count=slot.count)):
                 self.add(Place(name=name, kind="nic", detail=network.name, has_rdma=rdma), where)
                 self.wires.append(wire_of(name, slot.port_of(index), link, latency_s=link.hop_latency_s))
+                self.networks.append((name, network))
 
 
 def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
@@ -273,7 +278,7 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
     Returns
     -------
     Wiring
-        Places, wires, devices, storages and remarks. [-]
+        Places, wires, devices, storages, networks and remarks. [-]
 
     Raises
     ------
@@ -295,5 +300,6 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
         wires=tuple(wirer.wires),
         devices=tuple(wirer.devices),
         storages=tuple(wirer.storages),
+        networks=tuple(wirer.networks),
         remarks=tuple(wirer.remarks),
     )
