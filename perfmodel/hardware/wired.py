@@ -93,7 +93,7 @@ class Wired(ABC):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the reader should know, such as a card in a slot of a newer generation."""
+        """What the reader should know, such as a card in a slot of a newer generation, or wiring that is presumed."""
         return self.wiring.remarks
 
     @cached_property

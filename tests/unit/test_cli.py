@@ -202,6 +202,11 @@ class TestSpecs:
             assert all(part.name in table for part in system.parts())
             assert remark in table
 
+    def test_show_says_what_is_presumed(self) -> None:
+        last = printed("specs", "show", "p2_16xlarge").splitlines()[-1]
+        assert last.startswith("how its 11 PCIe switches are joined is presumed")
+        assert json.loads(printed("specs", "show", "p2_16xlarge", "--json"))["remarks"] == [last]
+
     def test_show_of_other_kinds_has_no_parts(self) -> None:
         assert "# parts" not in printed("specs", "show", "device", "gtx_1080")
         assert "parts" not in json.loads(printed("specs", "show", "device", "gtx_1080", "--json"))
