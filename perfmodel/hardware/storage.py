@@ -54,9 +54,6 @@ class Storage(SpecFile):
         Mean time of one lone read, to its first byte. [ms]
     launch_date : date or None
         When it was launched. [-]
-    is_remote : bool
-        Whether it is behind the network, one for all hosts that read from it; else each host has one of its own. A
-        property of the kind. [-]
     """
 
     kind: str
@@ -65,6 +62,7 @@ class Storage(SpecFile):
     launch_date: date | None = None
 
     is_remote: ClassVar[bool]
+    """Whether a kind is behind the network, one for all hosts; else each host has one of its own."""
 
     @abstractmethod
     def read_limits(
