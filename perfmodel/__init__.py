@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.refresh import refresh
+    from perfmodel.prediction.transfer import transfer
     from perfmodel.records import Work
     from perfmodel.validation.fit_table import fit
     from perfmodel.validation.validate import validate
@@ -65,6 +66,7 @@ _MODULE_OF = {
     "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
+    "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
@@ -99,6 +101,7 @@ __all__ = [
     "measurements",
     "predict",
     "refresh",
+    "transfer",
     "validate",
     "zoo",
 ]

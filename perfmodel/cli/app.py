@@ -14,6 +14,7 @@ from perfmodel.cli.audit import audit_command
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.specs import specs_app
+from perfmodel.cli.transfer import transfer_command
 from perfmodel.cli.validate import validate_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
@@ -37,6 +38,7 @@ app.command("predict")(predict_command)
 app.command("validate")(validate_command)
 app.command("fit")(fit_command)
 app.command("audit")(audit_command)
+app.command("transfer")(transfer_command)
 app.add_typer(specs_app, name="specs")
 
 

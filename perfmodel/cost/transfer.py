@@ -6,7 +6,10 @@ that share a link get less of it; who gets how much is another module's matter.
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity, maximum
+from collections.abc import Sequence
+from functools import reduce
+
+from perfmodel.numeric import Quantity, maximum, minimum
 
 
 def copy_time(
@@ -79,3 +82,58 @@ def exposed_copy_time(*, before_s: Quantity, meanwhile_s: Quantity, computing_s:
     0.002
     """
     return before_s + maximum(meanwhile_s - computing_s, 0.0)
+
+
+def staging(
+    *,
+    size_bytes: Quantity,
+    chunk_bytes: Quantity,
+    bandwidths_bytes_per_s: Sequence[Quantity],
+    latencies_s: Sequence[Quantity],
+) -> tuple[Quantity, Quantity]:
+    r"""Latency and rate of a copy that rests at stations on its way, chunk after chunk, as in host memory.
+
+    .. math:: \alpha = \sum_i h_i - \max_i h_i, \quad R = \frac{c'}{\max_i h_i}, \qquad h_i = \alpha_i + \frac{c'}{B_i},
+        \quad c' = \min(c, n)
+
+    so that the copy takes :math:`\alpha + n / R`: the first chunk passes all legs, the others follow at the pace of the
+    slowest.
+
+    Parameters
+    ----------
+    size_bytes : float, ndarray or sympy.Expr
+        Bytes to copy, n > 0. [B]
+    chunk_bytes : float, ndarray or sympy.Expr
+        A chunk, c, which leaves a station while the next one arrives; infinity moves the whole in one, leg after
+        leg. [B]
+    bandwidths_bytes_per_s : sequence of float, ndarray or sympy.Expr
+        Bandwidth of each leg, B_i. [B/s]
+    latencies_s : sequence of float, ndarray or sympy.Expr
+        Latency of each leg, paid by each chunk, alpha_i. [s]
+
+    Returns
+    -------
+    tuple of float, ndarray or sympy.Expr
+        Latency alpha [s], and rate R [B/s], to be put into ``copy_time``.
+
+    Notes
+    -----
+    Valid for: legs over different links, of which each carries one chunk at a time. One leg in one chunk is
+    ``copy_time`` itself. A last chunk that is not full counts by its share, so that a byte more never makes a copy
+    faster.
+
+    Examples
+    --------
+    1.2 GB between two devices that cannot reach each other, by way of host memory: in one, and in chunks of 4 MB.
+
+    >>> legs = {"bandwidths_bytes_per_s": (12e9, 12e9), "latencies_s": (1e-5, 1e-5)}
+    >>> for chunk_bytes in (float("inf"), 4e6):
+    ...     latency_s, rate = staging(size_bytes=1.2e9, chunk_bytes=chunk_bytes, **legs)
+    ...     print(f"{copy_time(size_bytes=1.2e9, bandwidth_bytes_per_s=rate, latency_s=latency_s):.6f}")
+    0.200020
+    0.103343
+    """
+    chunk = minimum(chunk_bytes, size_bytes)
+    legs = [latency + chunk / bandwidth for latency, bandwidth in zip(latencies_s, bandwidths_bytes_per_s, strict=True)]
+    slowest = reduce(maximum, legs)
+    return sum(legs[1:], legs[0]) - slowest, chunk / slowest

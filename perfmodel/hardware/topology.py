@@ -7,14 +7,15 @@ staged in host memory.
 
 from __future__ import annotations
 
-import heapq
 import itertools
+import math
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
+from perfmodel.hardware.widest_path import quickest, widest
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -139,22 +140,42 @@ class Topology:
         >>> load_system("survey_fig5").topology.route("memory0", "gpu0").nodes
         ('memory0', 'socket0', 'root0', 'gpu0')
         """
+        return reduce(Route.then, self.legs(source, sink, through_host=through_host))
+
+    def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
+        """Return the legs of a large copy: one straight, or several with a rest in host memory between them.
+
+        Parameters
+        ----------
+        source, sink : str
+            Names of nodes. [-]
+        through_host : bool
+            Stage it in host memory in any case. [-]
+
+        Returns
+        -------
+        tuple of Route
+            Each starts where the one before ends. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no node of that name.
+        ArgumentError
+            If both are the same, or no link leads from one to the other.
+        """
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")
         ends = (start.kind, end.kind)
         is_direct = ends == ("device", "device") and (self.peer_to_peer(source, sink) or self.rdma(source, sink))
+        nics = self._nics_between(start, end)
         if not ENDS.issuperset(ends) or "memory" in ends or (is_direct and not through_host):
-            return self._route(source, sink)
+            return (self._route(source, sink, nics),)
         stops = [source, self.home_memory(source), self.home_memory(sink), sink]
         if start.node == end.node:
             del stops[1 if start.kind == "storage" else 2]
-        stops = list(dict.fromkeys(stops))
-        legs = [self._route(*ends_of_leg) for ends_of_leg in itertools.pairwise(stops)]
-        whole = legs[0]
-        for leg in legs[1:]:
-            whole = whole.then(leg)
-        return whole
+        return tuple(self._route(*leg, nics) for leg in itertools.pairwise(dict.fromkeys(stops)))
 
     def home_memory(self, name: str) -> str:
         """Return the memory of the socket that a node hangs off.
@@ -257,6 +278,40 @@ class Topology:
             if self.places[nic].node == place.node and self.root_complex(nic) == root and self.places[nic].has_rdma
         )
 
+    def own_nic(self, device: str) -> str | None:
+        """Return the NIC that a device's messages to other machines leave by: devices take turns at the nearest ones.
+
+        Parameters
+        ----------
+        device : str
+            Its name. [-]
+
+        Returns
+        -------
+        str or None
+            A NIC of its machine; None where the machine lists none. [-]
+        """
+        nearest = self._nearest_nics(device)
+        if not nearest:
+            return None
+        beside = [name for name in self.devices() if self._nearest_nics(name) == nearest]
+        return nearest[beside.index(device) % len(nearest)]
+
+    def _nearest_nics(self, device: str) -> tuple[str, ...]:
+        """Return the NICs of a device's machine that are the fewest links away, in file order."""
+        node, above = self._device(device).node, list(self._upwards(device))
+        links: dict[str, float] = {}
+        for nic in self.nics():
+            if self.places[nic].node == node:
+                ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
+                links[nic] = min(ways, default=math.inf)
+        return tuple(nic for nic, count in links.items() if count == min(links.values()))
+
+    def _nics_between(self, *ends: Place) -> frozenset[str]:
+        """Return the NICs that a copy may pass: a device's own, and any of a machine that no device is the end in."""
+        own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
+        return frozenset(nic for nic in self.nics() if own.get(self.places[nic].node, nic) == nic)
+
     def _place(self, name: str) -> Place:
         if name not in self.places:
             kind = "node of the system"
@@ -286,25 +341,27 @@ class Topology:
                 return
             name = self._above[name]
 
-    def _find_route(self, source: str, sink: str) -> Route:
+    def _find_route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
         """Return the widest way, of these the one of lowest latency, fewest hops and first by name."""
-        edges = self._edges(source, sink)
-        width = _widest(edges, source, sink)
+        edges = self._edges(source, sink, nics)
+        width = widest(edges, source, sink)
         if width is None:
             raise ArgumentError("sink", sink, f"a node that links lead to from {source!r}")
-        nodes, channels = _quickest(edges, source, sink, width=width)
+        nodes, channels = quickest(edges, source, sink, width=width)
         latency = sum(channel.latency_s for channel in channels)
         latency += max((channel.startup_s for channel in channels), default=0.0)
         return Route(nodes=nodes, channels=channels, latency_s=latency)
 
-    def _edges(self, source: str, sink: str) -> dict[str, list[tuple[str, Channel]]]:
+    def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Return from each node that data may leave the next ones and the channels to them."""
         inside = {self.places[source].node, self.places[sink].node}
         crosses = len(inside) > 1
         allowed = {
             name
             for name, place in self.places.items()
-            if name in (source, sink) or (place.kind not in ENDS and (place.node in inside or place.kind == "fabric"))
+            if name in (source, sink)
+            or (place.kind == "nic" and name in nics)
+            or (place.kind not in {*ENDS, "nic"} and (place.node in inside or place.kind == "fabric"))
         }
         if not crosses and inside != {""}:
             allowed = {name for name in allowed if self.places[name].node in inside}
@@ -314,42 +371,3 @@ class Topology:
                 edges[wire.lower].append((wire.upper, wire.upward))
                 edges[wire.upper].append((wire.lower, wire.downward))
         return edges
-
-
-def _widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
-    """Return the largest capacity that all channels of some way have; None where there is no way."""
-    best: dict[str, float] = {}
-    heap = [(-float("inf"), source)]
-    while heap:
-        width, name = heapq.heappop(heap)
-        if name in best:
-            continue
-        best[name] = -width
-        if name == sink:
-            return -width
-        for following, channel in edges[name]:
-            heapq.heappush(heap, (-min(-width, channel.capacity_bytes_per_s), following))
-    return None
-
-
-def _quickest(
-    edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
-) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
-    """Return the way of lowest latency over channels that are wide enough."""
-    heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
-    by_name: dict[str, Channel] = {}
-    done: set[str] = set()
-    while heap:
-        latency, hops, nodes, names = heapq.heappop(heap)
-        if nodes[-1] == sink:
-            return nodes, tuple(by_name[name] for name in names)
-        if nodes[-1] in done:
-            continue
-        done.add(nodes[-1])
-        for following, channel in edges[nodes[-1]]:
-            if channel.capacity_bytes_per_s >= width:
-                by_name[channel.name] = channel
-                label = (latency + channel.latency_s, hops + 1, (*nodes, following), (*names, channel.name))
-                heapq.heappush(heap, label)
-    message = f"no way from {source} to {sink}"
-    raise AssertionError(message)

@@ -132,6 +132,37 @@ def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
     return int(value)
 
 
+def positive(name: str, value: Any) -> float:
+    """Return a quantity that must be finite and above zero.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given. [-]
+
+    Returns
+    -------
+    float
+        The quantity. [as given]
+
+    Raises
+    ------
+    ArgumentError
+        If it is none: zero, negative, infinite, NaN, a truth value, text.
+
+    Examples
+    --------
+    >>> positive("size_bytes", 8e9)
+    8000000000.0
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not is_number or not _is_finite(value) or not value > 0:
+        raise ArgumentError(name, value, "a finite number above 0")
+    return float(value)
+
+
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     """Return a value that must be one of a few names.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -275,9 +275,44 @@ def shared_rates(routes: tuple[Route, ...], *, weights: ArrayLike | None = None)
     ndarray, shape (routes,)
         Rates. [B/s]
     """
-    capacity: Mapping[str, float] = {
-        channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels
-    }
-    uses = np.array([[route.channel_names.count(name) for name in capacity] for route in routes], dtype=float)
-    rates: NDArray[np.float64] = max_min_rates(capacity=np.array(list(capacity.values())), uses=uses, weights=weights)
+    capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
+    return _rates([route.channel_names for route in routes], capacity, weights=weights)
+
+
+def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the channel that bounds each of some flows at once.
+
+    Parameters
+    ----------
+    ways : sequence of tuple of str
+        Names of the channels that each flow passes; one that it passes twice is named twice. [-]
+    capacity : mapping of str to float
+        What each channel carries. [B/s]
+
+    Returns
+    -------
+    tuple of str
+        For each flow the first full channel on its way in which no other flow gets more. [-]
+    """
+    rates = _rates(ways, capacity)
+    load: Counter[str] = Counter()
+    most: dict[str, float] = {}
+    for way, rate in zip(ways, rates, strict=True):
+        for name in way:
+            load[name] += rate
+            most[name] = max(most.get(name, 0.0), rate)
+    slack = 1 - 1e-9
+    return tuple(
+        next(name for name in way if load[name] >= slack * capacity[name] and rate >= slack * most[name])
+        for way, rate in zip(ways, rates, strict=True)
+    )
+
+
+def _rates(
+    ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    names = list(dict.fromkeys(name for way in ways for name in way))
+    uses = np.array([[way.count(name) for name in names] for way in ways], dtype=float).reshape(len(ways), len(names))
+    of_names = np.array([capacity[name] for name in names])
+    rates: NDArray[np.float64] = max_min_rates(capacity=of_names, uses=uses, weights=weights)
     return rates

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from perfmodel.cost.refresh import PERIOD_BY_READING
 from perfmodel.cost.transfer import copy_time
@@ -14,7 +11,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.link_catalogue import negotiated_link
-from perfmodel.prediction.arguments import one_of, whole_number
+from perfmodel.prediction.arguments import one_of, positive, whole_number
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -152,14 +149,14 @@ def refresh(
        guide (table ``wuensche2018`` names it): the question, and the numbers of ``survey``.
     """
     period_of = PERIOD_BY_READING[one_of("reading", reading, tuple(PERIOD_BY_READING))]
-    count, compute_s = whole_number("device_count", device_count), _positive("compute_s", compute_s)
+    count, compute_s = whole_number("device_count", device_count), positive("compute_s", compute_s)
     gpu = None if device is None else _gpu(device)
     if memory_bytes is None:
         if gpu is None:
             raise ArgumentError("memory_bytes", None, "bytes of one refresh, or a device that has a memory")
         memory_bytes = gpu.memory.in_base_units("capacity_gib")
     bandwidth, remarks = _bandwidth(bandwidth_bytes_per_s, gpu, link)
-    memory = _positive("memory_bytes", memory_bytes)
+    memory = positive("memory_bytes", memory_bytes)
     transfer_s = copy_time(size_bytes=memory, bandwidth_bytes_per_s=bandwidth)
     return Refresh(
         reading=reading,
@@ -171,13 +168,6 @@ def refresh(
         period_s=float(period_of(transfer_s=transfer_s, compute_s=compute_s, device_count=count)),
         remarks=(*remarks, _SURVEY_REMARK) if reading == "survey" else remarks,
     )
-
-
-def _positive(name: str, given: Any) -> float:
-    is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
-    if not is_number or not math.isfinite(given) or not given > 0:
-        raise ArgumentError(name, given, "a finite number above 0")
-    return float(given)
 
 
 def _gpu(device: Any) -> Gpu:
@@ -195,7 +185,7 @@ def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, 
         raise ArgumentError("link", slot, "either link or bandwidth_bytes_per_s, not both")
     card = None if gpu is None else load_link(gpu.host_link.link_name)
     if given is not None:
-        bandwidth = _positive("bandwidth_bytes_per_s", given)
+        bandwidth = positive("bandwidth_bytes_per_s", given)
         remarks = []
         if gpu is not None and card is not None and bandwidth > card.bandwidth_bytes_per_s:
             real = byte_rate_text(card.bandwidth_bytes_per_s)
