@@ -23,6 +23,8 @@ LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
 JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "input_variation")
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
+WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB} - {"workers"}
+"""Options of ``predict`` that do not change how many samples memory holds."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -151,7 +153,7 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
     graph : LayerGraph
         The network. [-]
     options : dict
-        Arguments of ``predict``; a calibration does not change what fits. [-]
+        Arguments of ``predict``; of a job only its workers change what fits. [-]
 
     Returns
     -------
@@ -166,7 +168,8 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
     from perfmodel.errors import ArgumentError
     from perfmodel.prediction.batch_limit import max_batch_size
 
-    found = max_batch_size(graph, **{name: value for name, value in options.items() if name != "calibration"})
+    of_size = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT_ON_SIZE}
+    found = max_batch_size(graph, **of_size)
     if not found:
         argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)

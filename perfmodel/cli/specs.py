@@ -16,6 +16,8 @@ from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNa
 
 if TYPE_CHECKING:
     from perfmodel.hardware.catalogue import CatalogueEntry
+    from perfmodel.hardware.wired import Part
+    from perfmodel.presentation.tables import Table
 
 FAULTY = 2
 """Exit code where a checked file has faults."""
@@ -155,39 +157,58 @@ def show_command(
 
     folder, sought = _kind_and_name(kind_or_name, name)
     path = _find(folder, sought)
-    if faults := faults_of_file(path, folder=folder):
+    spec, faults = _load(path, folder=folder)
+    if faults:
         raise SpecError(path, faults)
+    parts = _parts_of(spec)
     emit(
-        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}{_parts_text(folder, path)}",
-        lambda: {"file": str(path), **spec_files.read_toml(path), **_parts_of(folder, path)},
+        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}{parts.to_text() if parts else ''}",
+        lambda: {"file": str(path), **spec_files.read_toml(path), **(parts.to_dict() if parts else {})},
         as_json=as_json,
         out=None,
     )
 
 
-def _parts_text(folder: str, path: Path) -> str:
-    """Return a table of a system's parts, links and remarks; nothing for other kinds."""
-    if folder != "systems":
-        return ""
-    from perfmodel.hardware.catalogue import load_system
-    from perfmodel.hardware.wired import Part
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a system comes to once it is wired: its parts with their links, and what is to be said of them."""
+
+    table: Table[Part]
+    remarks: tuple[str, ...]
+
+    def to_text(self) -> str:
+        """Return a table with the remarks below it."""
+        heading = "# parts, links, and what large copies reach over them"
+        return "\n".join(["", "", heading, self.table.to_text(), *self.remarks])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return parts and remarks as plain values."""
+        return {"parts": self.table.to_dicts(), "remarks": list(self.remarks)}
+
+
+def _parts_of(spec: Any) -> _Parts | None:
+    """Return the parts of a system; None for other kinds."""
+    from perfmodel.hardware.wired import Part, Wired
     from perfmodel.presentation.tables import Table
 
-    system = load_system(path)
-    remarks = "".join(f"\n{remark}" for remark in system.remarks)
-    table = Table(system.parts(), row_type=Part).to_text()
-    return f"\n\n# parts, links, and what large copies reach over them\n{table}{remarks}"
+    return _Parts(Table(spec.parts(), row_type=Part), spec.remarks) if isinstance(spec, Wired) else None
 
 
-def _parts_of(folder: str, path: Path) -> dict[str, Any]:
-    if folder != "systems":
-        return {}
-    from perfmodel.hardware.catalogue import load_system
-    from perfmodel.hardware.wired import Part
-    from perfmodel.presentation.tables import Table
+def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
+    """Return what a file describes, or None and every fault of it."""
+    from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
-    system = load_system(path)
-    return {"parts": Table(system.parts(), row_type=Part).to_dicts(), "remarks": list(system.remarks)}
+    loaders = _loaders()
+    if folder not in loaders:
+        known = ", ".join(f"{name}/" for name in loaders)
+        reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder tells no kind"
+        return None, [f"{reason}: it must lie in one of {known}, or its kind be given by --kind"]
+    try:
+        return loaders[folder](path), []
+    except SpecError as error:
+        return None, list(error.faults)
+    except PerfmodelError as error:
+        return None, [str(error)]
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:
@@ -205,20 +226,8 @@ def faults_of_file(path: Path, *, folder: str) -> list[str]:
     list of str
         One line per fault: field, value, what is allowed. [-]
     """
-    from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
-
-    loaders = _loaders()
-    if folder not in loaders:
-        known = ", ".join(f"{name}/" for name in loaders)
-        reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder tells no kind"
-        return [f"{reason}: it must lie in one of {known}, or its kind be given by --kind"]
-    try:
-        loaders[folder](path)
-    except SpecError as error:
-        return list(error.faults)
-    except PerfmodelError as error:
-        return [str(error)]
-    return []
+    _, faults = _load(path, folder=folder)
+    return faults
 
 
 def _files_under(path: Path) -> list[Path]:

@@ -269,5 +269,6 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
         storages=tuple(
             replace(array, name=f"{name}/{array.name}") for name, system in machines for array in system.storages
         ),
+        networks=tuple((f"{name}/{nic}", network) for name, system in machines for nic, network in system.networks),
         remarks=tuple(f"{name}: {remark}" for name, system in machines for remark in system.remarks),
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
-from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.errors import SpecError
 from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
 from perfmodel.records import ELEMENT_BYTES
@@ -84,8 +84,8 @@ class Dataset:
     Examples
     --------
     >>> scans = Dataset(name="scans", example_count=1000, encoded_bytes_per_example=262_144, decoded_shape=(512, 512))
-    >>> scans.encoded_bytes, scans.decoded_bytes_per_example, scans.device_bytes_per_example("fp32")
-    (262144000, 262144, 1048576)
+    >>> scans.encoded_bytes, scans.decoded_bytes_per_example
+    (262144000, 262144)
     """
 
     name: str
@@ -146,29 +146,6 @@ class Dataset:
     def decoded_bytes_per_example(self) -> int:
         """Size of one example in host memory. [B]."""
         return self.element_count * STORED_BYTES[self.decoded_dtype]
-
-    def device_bytes_per_example(self, dtype: str | None = None) -> int:
-        """Return the size of one example as it goes to the device.
-
-        Parameters
-        ----------
-        dtype : str or None
-            Type of its elements there; None for that in host memory. [-]
-
-        Returns
-        -------
-        int
-            Size. [B]
-
-        Raises
-        ------
-        UnknownNameError
-            If there is no such data type.
-        """
-        sought = self.decoded_dtype if dtype is None else dtype
-        if sought not in STORED_BYTES:
-            raise UnknownNameError("dtype", sought, STORED_BYTES)
-        return self.element_count * STORED_BYTES[sought]
 
     def describe(self) -> str:
         """Return the data set in one line."""

@@ -5,10 +5,11 @@ Each kind is a class that says of itself what limits reads from it (``read_limit
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
@@ -60,6 +61,10 @@ class Storage(SpecFile):
     latency_ms: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "ms"))]
     launch_date: date | None = None
 
+    is_remote: ClassVar[bool]
+    """Whether a kind is behind the network, one for all hosts; else each host has one of its own."""
+
+    @abstractmethod
     def read_limits(
         self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
     ) -> ReadLimits:
@@ -82,7 +87,22 @@ class Storage(SpecFile):
         ArgumentError
             If the rate depends on a size that nobody states, or on one that is not above zero.
         """
-        raise NotImplementedError
+
+    def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
+        """Return what limits reads by several hosts at once, each with a loader of its own.
+
+        Parameters
+        ----------
+        loader_count : int
+            Hosts that read from it. [1]
+
+        Returns
+        -------
+        ReadLimits
+            Those of one loader, unless each of them adds to the rate. [-]
+        """
+        del loader_count
+        return self.read_limits()
 
     @property
     def read_bandwidth_bytes_per_s(self) -> float:
@@ -104,9 +124,9 @@ class Storage(SpecFile):
         """Mean time of one lone read, to its first byte. [s]."""
         return self.in_base_units("latency_ms")
 
+    @abstractmethod
     def describe(self) -> str:
         """Return the storage in one line."""
-        raise NotImplementedError
 
 
 class Drive(Storage):
@@ -127,6 +147,8 @@ class Drive(Storage):
     active_w : float or None
         Power while reading. [W]
     """
+
+    is_remote: ClassVar[bool] = False
 
     kind: Literal["ssd", "hdd"]
     interface_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.05, 200, "GB/s"))]
@@ -213,6 +235,8 @@ class CloudDisk(Storage):
         Size of the disk, where the file describes one disk and not all disks of its class. [GiB]
     """
 
+    is_remote: ClassVar[bool] = True
+
     kind: Literal["cloud_disk"]
     read_mib_per_s_per_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 100, "MiB/s per GiB"))]
     most_read_mib_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "MiB/s"))]
@@ -296,10 +320,12 @@ class ObjectStore(Storage):
     connection_gb_per_s : float
         What one connection delivers after the first byte. [GB/s]
     connection_count : int
-        Connections that a loader opens. [1]
+        Connections that the loader of a host opens. [1]
     most_request_kiops : float
         Requests that the store serves, for one prefix of names. [1000 reads/s]
     """
+
+    is_remote: ClassVar[bool] = True
 
     kind: Literal["object_store"]
     connection_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 100, "GB/s"))]
@@ -338,6 +364,21 @@ class ObjectStore(Storage):
             most_bytes_per_s=connections * stream,
             most_reads_per_s=self.in_base_units("most_request_kiops"),
         )
+
+    def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
+        """Return what limits reads by several hosts, each of which opens connections of its own.
+
+        Parameters
+        ----------
+        loader_count : int
+            Hosts that read from it. [1]
+
+        Returns
+        -------
+        ReadLimits
+            Latency and the highest rates; the requests are those of the store, however many ask. [-]
+        """
+        return self.read_limits(connection_count=loader_count * self.connection_count)
 
     def describe(self) -> str:
         """Return the store in one line."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.channel import Wire
     from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.link import Link
     from perfmodel.hardware.link_wires import StorageArray
     from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.system import System
@@ -86,8 +87,13 @@ class Wired(ABC):
         return self.wiring.storages
 
     @property
+    def networks(self) -> tuple[tuple[str, Link], ...]:
+        """The network of each adapter by the adapter's node name, in file order."""
+        return self.wiring.networks
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """What the reader should know, such as a card in a slot of a newer generation."""
+        """What the reader should know, such as a card in a slot of a newer generation, or wiring that is presumed."""
         return self.wiring.remarks
 
     @cached_property

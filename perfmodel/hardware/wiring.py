@@ -14,6 +14,7 @@ from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.link_catalogue import load_link, negotiated_link
 from perfmodel.hardware.link_wires import StorageArray, wire_of, wire_of_array
+from perfmodel.hardware.source import ESTIMATE
 from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
 from perfmodel.units import GIGA, MICROSECOND
 
@@ -39,14 +40,17 @@ class Wiring:
         Devices by node name. [-]
     storages : tuple of StorageArray
         Drives and arrays. [-]
+    networks : tuple of (str, Link)
+        The network that each adapter is on, by the adapter's node name. [-]
     remarks : tuple of str
-        What the reader should know, such as a card in a slot of a newer generation. [-]
+        What the reader should know, such as a card in a slot of a newer generation, or wiring that is presumed. [-]
     """
 
     places: tuple[Place, ...] = ()
     wires: tuple[Wire, ...] = ()
     devices: tuple[tuple[str, Gpu], ...] = ()
     storages: tuple[StorageArray, ...] = ()
+    networks: tuple[tuple[str, Link], ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -61,6 +65,7 @@ class _Wirer:
     wires: list[Wire] = field(default_factory=list)
     devices: list[tuple[str, Gpu]] = field(default_factory=list)
     storages: list[StorageArray] = field(default_factory=list)
+    networks: list[tuple[str, Link]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -150,6 +155,15 @@ class _Wirer:
                 self.fault(where, port, f"must lead to a socket; {' -> '.join([*seen, at])} is a circle{ends}")
             else:
                 self.wires.append(wire)
+
+    def remark_presumed(self) -> None:
+        """Say of hubs that nobody cites how they are joined: what devices share follows from it."""
+        for kind, hubs, plural in (("root", self.file.root, "roots"), ("switch", self.file.switch, "switches")):
+            source = self.file.source_of(f"{kind}.to") if hubs else None
+            if source is not None and source.kind == ESTIMATE:
+                count = sum(hub.count for hub in hubs)
+                several = f"{count} PCIe {plural} are" if count > 1 else f"PCIe {kind} is"
+                self.remarks.append(f"how its {several} joined is presumed: {source.note}")
 
     def storage_names_hint(self) -> str:
         return ", from which nothing has a path to storage" if self.file.storage else ""
@@ -256,6 +270,7 @@ class _Wirer:
             for index, name in enumerate(self.name_parts(slot, "nic", count=slot.count)):
                 self.add(Place(name=name, kind="nic", detail=network.name, has_rdma=rdma), where)
                 self.wires.append(wire_of(name, slot.port_of(index), link, latency_s=link.hop_latency_s))
+                self.networks.append((name, network))
 
 
 def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
@@ -273,7 +288,7 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
     Returns
     -------
     Wiring
-        Places, wires, devices, storages and remarks. [-]
+        Places, wires, devices, storages, networks and remarks. [-]
 
     Raises
     ------
@@ -284,6 +299,7 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
     wirer.sockets(processor)
     stated = [*wirer.hubs(file.root, "root"), *wirer.hubs(file.switch, "switch")]
     wirer.check_hubs(stated)
+    wirer.remark_presumed()
     wirer.device_slots(file.device)
     wirer.peers()
     wirer.storage_slots(file.storage)
@@ -295,5 +311,6 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
         wires=tuple(wirer.wires),
         devices=tuple(wirer.devices),
         storages=tuple(wirer.storages),
+        networks=tuple(wirer.networks),
         remarks=tuple(wirer.remarks),
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.system import System
+    from perfmodel.hardware.wired import Wired
     from perfmodel.layers.optimizers import Optimizer
 
 
@@ -33,9 +33,10 @@ def max_batch_size(
     graph: LayerGraph,
     *,
     device: str | Path | Device | None = None,
-    system: str | Path | System | None = None,
+    system: str | Path | Wired | None = None,
     framework: str | Path | FrameworkProfile = "generic",
     threads: int | None = None,
+    workers: int = 1,
     phase: str = "step",
     dtype: str = "fp32",
     optimizer: str | Optimizer = "sgd",
@@ -50,12 +51,15 @@ def max_batch_size(
         A network. [-]
     device : str, Path or Device
         One GPU; a name, a path to a TOML, or a loaded device. [-]
-    system : str, Path or System
-        A machine with its CPU sockets; instead of ``device``. [-]
+    system : str, Path, System or Cluster
+        A machine or a cluster; instead of ``device``. Where it has GPUs each of them holds a mini-batch of its own,
+        else the CPU sockets work together. [-]
     framework : str, Path or FrameworkProfile
         Framework profile: its memory policy and its choice of algorithms. [-]
     threads : int
         CPU threads; None for one per physical core. Not for a GPU. [1]
+    workers : int
+        GPUs of the system that work, the first ones, which must be alike. [1]
     phase : str
         ``step``, ``forward_backward`` or ``forward``. [-]
     dtype : str
@@ -70,7 +74,7 @@ def max_batch_size(
     Returns
     -------
     int
-        Samples; 0 where not even one fits. [samples]
+        Samples per worker; 0 where not even one fits. [samples]
 
     Raises
     ------
@@ -90,9 +94,14 @@ def max_batch_size(
     >>> import perfmodel as pm
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
     47
+
+    Each of the four GTX 1080 of a machine:
+
+    >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4)
+    97
     """
     subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
-    target = resolve_target(device=device, system=system, threads=threads)
+    target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     if target.capacity_bytes == float("inf"):
         argument, given = ("device", device) if system is None else ("system", system)
         raise ArgumentError(argument, given, "one whose file says how much memory it has: a GPU, or a system")

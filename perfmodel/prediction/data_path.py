@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,6 @@ from perfmodel.cost.input_pipeline import (
     pipelined_period,
     stage_periods,
 )
-from perfmodel.cost.storage import read_rate
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
@@ -26,6 +25,7 @@ from perfmodel.numeric import exceeds, maximum
 from perfmodel.prediction.arguments import at_least_zero, whole_number
 from perfmodel.prediction.machine import Host, Machine, slowest_rate
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
+from perfmodel.prediction.separate_storage import Reading, reading_from
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 HOST_PASSES: Final = 3
 """Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
-
-OUTSTANDING_READS: Final = 64
-"""Reads that loaders keep under way: a few for each of their workers. [1]"""
 
 HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples that are decoded in host memory already."""
@@ -111,30 +108,32 @@ class DataPath:
     def storage(self) -> str:
         """Where examples are read from, for people."""
         if isinstance(self.input_from, Storage):
-            return self.input_from.name
+            count = len(self.hosts)
+            several = f"one for all {count} hosts" if self.input_from.is_remote else f"one in each of {count} hosts"
+            return self.input_from.name if count == 1 else f"{self.input_from.name} ({several})"
         names = dict.fromkeys(route.nodes[0] for route in self.read_routes)
         return " and ".join(names) or HOST_MEMORY
 
     @cached_property
+    def _separate(self) -> Reading | None:
+        """What a storage given by its file delivers; None without one."""
+        if self.dataset is None or not isinstance(self.input_from, Storage):
+            return None
+        example_bytes = self.dataset.encoded_bytes_per_example
+        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=example_bytes)
+
+    @cached_property
     def read_bytes_per_s(self) -> float:
         """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
-        if isinstance(self.input_from, Storage):
-            assert self.dataset is not None
-            limits = self.input_from.read_limits()
-            return float(
-                read_rate(
-                    read_bytes=self.dataset.encoded_bytes_per_example,
-                    outstanding_reads=OUTSTANDING_READS,
-                    **asdict(limits),
-                )
-            )
+        if self._separate is not None:
+            return self._separate.bytes_per_s
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
     def read_limited_by_storage(self) -> bool:
         """Whether it is the storage, and no link behind it, that limits reading."""
-        if isinstance(self.input_from, Storage):
-            return True
+        if self._separate is not None:
+            return self._separate.is_limited_by_storage
         ways = self.read_routes
         return bool(ways) and all(way.channels[0].capacity_bytes_per_s <= way.capacity_bytes_per_s for way in ways)
 

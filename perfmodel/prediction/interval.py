@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -85,7 +86,7 @@ def exposure_of(
     *,
     doubt: Doubt,
     seen: Seen,
-    scale: IntervalScale,
+    measured_architectures: Set[str],
     residual_ratio: float | None = None,
 ) -> Exposure:
     """Say what makes a timed step more or less certain.
@@ -100,8 +101,8 @@ def exposure_of(
         What its uncertain constants contribute. [1]
     seen : Seen
         What was fitted, or what the scale was found on. [-]
-    scale : IntervalScale
-        Whose rows tell of which architectures steps were ever measured. [-]
+    measured_architectures : set of str
+        Architectures on which steps were ever measured: those of the rows that the scale was found on. [-]
     residual_ratio : float or None
         Residual of the fit over the usual one; None where nothing was fitted. [1]
 
@@ -121,7 +122,7 @@ def exposure_of(
         operations=seen.distance_to(mix_of(prepared, timed)),
         dtype=float(prepared.dtype not in seen.dtypes),
         oversubscription=float(target.is_oversubscribed),
-        architecture=float(target.architecture not in seen.architectures | scale.seen_without().architectures),
+        architecture=float(target.architecture not in seen.architectures | measured_architectures),
     )
 
 
@@ -232,18 +233,16 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known
     doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
-    if calibration is None:
-        exposure = exposure_of(prepared, timed, doubt=doubt, seen=scale.seen_without(), scale=scale)
-    else:
-        fitted_on = calibration.fitted_on
-        exposure = exposure_of(
-            prepared,
-            timed,
-            doubt=doubt,
-            seen=fitted_on.seen or NOTHING_SEEN,
-            scale=scale,
-            residual_ratio=residual_ratio_of(fitted_on, scale),
-        )
+    measured = scale.seen_without()
+    fitted_on = None if calibration is None else calibration.fitted_on
+    exposure = exposure_of(
+        prepared,
+        timed,
+        doubt=doubt,
+        seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
+        measured_architectures=measured.architectures,
+        residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
+    )
     parameters = parameters_of(scale)
     half_width = log_half_width(
         log_spread(exposure, parameters=parameters),

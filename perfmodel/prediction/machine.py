@@ -13,11 +13,11 @@ import numpy as np
 
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.channel import Channel, Route
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from perfmodel.hardware.channel import Route
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.wired import Wired
@@ -144,6 +144,22 @@ class Machine:
         topology = self.system.topology
         return tuple(topology.route(topology.home_memory(name), name) for name in self.names)
 
+    @cached_property
+    def network_routes(self) -> tuple[tuple[Route, ...], ...]:
+        """The ways of each worker's examples from the network to the memory it uses, one over each of its adapters."""
+        topology = self.system.topology
+        ways = []
+        for name in self.names:
+            memory, node = topology.home_memory(name), self.node_of(name)
+            ways.append(
+                tuple(
+                    _received(adapter, network).then(topology.route(adapter, memory))
+                    for adapter, network in self.system.networks
+                    if self.node_of(adapter) == node
+                )
+            )
+        return tuple(ways)
+
     @property
     def copy_bytes_per_s(self) -> float:
         """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
@@ -217,6 +233,17 @@ class Machine:
         return tuple(routes)
 
 
+def _received(adapter: str, network: Link) -> Route:
+    """Return the way into an adapter from its network."""
+    link = Channel(
+        name=f"network>{adapter}",
+        capacity_bytes_per_s=network.effective_bandwidth_bytes_per_s,
+        raw_bytes_per_s=network.raw_bandwidth_bytes_per_s,
+        link=network.name,
+    )
+    return Route(nodes=("network", adapter), channels=(link,), latency_s=network.latency_s)
+
+
 def slowest_rate(routes: tuple[Route, ...]) -> float:
     """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly.
 
@@ -233,13 +260,15 @@ def slowest_rate(routes: tuple[Route, ...]) -> float:
     return float(shared_rates(routes).min(initial=math.inf))
 
 
-def shared_rates(routes: tuple[Route, ...]) -> NDArray[np.float64]:
+def shared_rates(routes: tuple[Route, ...], *, weights: ArrayLike | None = None) -> NDArray[np.float64]:
     """Return the rates of flows at once, one on each route, when channels are shared fairly.
 
     Parameters
     ----------
     routes : tuple of Route
         Ways of flows. [-]
+    weights : array_like of shape (routes,) or None
+        How much of a full channel they get in relation to one another; None for equal shares. [1]
 
     Returns
     -------
@@ -247,7 +276,7 @@ def shared_rates(routes: tuple[Route, ...]) -> NDArray[np.float64]:
         Rates. [B/s]
     """
     capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
-    return _rates([route.channel_names for route in routes], capacity)
+    return _rates([route.channel_names for route in routes], capacity, weights=weights)
 
 
 def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str, float]) -> tuple[str, ...]:
@@ -279,8 +308,11 @@ def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str
     )
 
 
-def _rates(ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float]) -> NDArray[np.float64]:
+def _rates(
+    ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None = None
+) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for way in ways for name in way))
     uses = np.array([[way.count(name) for name in names] for way in ways], dtype=float).reshape(len(ways), len(names))
-    rates: NDArray[np.float64] = max_min_rates(capacity=np.array([capacity[name] for name in names]), uses=uses)
+    of_names = np.array([capacity[name] for name in names])
+    rates: NDArray[np.float64] = max_min_rates(capacity=of_names, uses=uses, weights=weights)
     return rates

@@ -61,7 +61,7 @@ def trace_events(bars: Iterable[LaneBar], *, groups: Mapping[str, str]) -> Itera
 
 
 def _metadata(event: str, process: int, track: int, **arguments: str | int) -> dict[str, Any]:
-    return {"name": event, "ph": "M", "pid": process, "tid": track, "args": arguments}
+    return {"name": event, "ph": "M", "ts": 0, "pid": process, "tid": track, "args": arguments}
 
 
 def _microseconds(nanoseconds: int) -> float:
@@ -95,5 +95,5 @@ def save_trace(bars: Iterable[LaneBar], path: str | Path, *, groups: Mapping[str
     path = Path(path).expanduser()
     trace = {"displayTimeUnit": "ms", "traceEvents": list(trace_events(bars, groups=groups))}
     with replacement_of(path) as temporary:
-        temporary.write_text(json.dumps(trace, separators=(",", ":")), encoding="utf-8")
+        temporary.write_text(json.dumps(trace, separators=(",", ":"), allow_nan=False), encoding="utf-8")
     return path

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.chrome_trace import save_trace
@@ -151,29 +151,6 @@ class Timeline:
             return self._busy.get(name, (0.0, 0.0))[1] / (self.resources[name] * self.makespan_s)
         carried = sum(span.flow_bytes * span.channels.count(name) for span in self.spans)
         return carried / (self.channels[name] * self.makespan_s)
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Return one plain row for each task: its name, kind, times, resource, channels and bytes.
-
-        Examples
-        --------
-        >>> from perfmodel.simulation import Task, simulate
-        >>> simulate([Task("a", duration_s=2.0)], channels={}, resources={}).to_records()[0]["end_s"]
-        2.0
-        """
-        return [
-            {
-                "task": span.task,
-                "kind": span.kind,
-                "start_s": span.start_s,
-                "flow_start_s": span.flow_start_s,
-                "end_s": span.end_s,
-                "resource": span.resource,
-                "channels": list(span.channels),
-                "flow_bytes": span.flow_bytes,
-            }
-            for span in self.spans
-        ]
 
     def bars(self) -> list[LaneBar]:
         """Return what a picture shows: bars of resources, then of channels, each in the order they were given."""

@@ -84,9 +84,10 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     """
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
+    measured = scale.seen_without()
     found = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
-        seen = scale.seen_without() if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        seen = measured if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
             prepared = cells[index].prepared
@@ -99,7 +100,16 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                 ratio = shrunk_ratio(fit.mean_abs_log_ratio, usual=usual, count=len(fold.trained))
             doubt = doubt_of(prepared, factors, known=known, spreads=scale.spread)
             timed = prepared.step(factors)
-            of_fold.append(exposure_of(prepared, timed, doubt=doubt, seen=seen, scale=scale, residual_ratio=ratio))
+            of_fold.append(
+                exposure_of(
+                    prepared,
+                    timed,
+                    doubt=doubt,
+                    seen=seen,
+                    measured_architectures=measured.architectures,
+                    residual_ratio=ratio,
+                )
+            )
         found.append(of_fold)
     return found
 

@@ -180,6 +180,37 @@ class TestSpecs:
         assert content["memory"]["bandwidth_gb_per_s"] == 320
         assert content["launch_date"] == "2016-05-27"
 
+    @pytest.mark.parametrize("words", [(), ("--json",)])
+    def test_show_of_a_system_reads_it_once_and_says_its_parts(
+        self, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    ) -> None:
+        from perfmodel.hardware import catalogue
+
+        load, read = catalogue.load_system, []
+        monkeypatch.setattr(catalogue, "load_system", lambda path: read.append(path) or load(path))
+        text = printed("specs", "show", "survey_fig5", *words)
+        assert len(read) == 1
+        remark = "gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16 in a slot of pcie_4_x16"
+        system = perfmodel.load_system("survey_fig5")
+        if words:
+            content = json.loads(text)
+            assert [part["name"] for part in content["parts"]] == [part.name for part in system.parts()]
+            assert content["name"] == system.name
+            assert any(told.startswith(remark) for told in content["remarks"])
+        else:
+            table = text.partition("# parts, links, and what large copies reach over them\n")[2]
+            assert all(part.name in table for part in system.parts())
+            assert remark in table
+
+    def test_show_says_what_is_presumed(self) -> None:
+        last = printed("specs", "show", "p2_16xlarge").splitlines()[-1]
+        assert last.startswith("how its 11 PCIe switches are joined is presumed")
+        assert json.loads(printed("specs", "show", "p2_16xlarge", "--json"))["remarks"] == [last]
+
+    def test_show_of_other_kinds_has_no_parts(self) -> None:
+        assert "# parts" not in printed("specs", "show", "device", "gtx_1080")
+        assert "parts" not in json.loads(printed("specs", "show", "device", "gtx_1080", "--json"))
+
     def test_show_finds_a_link_by_its_lanes(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert "PCI Express 3.0" in printed("specs", "show", "link", "pcie_3_x8")
         assert "pcie_3_x3" in refused(capsys, "specs", "show", "link", "pcie_3_x3")
@@ -668,9 +699,16 @@ class TestJobs:
         assert steady < deep < 1.01 * steady < shallow
         assert "varies by 100 %" in " ".join(found[1]["explanation"].split())
 
+    def test_as_many_samples_as_each_device_holds(self) -> None:
+        words = [*self.JOB, "--workers", "4", "--sync", "none", "--prefetch", "2", "--decode-cores", "2", "--json"]
+        found = json.loads(printed(*("max" if word == "32" else word for word in words)))
+        assert found["batch_size"] == perfmodel.max_batch_size(perfmodel.zoo.resnet50(), device="gtx_1080") == 97
+        assert found["memory"]["fits"]
+
     @pytest.mark.parametrize(
         ("options", "told"),
         [
+            (("--batch-size", "max", "--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--workers", "4"), "sync='none'"),
             (("--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--input-from", "ssd7"), "ssd0"),

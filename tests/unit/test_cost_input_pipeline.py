@@ -29,7 +29,7 @@ def imagenet_stages(device_count, **others):
         "storage_bytes_per_s": pm.load_storage("samsung_960_pro").read_bandwidth_bytes_per_s,
         "host_bytes": 3 * IMAGES.decoded_bytes_per_example,
         "host_bytes_per_s": 50e9,
-        "device_bytes": IMAGES.device_bytes_per_example("fp32"),
+        "device_bytes": 4 * IMAGES.element_count,
         "root_bytes_per_s": 12e9,
         "decode_rate_per_core": IMAGES.decode_rate_per_core,
         "decode_core_count": 16,

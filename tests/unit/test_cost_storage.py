@@ -1,6 +1,7 @@
 """What storage delivers: queues, stripes, disks that grow, stores behind requests, the page cache."""
 
 from dataclasses import asdict
+from inspect import isabstract
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import perfmodel as pm
 from perfmodel.cost.storage import read_rate
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.storage import KINDS
+from perfmodel.hardware.storage import KINDS, Storage
 from perfmodel.units import GIB, MIB
 
 
@@ -143,3 +144,16 @@ def test_every_kind_is_shipped_and_answers():
         assert limits.latency_s == storage.latency_s
         assert storage.describe()
     assert kinds == set(KINDS)
+
+
+def test_a_kind_must_say_what_limits_its_reads():
+    """The base has no rate that could be asked for by mistake; a kind that forgets one cannot be made."""
+    assert Storage.__abstractmethods__ == {"read_limits", "describe"}
+    assert not any(isabstract(kind) for kind in KINDS.values())
+
+    class Tape(Storage):
+        def describe(self):
+            return "tape"
+
+    with pytest.raises(TypeError, match="read_limits"):
+        Tape.model_construct()

@@ -74,7 +74,7 @@ def test_a_root_that_is_full_is_named():
     text = " ".join(p.explain().split())
     assert "More than 1 worker make an epoch no shorter" in text
     assert "copies to the devices bound them" in text
-    assert "lanes" not in text  # no number of lanes of a device helps behind a full root
+    assert "lanes for each device" not in text  # no number of lanes of a device helps behind a full root
 
 
 def test_what_lies_in_memory_is_neither_read_nor_decoded(resnet):

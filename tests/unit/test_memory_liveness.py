@@ -537,6 +537,40 @@ class TestMaxBatchSize:
         fixed = chain(("wide", Dense(units=10_000_000)), ("loss", CrossEntropy()), fixed_batch_size=8)
         assert pm.max_batch_size(fixed, device="gtx_980") == 0
 
+    @pytest.mark.parametrize(
+        ("system", "workers", "device"),
+        [("survey_fig5", 4, "gtx_1080"), ("survey_fig6", 16, "gtx_1080"), ("shi2016_desktop", 1, "gtx_980")],
+    )
+    def test_on_a_system_it_is_what_each_of_its_devices_holds(self, system, workers, device):
+        graph = pm.zoo.resnet50()
+        size = pm.max_batch_size(graph, system=system, workers=workers)
+        assert size == pm.max_batch_size(graph, device=device)
+        fits = [
+            pm.predict(graph, batch_size=each, system=system, workers=workers, sync="none").memory.fits
+            for each in (size, size + 1)
+        ]
+        assert fits == [True, False]
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            {"system": "survey_fig5", "workers": 5},
+            {"system": "survey_fig5", "workers": 0},
+            {"system": "survey_fig5", "workers": 1.5},
+            {"system": "survey_fig5", "threads": 2},
+            {"system": "shi2016_desktop", "workers": 2},
+            {"system": "gce_n1_standard_4", "workers": 2},
+            {"device": "gtx_1080", "workers": 2},
+            {"device": "gtx_1080", "system": "survey_fig5"},
+        ],
+    )
+    def test_places_are_refused_as_predict_does(self, where):
+        with pytest.raises(ArgumentError) as told:
+            pm.max_batch_size(classifier(), **where)
+        with pytest.raises(ArgumentError) as predicted:
+            pm.predict(classifier(), batch_size=1, sync="none", **where)
+        assert str(told.value) == str(predicted.value)
+
     def test_unknown_capacity(self):
         with pytest.raises(ArgumentError, match="how much memory"):
             pm.max_batch_size(classifier(), device="xeon_e5_2630_v3")

@@ -156,6 +156,28 @@ def test_a_constant_that_is_less_certain_widens_it(alexnet):
     assert wide.interval.ratio > tight.interval.ratio
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_what_a_scale_has_seen_is_collected_once(alexnet, monkeypatch, calibrated):
+    p = pm.predict(alexnet, **PLACE, calibration=calibration() if calibrated else None)
+    collected, together = [], Seen.together
+    monkeypatch.setattr(Seen, "together", lambda parts: collected.append(1) or together(parts))
+    assert p.interval.exposure.architecture == 0
+    assert len(collected) == 1
+
+
+def test_an_architecture_is_new_unless_the_calibration_or_the_scale_tells_of_it(alexnet):
+    """Steps on Pascal are among the scale's rows, steps on Hopper are not."""
+    place = PLACE | {"device": "h100_sxm"}
+    hopper = pm.load_device("h100_sxm").architecture
+    assert hopper not in load_interval_scale("gpu_80").seen_without().architectures
+    assert pm.predict(alexnet, **place).interval.exposure.architecture == 1
+    assert pm.predict(alexnet, **place, calibration=calibration()).interval.exposure.architecture == 1
+    fitted_on = calibration().fitted_on.model_dump(mode="json")
+    fitted_on["seen"]["devices"] = ["h100_sxm"]
+    told = pm.predict(alexnet, **place, calibration=calibration(fitted_on=fitted_on))
+    assert told.interval.exposure.architecture == 0
+
+
 def test_arrays_are_refused(alexnet):
     p = pm.predict(alexnet, **PLACE)
     prepared = p.basis.prepared

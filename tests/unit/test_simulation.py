@@ -82,7 +82,6 @@ def test_busy_time_counts_a_moment_once_and_utilisation_every_unit():
         timeline.busy_s("core")
     with pytest.raises(TaskError, match="did not run"):
         timeline.span("d")
-    assert [record["task"] for record in timeline.to_records()] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,25 @@ def test_a_card_in_an_older_or_narrower_slot_runs_at_the_slot(tmp_path):
     assert system.remarks == ()
 
 
+def test_wiring_that_nobody_cites_is_said_to_be_presumed():
+    (remark,) = pm.load_system("p2_16xlarge").remarks
+    assert remark.startswith("how its 11 PCIe switches are joined is presumed: four boards to a switch")
+    assert "no listing of the wiring was found" in remark
+    p = pm.predict(pm.zoo.lenet5(), batch_size=8, system="p2_16xlarge", workers=16, sync="none")
+    assert remark in p.remarks
+    assert not any("presumed" in told for told in pm.load_system("dgx_1_p100").remarks)
+
+
+def test_wiring_that_a_document_states_is_not(tmp_path):
+    text = spec_files.find("systems", "p2_16xlarge").read_text(encoding="utf-8")
+    fields = 'fields = ["switch.count", "switch.link", "switch.to"]\ntitle = "estimate"\nprovenance = "estimate"'
+    assert fields in text
+    cited = text.replace(fields, fields.replace("estimate", "datasheet"))
+    path = tmp_path / "cited.toml"
+    path.write_text(cited, encoding="utf-8")
+    assert pm.load_system(path).remarks == ()
+
+
 def test_a_striped_array_is_capped_by_its_drives_their_links_and_an_uplink(tmp_path):
     five = '[[storage]]\ndrive = "samsung_960_pro"\ncount = 5\nraid = 0\nto = "socket0"\nlink = "pcie_3_x4"\n'
 
