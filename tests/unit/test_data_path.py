@@ -348,3 +348,15 @@ def test_global_batches_are_split(resnet):
 def test_what_cannot_be_is_refused(resnet, given, error, told):
     with pytest.raises(error, match=told):
         pm.predict(resnet, **({"system": "survey_fig5"} | JOB | given))
+
+
+def test_a_run_of_a_table_takes_a_system_like_a_network_does():
+    run = next(run for run in pm.measurements.load("shi2016").runs if "alexnet" in run.network)
+    alone = pm.predict(run, device="gtx_1080")
+    one = pm.predict(run, system="survey_fig5")
+    assert one.step_s == pytest.approx(alone.step_s, rel=1e-9)
+    four = pm.predict(run, system="survey_fig5", workers=4, sync="none", dataset="imagenet_jpeg")
+    assert four.step_s == pytest.approx(4 * run.batch_size / 400)  # four cores decode for all
+    assert four.bottleneck == "decode"
+    with pytest.raises(ArgumentError, match="workers"):
+        pm.predict(run, system="survey_fig5", workers=5, sync="none")
