@@ -1,0 +1,192 @@
+"""Messages that leave while back-propagation still runs: when the last one is through, and which to merge.
+
+A layer's gradient is ready before those of the layers below it, and can be exchanged while they are computed. One
+channel carries the messages in the order in which their gradients become ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from perfmodel.numeric import Quantity, maximum
+
+
+def last_end(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> Quantity:
+    r"""When the last of some messages is through that follow one another on one channel.
+
+    .. math:: e_i = \max(f_i, e_{i-1}) + c_i, \qquad e_n = \max_j \Big(f_j + \sum_{i \ge j} c_i\Big)
+
+    Parameters
+    ----------
+    ready_s : sequence of float, ndarray or sympy.Expr
+        When each message could leave, f, in the order in which they do. [s]
+    message_s : sequence of float, ndarray or sympy.Expr
+        What each takes by itself, c. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        When the last one ends; zero without messages. [s]
+
+    Notes
+    -----
+    Valid for: messages in the given order, one at a time. Ignores: that they slow the computing down while they pass.
+
+    Examples
+    --------
+    Backward phases of 10, 20 and 30 ms, whose gradients take 25, 15 and 5 ms; then the same in one message.
+
+    >>> float(last_end(ready_s=(10, 30, 60), message_s=(25, 15, 5))), float(last_end(ready_s=(60,), message_s=(45,)))
+    (65.0, 105.0)
+
+    References
+    ----------
+    .. [1] H. Zhang et al., Poseidon: an efficient communication architecture for distributed deep learning on GPU
+       clusters, USENIX ATC 2017.
+    """
+    tails = list(accumulate(reversed(message_s)))[::-1]
+    ends = [ready + tail for ready, tail in zip(ready_s, tails, strict=True)]
+    return reduce(maximum, ends) if ends else 0.0
+
+
+def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
+    """What computing does not hide of the exchange of gradients.
+
+    Parameters
+    ----------
+    last_end_s : float, ndarray or sympy.Expr
+        When the last message is through. [s]
+    computed_s : float, ndarray or sympy.Expr
+        When the last gradient is ready. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Time that the update waits. [s]
+
+    Notes
+    -----
+    Valid for: updates that begin when all gradients are there.
+
+    Examples
+    --------
+    >>> float(exposed_exchange(last_end_s=0.065, computed_s=0.060))
+    0.005
+    """
+    return maximum(last_end_s - computed_s, 0.0)
+
+
+def buckets(sizes_bytes: Sequence[float], *, bucket_bytes: float) -> list[slice]:
+    """Merge messages that follow one another until each bucket holds as many bytes as asked.
+
+    Parameters
+    ----------
+    sizes_bytes : sequence of float
+        Messages in the order in which they become ready. [B]
+    bucket_bytes : float
+        A bucket is full once it holds this; 0 keeps every message apart, infinity merges all. [B]
+
+    Returns
+    -------
+    list of slice
+        Messages of each bucket; the last may hold less. [-]
+
+    Notes
+    -----
+    Valid for: whole messages, as frameworks put whole tensors into a bucket. Ignores: a first bucket of another size.
+
+    Examples
+    --------
+    >>> buckets([10, 10, 30, 5], bucket_bytes=20)
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+
+    References
+    ----------
+    .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
+    """
+    found, start, held = [], 0, 0.0
+    for place, size in enumerate(sizes_bytes):
+        held += size
+        if held >= bucket_bytes:
+            found.append(slice(start, place + 1))
+            start, held = place + 1, 0.0
+    if start < len(sizes_bytes):
+        found.append(slice(start, len(sizes_bytes)))
+    return found
+
+
+def merged(*, ready_s: Sequence[float], message_s: Sequence[float], startup_s: float) -> list[slice]:
+    """Merge a message with the next one where waiting for it costs less than starting a message of its own.
+
+    Parameters
+    ----------
+    ready_s : sequence of float
+        When each message could leave, in the order in which they do. [s]
+    message_s : sequence of float
+        What each takes by itself, its start included. [s]
+    startup_s : float
+        What starting a message takes, whatever its size. [s]
+
+    Returns
+    -------
+    list of slice
+        Messages of each bucket. [-]
+
+    Notes
+    -----
+    Valid for: times linear in the bytes. A greedy rule: a message waits for the next if that one is ready before the
+    channel could have sent both apart, that is within a start of the moment at which this one could begin.
+
+    Examples
+    --------
+    >>> merged(ready_s=[1.0, 1.1, 5.0], message_s=[1.2, 1.2, 1.2], startup_s=0.5)
+    [slice(0, 2, None), slice(2, 3, None)]
+
+    References
+    ----------
+    .. [1] S. Shi, X. Chu, B. Li, MG-WFBP: efficient data communication for distributed synchronous SGD algorithms,
+       INFOCOM 2019.
+    """
+    found: list[slice] = []
+    start, free_s = 0, 0.0
+    while start < len(ready_s):
+        end, taken_s = start + 1, float(message_s[start])
+        while end < len(ready_s) and ready_s[end] < max(free_s, ready_s[end - 1]) + startup_s:
+            taken_s += float(message_s[end]) - startup_s
+            end += 1
+        free_s = max(free_s, float(ready_s[end - 1])) + taken_s
+        found.append(slice(start, end))
+        start = end
+    return found
+
+
+def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the sum of each bucket's values.
+
+    Parameters
+    ----------
+    values : array_like, shape (messages,)
+        Sizes of messages. [B]
+    slices : sequence of slice
+        Messages of each bucket. [-]
+
+    Returns
+    -------
+    ndarray, shape (buckets,)
+        Sizes of the buckets. [B]
+
+    Notes
+    -----
+    Valid for: buckets that together hold every message once.
+
+    Examples
+    --------
+    >>> bucket_sums([10, 10, 30], [slice(0, 2), slice(2, 3)])
+    array([20., 30.])
+    """
+    return np.array([float(np.sum(values[part])) for part in slices])
