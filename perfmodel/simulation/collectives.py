@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed, PlacedRound
 
 MOST_CHUNKS: Final = 64
-"""Chunks that a pipelined algorithm is played with at most: more change little, and each is a task on every edge. [1]"""
+"""Chunks that a pipelined algorithm is played with at most: each is a task on every edge. [1]"""
 
 
 def collective_tasks(
@@ -43,15 +43,18 @@ def collective_tasks(
     Notes
     -----
     Valid for: ranks of which each takes part in one round at a time. A message starts once its source and its sink have
-    done with the round before. Ignores: progress of other ranks that a library's barriers may hold up.
+    done with the round before; the additions of a pipelined algorithm come last. Ignores: progress of other ranks that
+    a library's barriers may hold up.
     """
     if placed.fill_rounds:
         tasks = _Pipeline(placed, size_bytes, name=name, after=after).tasks()
+        added_s = placed.reduced_share * size_bytes * placed.reduce_s_per_byte
     else:
         tasks = _rounds(placed, size_bytes, name=name, after=after)
+        added_s = 0.0
     followed = {earlier for task in tasks for earlier in task.after}
     last = tuple(task.name for task in tasks if task.name not in followed) or after
-    return (*tasks, Task(name, after=last, kind="sync"))
+    return (*tasks, Task(name, duration_s=added_s, after=last, kind="sync"))
 
 
 def play_collective(placed: Placed, size_bytes: float) -> Timeline:
@@ -123,9 +126,7 @@ def _one_round(
 
 def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ...]) -> Task:
     channels = route.channel_names if flow_bytes else ()
-    return Task(
-        name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="transfer"
-    )
+    return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="transfer")
 
 
 class _Pipeline:
@@ -133,8 +134,7 @@ class _Pipeline:
 
     def __init__(self, placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> None:
         self.name, self.after = name, after
-        rank_count = len(placed.order)
-        self.trees = two_trees(rank_count)
+        self.trees = two_trees(len(placed.order))
         self.routes = {
             (message.source, message.sink): route
             for each in placed.rounds
@@ -143,9 +143,9 @@ class _Pipeline:
         chunk_count = placed.chunk_count or best_chunk_count(placed, size_bytes)
         self.per_tree = max(1, round(chunk_count / 2))
         self.chunk_bytes = size_bytes / 2 / self.per_tree
-        self.added_s = self.chunk_bytes * placed.reduce_s_per_byte
 
     def tasks(self) -> list[Task]:
+        """Return the messages of both trees."""
         tasks: list[Task] = []
         for tree, edges in enumerate(self.trees):
             reduced = self._up(tree, edges, tasks)
@@ -176,9 +176,7 @@ class _Pipeline:
                 needed = after if above is None else (self._label("down", tree, chunk, above, parent),)
                 label = self._label("down", tree, chunk, parent, child)
                 before = self._before("down", tree, chunk, parent, child)
-                tasks.append(
-                    _message(label, self.routes[parent, child], self.chunk_bytes, after=(*needed, *before))
-                )
+                tasks.append(_message(label, self.routes[parent, child], self.chunk_bytes, after=(*needed, *before)))
 
     def _label(self, way: str, tree: int, chunk: int, source: int, sink: int) -> str:
         return f"{self.name}/{way}{tree}/{chunk}/{source}>{sink}"

@@ -90,8 +90,8 @@ class DoubleBinaryTree(Collective):
     Notes
     -----
     Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
-    numbers of bytes; that reducing and broadcasting may overlap. Trees of few workers are less deep than 2 L rounds,
-    so that a schedule that is played ends up to a fifth earlier.
+    numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
+    played, a short message takes one, and ends in half to all of the time.
 
     Examples
     --------

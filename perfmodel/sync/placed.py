@@ -302,8 +302,9 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     """Return what all ranks hang off: the top of the fabric, a switch of peer links, or one PCIe root."""
     if len({topology.places[name].node for name in ranks}) > 1:
-        below = {wire.lower for wire in topology.wires}
-        found = [name for name in topology.of_kind("fabric") if name not in below]
+        fabrics = topology.of_kind("fabric")
+        below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
+        found = [name for name in fabrics if name not in below]
     else:
         joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
         found = [

@@ -71,7 +71,8 @@ class RecursiveDoubling(Collective):
     .. math:: T = l (\alpha + n \beta + n \gamma) + f (2 \alpha + 2 n \beta + n \gamma)
 
     with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: those beyond it first give
-    theirs to a neighbour and are told the sum at the end. For a power of two without :math:`\alpha` it is Paleo's butterfly.
+    theirs to a neighbour and are told the sum at the end. For a power of two without
+    :math:`\alpha` it is Paleo's butterfly.
 
     Notes
     -----
