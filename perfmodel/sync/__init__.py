@@ -1,0 +1,1 @@
+"""How workers agree: collective algorithms, and what they cost on a fabric."""

@@ -1,0 +1,41 @@
+"""All-to-all: each worker has a part for every other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.numeric import Quantity
+from perfmodel.sync.base import Collective, Hockney, Message, Round
+
+
+class AllToAll(Collective):
+    r"""Pairwise exchange: in round k each worker sends to the one k places further.
+
+    .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n \beta
+
+    Notes
+    -----
+    Valid for: n bytes at each worker, n / p of them for each. Ignores: algorithms that forward parts in fewer rounds.
+
+    Examples
+    --------
+    >>> AllToAll().time(size_bytes=8e6, worker_count=4, latency_s=1e-3, seconds_per_byte=1e-9)
+    0.009
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521, long messages.
+    """
+
+    name = "all_to_all"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=worker_count - 1, beta=(worker_count - 1) / worker_count)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        ranks = range(worker_count)
+        return tuple(
+            Round(tuple(Message(rank, (rank + step) % worker_count, 1 / worker_count) for rank in ranks))
+            for step in range(1, worker_count)
+        )

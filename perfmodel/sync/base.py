@@ -1,0 +1,317 @@
+"""What a collective algorithm is: rounds of messages, and its time on links of one latency and bandwidth each.
+
+Both say the same: the time is that of the rounds on a fabric where each worker has one full-duplex port.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, nearest_match
+from perfmodel.numeric import Quantity
+from perfmodel.sync.ranks import check_rank_count
+
+SERVER: Final = -1
+"""Number of the first server among the ends of messages; further ones count down from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one rank sends another in a round.
+
+    Parameters
+    ----------
+    source, sink : int
+        Ranks from 0; servers from ``SERVER`` down. [1]
+    share : float
+        Its part of the n bytes of the collective. [1]
+    """
+
+    source: int
+    sink: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Messages that are under way at once; the next round begins when all have arrived.
+
+    Parameters
+    ----------
+    messages : tuple of Message
+        The messages. [-]
+    reduced_share : float
+        Largest part of the n bytes that one rank or server adds to its own in this round. [1]
+    repeat : int
+        How often it is done. [1]
+    """
+
+    messages: tuple[Message, ...]
+    reduced_share: float = 0.0
+    repeat: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hockney:
+    r"""A message and the links it takes: :math:`t = \alpha + n \beta`, and :math:`\gamma` for each byte added up.
+
+    Parameters
+    ----------
+    n : float, ndarray or sympy.Expr
+        Bytes. [B]
+    alpha : float, ndarray or sympy.Expr
+        Latency of one message. [s]
+    beta : float, ndarray or sympy.Expr
+        Inverse bandwidth of a port, per direction. [s/B]
+    gamma : float, ndarray or sympy.Expr
+        Time to add one byte to another. [s/B]
+    """
+
+    n: Quantity
+    alpha: Quantity
+    beta: Quantity
+    gamma: Quantity = 0.0
+
+    def times(self, *, alpha: Quantity = 0, beta: Quantity = 0, gamma: Quantity = 0) -> Quantity:
+        """Return so many latencies and so many times the bytes over the port and through the adder.
+
+        Parameters
+        ----------
+        alpha, beta, gamma : float, ndarray or sympy.Expr
+            How often each is paid. [1]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Their sum. [s]
+        """
+        return alpha * self.alpha + beta * (self.n * self.beta) + gamma * (self.n * self.gamma)
+
+
+class Collective(ABC):
+    """An algorithm by which workers exchange what each has.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the registry. [-]
+    option_names : tuple of str
+        Keyword options of its own. [-]
+    server_kind : str
+        What its servers are on a topology: ``memory``, ``switch``, or empty where it needs none. [-]
+    ring : bool
+        Whether neighbours in the order of the ranks should be near each other. [-]
+    """
+
+    name: ClassVar[str]
+    option_names: ClassVar[tuple[str, ...]] = ()
+    server_kind: ClassVar[str] = ""
+    ring: ClassVar[bool] = False
+
+    @abstractmethod
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
+        """Return the time for two or more workers.
+
+        Parameters
+        ----------
+        link : Hockney
+            Bytes, latency, inverse bandwidth, cost of adding. [-]
+        worker_count : int, ndarray or sympy.Expr
+            Workers, p >= 2. [1]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Duration. [s]
+        """
+
+    @abstractmethod
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
+        """Return the rounds for two or more workers.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers, p >= 2. [1]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        tuple of Round
+            In order. [-]
+        """
+
+    def server_count_of(self, **options: Any) -> int:
+        """Return how many servers take part that are no ranks.
+
+        Parameters
+        ----------
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        int
+            Servers. [1]
+        """
+        return 1 if self.server_kind else 0
+
+    def fill_rounds(self, worker_count: int) -> int:
+        """Return how many rounds pass before a pipeline is full; 0 for an algorithm that does not cut its message.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers. [1]
+
+        Returns
+        -------
+        int
+            Rounds of each direction. [1]
+        """
+        return 0
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse an option that the algorithm does not have.
+
+        Parameters
+        ----------
+        options : mapping of str to object
+            Options by name. [-]
+
+        Raises
+        ------
+        ArgumentError
+            Naming the option, those there are, and the nearest.
+        """
+        for given in options:
+            if given not in self.option_names:
+                nearest = nearest_match(given, self.option_names)
+                known = ", ".join(self.option_names) or "none"
+                hint = f"; did you mean {nearest!r}?" if nearest else ""
+                argument = f"option of {self.name}"
+                raise ArgumentError(argument, given, f"one of its own ({known}){hint}")
+
+    def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
+        """Return what is sent, round by round.
+
+        Parameters
+        ----------
+        worker_count : int
+            Workers, p. [1]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        tuple of Round
+            In order; none for one worker. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the number of workers or an option is not allowed.
+        """
+        check_rank_count(worker_count)
+        self.check_options(options)
+        return self.schedule(int(worker_count), **options) if worker_count > 1 else ()
+
+    def time(
+        self,
+        *,
+        size_bytes: Quantity,
+        worker_count: Quantity,
+        latency_s: Quantity,
+        seconds_per_byte: Quantity,
+        reduce_s_per_byte: Quantity = 0.0,
+        **options: Any,
+    ) -> Quantity:
+        """Return the time on equal full-duplex links without contention, one port for each worker.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes that each worker contributes, n; of ``all_gather`` what each has in the end. [B]
+        worker_count : int, ndarray or sympy.Expr
+            Workers, p. [1]
+        latency_s : float, ndarray or sympy.Expr
+            Of one message. [s]
+        seconds_per_byte : float, ndarray or sympy.Expr
+            Inverse bandwidth of a port, per direction. [s/B]
+        reduce_s_per_byte : float, ndarray or sympy.Expr
+            Time to add one byte to another. [s/B]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Duration; zero for one worker. [s]
+
+        Raises
+        ------
+        ArgumentError
+            If the number of workers or an option is not allowed.
+        """
+        check_rank_count(worker_count)
+        self.check_options(options)
+        link = Hockney(size_bytes, latency_s, seconds_per_byte, reduce_s_per_byte)
+        if isinstance(worker_count, np.ndarray):
+            single = worker_count == 1
+            return np.where(single, 0.0, self.cost(link, np.where(single, 2, worker_count), **options))
+        return 0.0 * size_bytes if worker_count == 1 else self.cost(link, worker_count, **options)
+
+    def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
+        """Return the most bytes that any worker or server must send or receive: what bounds the time from below.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes of the collective, n. [B]
+        worker_count : int
+            Workers, p. [1]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Bytes over the busiest port in its busier direction. [B]
+        """
+        sent: Counter[tuple[str, int]] = Counter()
+        for each in self.rounds(worker_count, **options):
+            for message in each.messages:
+                sent["sent", message.source] += each.repeat * message.share  # type: ignore[assignment]
+                sent["received", message.sink] += each.repeat * message.share  # type: ignore[assignment]
+        # a switch that adds up has a port for each worker, none of which carries more than the worker's own
+        loads = [load for (_, rank), load in sent.items() if rank >= 0 or self.server_kind != "switch"]
+        return size_bytes * max(loads, default=0.0)
+
+    def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
+        """Return the bytes of all messages together.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes of the collective, n. [B]
+        worker_count : int
+            Workers, p. [1]
+        **options : object
+            The algorithm's own. [-]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Sum over all rounds. [B]
+        """
+        rounds = self.rounds(worker_count, **options)
+        return size_bytes * sum(each.repeat * message.share for each in rounds for message in each.messages)

@@ -1,0 +1,180 @@
+"""Double binary tree: two trees, each of which carries half, so that nobody is a leaf of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity
+from perfmodel.sync.base import Collective, Hockney, Message, Round
+from perfmodel.sync.ranks import levels
+
+Edge = tuple[int, int]
+
+
+def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """Return the edges, from parent to child, of two trees in which those with children in one have none in the other.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p. [1]
+
+    Returns
+    -------
+    tuple of tuple
+        Edges of both trees; the second mirrors the first, or for an odd p is it with each rank moved by one. [-]
+
+    Examples
+    --------
+    >>> two_trees(4)
+    (((2, 1), (0, 2), (2, 3)), ((1, 2), (3, 1), (1, 0)))
+    """
+    first = tuple((_parent(rank, worker_count), rank) for rank in range(1, worker_count))
+
+    def other(rank: int) -> int:
+        return (rank + 1) % worker_count if worker_count % 2 else worker_count - 1 - rank
+
+    return first, tuple((other(parent), other(child)) for parent, child in first)
+
+
+def _parent(rank: int, worker_count: int) -> int:
+    lowest = rank & -rank
+    above = (rank ^ lowest) | (lowest << 1)
+    return above if above < worker_count else rank ^ lowest
+
+
+def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """Return the edges of both trees in two sets, in each of which everybody sends and receives once at most.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p. [1]
+
+    Returns
+    -------
+    tuple of tuple
+        Edges from parent to child that are used in turn. [-]
+
+    Examples
+    --------
+    >>> colours(2)
+    (((0, 1),), ((1, 0),))
+    """
+    edges = [edge for tree in two_trees(worker_count) for edge in tree]
+    colour: dict[int, int] = {}
+    for start in range(len(edges)):
+        waiting = [(start, 0 if start < worker_count - 1 else 1)]
+        while waiting:
+            place, own = waiting.pop()
+            if place in colour:
+                continue
+            colour[place] = own
+            # in the graph of who sends to whom all have two edges at most, so that its circles are even
+            waiting += [
+                (other, 1 - own)
+                for other, (parent, child) in enumerate(edges)
+                if other != place and (parent == edges[place][0] or child == edges[place][1])
+            ]
+    return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == own) for own in (0, 1))  # type: ignore[return-value]
+
+
+class DoubleBinaryTree(Collective):
+    r"""Reduce up two trees at once, broadcast down both, in chunks of the best size.
+
+    .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
+
+    With ``chunk_count`` k, of which the formula takes the best, :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+
+    Notes
+    -----
+    Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
+    numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
+    played, a short message takes one, and ends in half to all of the time.
+
+    Examples
+    --------
+    >>> tree = DoubleBinaryTree()
+    >>> 1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10)
+    140.649
+
+    References
+    ----------
+    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+    """
+
+    name = "double_binary_tree"
+    option_names = ("chunk_count",)
+
+    def cost(  # noqa: D102
+        self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
+    ) -> Quantity:
+        return pipelined_time(
+            fill_s=4 * levels(worker_count) * link.alpha,
+            stream_s=2 * (link.n * link.beta),
+            fill_rounds=4 * levels(worker_count),
+            chunk_count=chunk_count,
+        ) + link.times(gamma=1)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        both = colours(worker_count)
+        up = [Round(tuple(Message(child, parent, 0.5) for parent, child in each), reduced_share=0.5) for each in both]
+        return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in each)) for each in both))
+
+    def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
+        return 4 * int(levels(worker_count))
+
+
+def pipelined_time(
+    *, fill_s: Quantity, stream_s: Quantity, fill_rounds: Quantity, chunk_count: Quantity | None = None
+) -> Quantity:
+    r"""Time of a message that is cut into chunks which follow one another through a pipeline.
+
+    .. math:: T(k) = \left(1 + \frac{2 k}{F}\right) A + \left(1 + \frac{F}{2 k}\right) B, \qquad
+        \min_k T = \left(\sqrt{A} + \sqrt{B}\right)^2
+
+    Parameters
+    ----------
+    fill_s : float, ndarray or sympy.Expr
+        Latencies of all rounds that fill it, A. [s]
+    stream_s : float, ndarray or sympy.Expr
+        Time of all bytes over the slowest link, B. [s]
+    fill_rounds : int, ndarray or sympy.Expr
+        Rounds that fill both directions, F. [1]
+    chunk_count : int, ndarray, sympy.Expr or None
+        Chunks, k, for each direction; None for the best, which need not be whole. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Duration. [s]
+
+    Raises
+    ------
+    ArgumentError
+        If there is less than one chunk.
+
+    Notes
+    -----
+    Valid for: as many chunks as one likes, equal rounds. Ignores: chunks smaller than a packet.
+
+    Examples
+    --------
+    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4))  # 4 chunks
+    9.0
+    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4, chunk_count=4))
+    9.0
+
+    References
+    ----------
+    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+    """
+    if chunk_count is None:
+        return fill_s + stream_s + 2 * (fill_s * stream_s) ** 0.5
+    if isinstance(chunk_count, int | float) and chunk_count < 1:
+        raise ArgumentError("chunk_count", chunk_count, "at least 1")
+    crowding = fill_rounds / (2 * chunk_count)
+    return (1 + 1 / crowding) * fill_s + (1 + crowding) * stream_s

@@ -1,0 +1,319 @@
+"""A collective algorithm on a topology: which channels its messages pass, and what they get of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity, maximum
+from perfmodel.sync.base import SERVER, Collective, Message, Round
+from perfmodel.sync.double_binary_tree import pipelined_time
+from perfmodel.sync.ring_order import ring_order
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.channel import Route
+    from perfmodel.hardware.topology import Topology
+
+Line = tuple[float, float]
+"""Latency and seconds per byte of the collective: a straight line over its size."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlacedRound:
+    """A round with the way of each message.
+
+    Parameters
+    ----------
+    messages : tuple of Message
+        What is sent. [-]
+    routes : tuple of Route
+        The way of each message. [-]
+    rates_bytes_per_s : tuple of float
+        What each gets while all are under way. [B/s]
+    reduced_share : float
+        Largest part of the n bytes that one of them adds up. [1]
+    repeat : int
+        How often it is done. [1]
+    """
+
+    messages: tuple[Message, ...]
+    routes: tuple[Route, ...]
+    rates_bytes_per_s: tuple[float, ...]
+    reduced_share: float
+    repeat: int
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
+        found: list[Line] = []
+        lines = {
+            (route.latency_s, message.share / rate)
+            for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
+        }
+        for latency_s, per_byte in sorted(lines, reverse=True):
+            if not found or per_byte > found[-1][1]:
+                found.append((latency_s, per_byte))
+        return tuple(reversed(found))
+
+    def time(self, size_bytes: Quantity) -> Quantity:
+        """Return the time until the last message of one round has arrived.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes of the collective, n. [B]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Duration without adding up. [s]
+        """
+        return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in self.lines])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Placed:
+    """A collective among certain devices of a system.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    order : tuple of str
+        Devices by rank; of a ring so that neighbours are near. [-]
+    servers : tuple of str
+        Nodes that are its servers. [-]
+    rounds : tuple of PlacedRound
+        What is sent, and how. [-]
+    reduce_s_per_byte : float
+        Time to add one byte to another. [s/B]
+    chunk_count : int or None
+        Chunks of a pipelined algorithm; None for the best. [1]
+    """
+
+    collective: Collective
+    order: tuple[str, ...]
+    servers: tuple[str, ...]
+    rounds: tuple[PlacedRound, ...]
+    reduce_s_per_byte: float = 0.0
+    chunk_count: int | None = None
+
+    @property
+    def fill_rounds(self) -> int:
+        """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
+        return self.collective.fill_rounds(len(self.order)) if self.rounds else 0
+
+    @cached_property
+    def reduced_share(self) -> float:
+        """Part of the n bytes that the busiest adds up in all rounds. [1]."""
+        return sum(each.repeat * each.reduced_share for each in self.rounds)
+
+    def time(self, size_bytes: Quantity) -> Quantity:
+        """Return the time of a collective of so many bytes.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes, n, as the algorithm counts them. [B]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Duration; zero for one rank. [s]
+
+        Notes
+        -----
+        Valid for: rounds in which all wait for the last; what a flow gets is what it gets while all are under way.
+        Ignores: that the others speed up when one has ended, that a rank may begin its next message earlier. Played by
+        the simulator, which ignores neither, it ends no later, and at the same time where all messages are alike.
+        """
+        added = self.reduce_s_per_byte * self.reduced_share * size_bytes
+        if self.fill_rounds:
+            latency_s = max(latency for each in self.rounds for latency, _ in each.lines)
+            stream = sum(max(per_byte for _, per_byte in each.lines) for each in self.rounds)
+            pipelined = pipelined_time(
+                fill_s=self.fill_rounds * latency_s,
+                stream_s=stream * size_bytes,
+                fill_rounds=self.fill_rounds,
+                chunk_count=self.chunk_count,
+            )
+            return pipelined + added
+        return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
+
+    @property
+    def latency_s(self) -> float:
+        """Time of an empty collective, A of T = A + B n. [s]."""
+        return float(self.time(0.0))
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """What each further byte of a large one adds, B of T = A + B n. [s/B]."""
+        slopes = [each.repeat * max(per_byte for _, per_byte in each.lines) for each in self.rounds]
+        return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
+
+    def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
+        """Return what passes each channel.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes, n, as the algorithm counts them. [B]
+
+        Returns
+        -------
+        mapping of str to float, ndarray or sympy.Expr
+            Channel name to bytes, of channels that are used. [B]
+        """
+        shares: dict[str, float] = {}
+        for each in self.rounds:
+            for message, route in zip(each.messages, each.routes, strict=True):
+                for name in route.channel_names if message.share else ():
+                    shares[name] = shares.get(name, 0.0) + each.repeat * message.share
+        return {name: share * size_bytes for name, share in shares.items()}
+
+
+def place(
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    reduce_s_per_byte: float = 0.0,
+    through_host: bool = False,
+    **options: Any,
+) -> Placed:
+    """Put a collective on devices of a system.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Devices, or host memories where CPUs are the workers. [-]
+    servers : sequence of str
+        Nodes of its servers; unless given the memories of the hosts in turn, or the switch that all hang off. [-]
+    reduce_s_per_byte : float
+        Time to add one byte to another. [s/B]
+    through_host : bool
+        Whether all copies between devices are staged in host memory, as where drivers allow no peer access. [-]
+    **options : object
+        The algorithm's own; ``group_size`` is that of the machines unless given. [-]
+
+    Returns
+    -------
+    Placed
+        With its time and what passes each channel.
+
+    Raises
+    ------
+    ArgumentError
+        If a name occurs twice, the servers are of another number, an option is wrong, or no link leads from one end of
+        a message to the other.
+    UnknownNameError
+        If there is no node of a name.
+
+    Examples
+    --------
+    Eight A100 on NVSwitch, 12 x 25 GB/s each way at 85 % efficiency and packets of 256 of 272 bytes:
+
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> from perfmodel.sync.collectives import collective
+    >>> topology = load_system("dgx_a100").topology
+    >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
+    >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
+    255
+
+    """
+    twice = [name for name, count in Counter(ranks).items() if count > 1]
+    if twice:
+        raise ArgumentError("ranks", twice[0], "each device once")
+    if "group_size" in collective.option_names and options.get("group_size") is None:
+        options["group_size"] = _machine_size(topology, ranks)
+    order = tuple(ranks)
+    if collective.ring and len(order) > 1:
+        order = ring_order(topology, order, through_host=through_host)
+    rounds = collective.rounds(len(order), **options)
+    needed = collective.server_count_of(**options) if rounds else 0
+    given = tuple(servers) or _default_servers(collective, topology, order, needed)
+    if len(given) != needed:
+        raise ArgumentError("servers", given, f"{needed} nodes: one for each server of {collective.name}")
+    names = dict(enumerate(order)) | {SERVER - index: name for index, name in enumerate(given)}
+    return Placed(
+        collective=collective,
+        order=order,
+        servers=given,
+        rounds=tuple(_placed(each, topology, names, through_host=through_host) for each in rounds),
+        reduce_s_per_byte=reduce_s_per_byte,
+        chunk_count=options.get("chunk_count"),
+    )
+
+
+def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
+    routes = tuple(
+        topology.route(names[message.source], names[message.sink], through_host=through_host)
+        for message in each.messages
+    )
+    flows = [index for index, message in enumerate(each.messages) if message.share]
+    channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
+    rates = np.full(len(routes), np.inf)
+    if flows:
+        column = {name: place for place, name in enumerate(channels)}
+        uses = np.zeros((len(flows), len(channels)))
+        for row, index in enumerate(flows):
+            for name in routes[index].channel_names:
+                uses[row, column[name]] += 1
+        rates[flows] = max_min_rates(capacity=list(channels.values()), uses=uses)
+    return PlacedRound(
+        messages=each.messages,
+        routes=routes,
+        rates_bytes_per_s=tuple(rates.tolist()),
+        reduced_share=each.reduced_share,
+        repeat=each.repeat,
+    )
+
+
+def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
+    """Return how many ranks each machine holds."""
+    sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{count} in {node}" for node, count in sizes.items())
+        raise ArgumentError("ranks", found, "equally many in each machine, or group_size")
+    return next(iter(sizes.values()), 1)
+
+
+def _default_servers(collective: Collective, topology: Topology, ranks: Sequence[str], count: int) -> tuple[str, ...]:
+    if not count:
+        return ()
+    if collective.server_kind == "switch":
+        return (_switch(topology, ranks),)
+    memories = list(dict.fromkeys(topology.home_memory(name) for name in ranks))
+    return tuple(memories[index % len(memories)] for index in range(count))
+
+
+def _switch(topology: Topology, ranks: Sequence[str]) -> str:
+    """Return what all ranks hang off: the top of the fabric, a switch of peer links, or one PCIe root."""
+    if len({topology.places[name].node for name in ranks}) > 1:
+        fabrics = topology.of_kind("fabric")
+        below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
+        found = [name for name in fabrics if name not in below]
+    else:
+        joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
+        found = [
+            name
+            for name in topology.of_kind("switch")
+            if all(any({name, rank} == ends for ends in joined) for rank in ranks)
+        ]
+        roots = {topology.root_complex(name) for name in ranks}
+        found += list(roots) if len(roots) == 1 else []
+    if not found:
+        raise ArgumentError("ranks", ", ".join(ranks), "devices that hang off one switch, root or fabric")
+    return found[0]
