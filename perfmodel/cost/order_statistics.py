@@ -36,6 +36,11 @@ class RelativeTimes(ABC):
 
     name: ClassVar[str]
 
+    @property
+    @abstractmethod
+    def variation(self) -> float:
+        """Coefficient of variation. [1]"""
+
     @abstractmethod
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of so many independent times; the largest where both are equal."""
@@ -208,6 +213,14 @@ class Normal(RelativeTimes):
     def __post_init__(self) -> None:
         _variation(self.cv)
 
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation, of what is left where it is cut off. [1]"""
+        if self.cv <= TRUNCATED_FROM:
+            return self.cv
+        points, weights = _normal_density(1, 1)
+        return sqrt(float(weights @ (self._relative(points) - 1) ** 2))
+
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of so many; of symbols by Blom's form, uncut."""
         if self.cv <= TRUNCATED_FROM or is_symbolic(rank, count):
@@ -253,6 +266,11 @@ class LogNormal(RelativeTimes):
         _variation(self.cv)
 
     @property
+    def variation(self) -> float:
+        """Coefficient of variation. [1]"""
+        return self.cv
+
+    @property
     def sigma(self) -> float:
         """Standard deviation of the logarithm. [1]"""
         return sqrt(log(1 + self.cv**2))
@@ -287,6 +305,11 @@ class ShiftedExponential(RelativeTimes):
     def __post_init__(self) -> None:
         _variation(self.cv, most=1.0)
 
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation. [1]"""
+        return self.cv
+
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of so many, in closed form."""
         return 1 - self.cv + self.cv * exponential_order_statistic(rank=rank, count=count)
@@ -314,6 +337,11 @@ class Empirical(RelativeTimes):
         if measured.ndim != 1 or not measured.size or not np.all(np.isfinite(measured) & (measured > 0)):
             raise ArgumentError("times", self.times, "a list of times above zero, at least one")
         object.__setattr__(self, "times", tuple(float(each) for each in measured))
+
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation. [1]"""
+        return float(np.std(self._sorted))
 
     @property
     def _sorted(self) -> NDArray[np.float64]:
