@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.order_statistics import RelativeTimes
 from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic
+from perfmodel.numeric import Quantity, is_symbolic, maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class AsynchronousNumbers:
         Equal shards of the server. [1]
     push_period, pull_period : int, ndarray or sympy.Expr
         Steps between two pushes, and between two pulls. [1]
-    staleness_bound : int, ndarray or sympy.Expr
-        Steps that a worker may be ahead of the slowest. [1]
+    staleness_bound : int, ndarray, sympy.Expr or None
+        Steps that a worker may be ahead of the slowest; None for any number. [1]
     group_size : int
         Workers that step together and visit the server as one. [1]
     group_sync_s : float, ndarray or sympy.Expr
@@ -46,11 +46,19 @@ class AsynchronousNumbers:
         Distribution of a worker's own step; None where all take the same. [1]
     service_variation : float
         Coefficient of variation of the server's times. [1]
+    each_part_queues : bool
+        Whether visitors queue before each part of the server; else before the busiest only, since parts in a row that
+        serve one after the other let no queue form behind the slowest [1]_. [-]
 
     Raises
     ------
     ArgumentError
         If a time is negative, a count is not allowed, or groups do not divide the workers.
+
+    References
+    ----------
+    .. [1] H. D. Friedman, Reduction methods for tandem queuing systems, Operations Research 13(1), 1965: exact for
+       equal service times.
     """
 
     compute_s: Quantity
@@ -64,16 +72,18 @@ class AsynchronousNumbers:
     server_count: int = 1
     push_period: Quantity = 1
     pull_period: Quantity = 1
-    staleness_bound: Quantity = 0
+    staleness_bound: Quantity | None = None
     group_size: int = 1
     group_sync_s: Quantity = 0.0
     times: RelativeTimes | None = None
     service_variation: float = 1.0
+    each_part_queues: bool = False
 
     def __post_init__(self) -> None:
         for name in ("worker_count", "server_count", "push_period", "pull_period", "group_size"):
             _require(name, getattr(self, name), least=1)
-        _require("staleness_bound", self.staleness_bound, least=0)
+        if self.staleness_bound is not None:
+            _require("staleness_bound", self.staleness_bound, least=0)
         for name in ("compute_s", "push_latency_s", "pull_latency_s", "push_s", "pull_s", "update_s"):
             _require(name, getattr(self, name), least=0, whole=False)
         for name in ("compensation_s", "group_sync_s", "service_variation"):
@@ -98,16 +108,29 @@ class AsynchronousNumbers:
         return self.compute_s * self.slowest(self.group_size)
 
     @property
-    def think_s(self) -> Quantity:
-        """Mean time per step away from the server. [s]"""
-        on_the_way = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
-        return self.group_compute_s + self.group_sync_s + on_the_way
-
-    @property
-    def station_s(self) -> tuple[Quantity, Quantity, Quantity]:
+    def part_s(self) -> tuple[Quantity, Quantity, Quantity]:
         """Demand of a step on the adapter inwards, the processor and the adapter outwards of the server. [s]"""
         apply_s = (self.update_s + self.compensation_s) / self.push_period
         return self.push_s / self.push_period, apply_s, self.pull_s / self.pull_period
+
+    @property
+    def station_s(self) -> tuple[Quantity, ...]:
+        """Demand of a step on the parts of the server before which visitors queue. [s]"""
+        if self.each_part_queues:
+            return self.part_s
+        inwards, apply_s, outwards = self.part_s
+        return (maximum(maximum(inwards, apply_s), outwards),)
+
+    @property
+    def on_the_way_s(self) -> Quantity:
+        """Time per step between worker and server, and at those of its parts where nobody queues. [s]"""
+        latency_s = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
+        return latency_s + sum(self.part_s) - sum(self.station_s)
+
+    @property
+    def think_s(self) -> Quantity:
+        """Mean time per step before which nobody queues. [s]"""
+        return self.group_compute_s + self.group_sync_s + self.on_the_way_s
 
 
 def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> None:
@@ -269,19 +292,20 @@ def at_the_server(
     AsynchronousTimes
         Per step of a worker.
     """
-    on_the_way_s = numbers.think_s - numbers.group_compute_s - numbers.group_sync_s
+    step_s = numbers.think_s + network.response_s + held_back_s
+    steps_per_s = numbers.visitors / step_s
     return AsynchronousTimes(
         compute_s=numbers.compute_s,
         straggler_s=numbers.group_compute_s - numbers.compute_s + held_back_s,
         group_sync_s=numbers.group_sync_s,
-        wait_s=on_the_way_s + network.response_s,
-        updates_per_s=network.throughput_per_s / numbers.push_period,
+        wait_s=numbers.on_the_way_s + network.response_s,
+        updates_per_s=steps_per_s / numbers.push_period,
         batches_per_update=numbers.group_size * numbers.push_period,
         mean_staleness=mean_staleness(
             worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
         ),
         knee=_knee(numbers),
-        server_utilisation=network.utilisation,
+        server_utilisation=network.utilisation / network.throughput_per_s * steps_per_s,
     )
 
 

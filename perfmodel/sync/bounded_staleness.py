@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfmodel.cost.bounded_staleness import bounded_staleness_excess
-from perfmodel.numeric import minimum
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity, maximum, minimum
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,
@@ -43,7 +44,9 @@ class BoundedStaleness(AsynchronousScheme):
     name = "bounded_staleness"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and compensation."""
+        """Return the numbers without groups and compensation; raise ArgumentError where no bound is given."""
+        if numbers.staleness_bound is None:
+            raise ArgumentError("staleness_bound", None, "a whole number from 0 with this scheme")
         return replace(numbers, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
@@ -61,20 +64,36 @@ class BoundedStaleness(AsynchronousScheme):
 
         Notes
         -----
-        Valid for: times that vary in the computation. Ignores: that the queue at the server varies too, which adds to
-        the waiting where the server is busy; the queue is that of workers which are held back so long.
+        With a bound of 0 all come to the server at about the same time, and a step lasts until the last is served: as
+        long as the slowest computes, or as all services take from when the fastest arrives, whichever is later. Times at
+        the server vary as exponential ones do, in queue and service together.
+
+        Valid for: times that vary independently. Within 5 % of played steps for a server that is busy for up to half
+        of the time.
         """
         used = self.in_effect(numbers)
-        cycle_s = used.think_s + server_network(used).response_s
-        share = used.compute_s / cycle_s
-        held_back_s = cycle_s * bounded_staleness_excess(
+        free = server_network(used)
+        cycle_s = used.think_s + free.response_s
+        spread_s = 0.0 if used.times is None else used.compute_s * used.times.variation
+        at_server_s = free.response_s * used.service_variation
+        excess = bounded_staleness_excess(
             worker_count=used.worker_count,
             staleness_bound=used.staleness_bound,
-            largest_excess=share * (used.slowest(used.worker_count) - 1),
-            variation=share * (0.0 if used.times is None else used.times.variation),
+            largest_excess=maximum(_in_step(used) / cycle_s - 1, 0),
+            variation=(spread_s**2 + at_server_s**2) ** 0.5 / cycle_s,
         )
-        times = at_the_server(
-            used, network=server_network(used, held_back_s=held_back_s), held_back_s=held_back_s
-        )
+        step_s = cycle_s * (1 + excess)
+        network = server_network(used, held_back_s=step_s - cycle_s)  # who is held back queues less
+        held_back_s = step_s - used.think_s - network.response_s
+        times = at_the_server(used, network=network, held_back_s=held_back_s)
         cap = used.staleness_bound * (used.worker_count - 1)
         return replace(times, mean_staleness=minimum(times.mean_staleness, cap))
+
+
+def _in_step(numbers: AsynchronousNumbers) -> Quantity:
+    """Return the time of a step in which all begin together: until the last is served, who may have had to queue."""
+    service_s = sum(numbers.station_s)
+    fastest = 1.0 if numbers.times is None else numbers.times.order_statistic(rank=1, count=numbers.worker_count)
+    alone_s = numbers.compute_s * numbers.slowest(numbers.worker_count) + service_s
+    queued_s = numbers.compute_s * fastest + numbers.worker_count * service_s / numbers.server_count
+    return numbers.on_the_way_s + numbers.group_sync_s + maximum(alone_s, queued_s)

@@ -25,5 +25,5 @@ class Downpour(AsynchronousScheme):
     name = "downpour"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and compensation."""
-        return replace(numbers, group_size=1, group_sync_s=0.0, compensation_s=0.0)
+        """Return the numbers without groups, bound and compensation."""
+        return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0, compensation_s=0.0)

@@ -28,5 +28,5 @@ class Mixed(AsynchronousScheme):
     name = "mixed"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without compensation."""
-        return replace(numbers, compensation_s=0.0)
+        """Return the numbers without bound and compensation."""
+        return replace(numbers, staleness_bound=None, compensation_s=0.0)
