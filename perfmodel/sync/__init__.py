@@ -1,1 +1,1 @@
-"""How workers agree: collective algorithms, and what they cost on a fabric."""
+"""How workers agree on parameters: collective algorithms, what they cost on a fabric, and asynchronous schemes."""

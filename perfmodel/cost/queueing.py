@@ -1,0 +1,352 @@
+"""Workers that think and then queue at a server: asynchronous training as a closed queueing network.
+
+A worker computes for a while (it thinks), then visits the stations of a server: the side of its network adapter that
+takes gradients, its processor, the side that sends parameters. The number of workers is fixed, so the rate at which
+they arrive falls as the queue grows, and nothing diverges at saturation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+
+MOST_POPULATIONS: Final = 200_000
+"""Populations that the recursion over several kinds of workers walks through at most. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedNetwork:
+    """What a closed network of workers and a server settles at.
+
+    Parameters
+    ----------
+    throughput_per_s : float, ndarray or sympy.Expr
+        Cycles of all workers per second, X. [1/s]
+    response_s : float, ndarray or sympy.Expr
+        Time of a cycle at the server, queues included, R. [s]
+    utilisation : float, ndarray or sympy.Expr
+        Share of time that the busiest station works. [1]
+    """
+
+    throughput_per_s: Quantity
+    response_s: Quantity
+    utilisation: Quantity
+
+
+def closed_network(
+    *,
+    worker_count: Quantity,
+    think_s: Quantity,
+    station_s: Sequence[Quantity],
+    server_count: int = 1,
+    service_variation: Quantity = 1.0,
+) -> ClosedNetwork:
+    r"""Mean value analysis of equal workers at the stations of a server, which may be split into equal shards.
+
+    .. math:: R_w = \sum_i S_i \left(1 + Q_{i,w-1} - \tfrac{1 - c^2}{2} U_{i,w-1}\right), \qquad
+        X_w = \frac{w}{Z + R_w}, \qquad Q_{i,w} = X_w R_{i,w}, \qquad U_{i,w} = X_w S_i
+
+    Each of k shards is a station of demand S_i / k of its own.
+
+    Parameters
+    ----------
+    worker_count : int or ndarray
+        Workers, W: whole numbers from 1. A recursion runs over it, so it is no symbol. [1]
+    think_s : float, ndarray or sympy.Expr
+        Time between two visits, Z. [s]
+    station_s : sequence of float, ndarray or sympy.Expr
+        Service demanded of each station per cycle, S_i. [s]
+    server_count : int
+        Shards k that the parameters are spread over evenly. [1]
+    service_variation : float, ndarray or sympy.Expr
+        Coefficient of variation c of the service times; 1 for exponential ones, 0 for equal ones. [1]
+
+    Returns
+    -------
+    ClosedNetwork
+        Throughput, response, utilisation.
+
+    Raises
+    ------
+    ArgumentError
+        If a count is not a whole number from 1.
+
+    Notes
+    -----
+    Exact for exponential service and any distribution of think times. With another variation the one in service has
+    (1 + c^2) / 2 of a service left when somebody arrives, not a whole one; who arrives sees the others as if he were
+    not there, which is then an approximation: within 1 % of X for one station of equal services; of several in a row
+    only the slowest lets a queue form, so that X is up to 2 % higher than this at 60 % utilisation. Workers whose times
+    do not vary at all fall into step and never queue below the knee: neither form knows that. A station that serves all
+    who are there at once, each more slowly, is as an exponential one, whatever its services are [3]_. A worker visits
+    shards in turn, as its own adapter sends to one after the other.
+
+    Valid for: stations that serve whoever came first. Ignores: pipelining between stations within one visit.
+
+    Examples
+    --------
+    >>> network = closed_network(worker_count=11, think_s=8.2e-3, station_s=(0.5e-3,))
+    >>> round(float(network.throughput_per_s), 3), round(float(network.response_s) * 1e3, 5)
+    (1194.916, 1.00567)
+
+    References
+    ----------
+    .. [1] M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM 27(2), 1980.
+    .. [2] M. Reiser, A queueing network analysis of computer communication networks with window flow control, IEEE
+       Trans. Communications 27(8), 1979: stations whose service is not exponential.
+    .. [3] F. Baskett et al., Open, closed, and mixed networks of queues with different classes of customers, JACM 22(2),
+       1975.
+    """
+    counts = _whole("worker_count", worker_count)
+    shards = int(_whole("server_count", server_count))
+    demands = [seconds / shards for seconds in station_s]
+    waiting: list[Quantity] = [0.0] * len(demands)
+    busy: list[Quantity] = [0.0] * len(demands)
+    rate: Quantity = 0.0
+    response: Quantity = 0.0
+    for workers in range(1, int(np.max(counts)) + 1):
+        spent = [
+            demand * (1 + queue - busy_share * (1 - service_variation**2) / 2)
+            for demand, queue, busy_share in zip(demands, waiting, busy, strict=True)
+        ]
+        whole = sum(spent[1:], spent[0]) * shards
+        reached = workers / (think_s + whole)
+        if not _is_one(service_variation):
+            # exponential service never exceeds what the busiest station can do; its correction may
+            reached = minimum(reached, 1 / _largest(demands))
+            whole = workers / reached - think_s
+        waiting, busy = [reached * seconds for seconds in spent], [reached * demand for demand in demands]
+        if np.ndim(counts) == 0:
+            rate, response = reached, whole
+        else:
+            taken = counts >= workers  # the last one taken is that of the count itself
+            rate, response = where(taken, reached, rate), where(taken, whole, response)
+    return ClosedNetwork(throughput_per_s=rate, response_s=response, utilisation=rate * _largest(demands))
+
+
+def _is_one(variation: Quantity) -> bool:
+    return not is_symbolic(variation) and bool(np.all(np.asarray(variation) == 1))
+
+
+def _largest(values: Sequence[Quantity]) -> Quantity:
+    largest: Quantity = 0.0
+    for value in values:
+        largest = maximum(largest, value)
+    return largest
+
+
+def _whole(argument: str, given: Quantity) -> Quantity:
+    """Return a count as whole numbers of numpy, or refuse it."""
+    if is_symbolic(given):
+        raise ArgumentError(argument, given, "whole numbers from 1: a recursion runs over it, so it is no symbol")
+    counts = np.asarray(given)
+    if counts.dtype.kind not in "iuf" or not np.all((counts >= 1) & (counts % 1 == 0)):
+        raise ArgumentError(argument, given, "whole numbers from 1")
+    return counts.astype(int)
+
+
+def throughput_bound(
+    *, worker_count: Quantity, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quantity = 1
+) -> Quantity:
+    r"""Most cycles per second: workers that never queue, or a station that is never idle.
+
+    .. math:: X \le \min\left(\frac{W}{Z + \sum_i S_i}, \frac{k}{\max_i S_i}\right)
+
+    Parameters
+    ----------
+    worker_count : float, ndarray or sympy.Expr
+        Workers, W. [1]
+    think_s : float, ndarray or sympy.Expr
+        Time between two visits, Z. [s]
+    station_s : sequence of float, ndarray or sympy.Expr
+        Service demanded of each station per cycle, S_i; one of them above zero. [s]
+    server_count : float, ndarray or sympy.Expr
+        Shards, k. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Cycles of all workers per second. [1/s]
+
+    Notes
+    -----
+    Valid for: any distribution of the times. The two meet at ``knee``.
+
+    Examples
+    --------
+    >>> [float(throughput_bound(worker_count=w, think_s=8.2e-3, station_s=(0.5e-3,))) for w in (4, 11, 24)]
+    [459.770, 1264.368, 2000.0]
+    """
+    alone = worker_count / (think_s + sum(station_s[1:], station_s[0]))
+    return minimum(alone, server_count / _largest(station_s))
+
+
+def knee(*, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quantity = 1) -> Quantity:
+    r"""Number of workers from which on the server bounds.
+
+    .. math:: W^* = k \frac{Z + \sum_i S_i}{\max_i S_i}
+
+    Parameters
+    ----------
+    think_s : float, ndarray or sympy.Expr
+        Time between two visits, Z. [s]
+    station_s : sequence of float, ndarray or sympy.Expr
+        Service demanded of each station per cycle, S_i; one of them above zero. [s]
+    server_count : float, ndarray or sympy.Expr
+        Shards, k. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Workers; need not be whole. [1]
+
+    Notes
+    -----
+    Valid for: any distribution. Ignores: queues, which begin to cost well before the knee.
+
+    Examples
+    --------
+    >>> round(float(knee(think_s=8.2e-3, station_s=(0.5e-3,))), 6)
+    17.4
+    """
+    return server_count * (think_s + sum(station_s[1:], station_s[0])) / _largest(station_s)
+
+
+def unequal_workers(
+    *, worker_counts: Sequence[int], think_s: Sequence[float], station_s: Sequence[float]
+) -> tuple[float, ...]:
+    r"""Cycles per second of one worker of each kind, where kinds differ in how long they think.
+
+    .. math:: R_{c,i}(\vec{n}) = S_i \left(1 + Q_i(\vec{n} - \vec{e}_c)\right), \qquad
+        X_c = \frac{n_c}{Z_c + \sum_i R_{c,i}}, \qquad Q_i = \sum_c X_c R_{c,i}
+
+    Parameters
+    ----------
+    worker_counts : sequence of int
+        Workers of each kind, n_c. A recursion runs over all smaller populations, so they are no symbols. [1]
+    think_s : sequence of float
+        Time between two visits of each kind, Z_c. [s]
+    station_s : sequence of float
+        Service demanded of each station per cycle, the same for all kinds. [s]
+
+    Returns
+    -------
+    tuple of float
+        Rate of one worker of each kind. [1/s]
+
+    Raises
+    ------
+    ArgumentError
+        If a count is not a whole number from 1, lengths differ, or there are too many populations to walk through.
+
+    Notes
+    -----
+    Exact for exponential service that does not depend on the kind. Valid for: few kinds; it takes the product of the
+    counts, each plus one, in steps.
+
+    Examples
+    --------
+    Two slow workers and two fast ones:
+
+    >>> rates = unequal_workers(worker_counts=(2, 2), think_s=(10e-3, 5e-3), station_s=(0.5e-3,))
+    >>> [round(rate, 1) for rate in rates]
+    [94.1, 178.5]
+
+    References
+    ----------
+    .. [1] M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM 27(2), 1980.
+    """
+    counts = tuple(int(_whole(f"worker_counts[{kind}]", count)) for kind, count in enumerate(worker_counts))
+    if len(counts) != len(think_s) or not counts:
+        raise ArgumentError("think_s", tuple(think_s), f"one time for each of the {len(counts)} kinds of workers")
+    populations = prod(count + 1 for count in counts)
+    if populations > MOST_POPULATIONS:
+        allowed = f"kinds of which no more than {MOST_POPULATIONS} smaller populations exist, not {populations}"
+        raise ArgumentError("worker_counts", counts, allowed)
+    demand_s, thought_s = np.asarray(station_s, dtype=float), np.asarray(think_s, dtype=float)
+    queues = {(0,) * len(counts): np.zeros(len(demand_s))}
+    rates = np.zeros(len(counts))
+    for population in product(*(range(count + 1) for count in counts)):
+        if not any(population):
+            continue
+        queue = np.zeros(len(demand_s))
+        for kind, present in enumerate(population):
+            if present:
+                one_less = (*population[:kind], present - 1, *population[kind + 1 :])
+                spent = demand_s * (1 + queues[one_less])
+                rates[kind] = 1 / (thought_s[kind] + spent.sum())
+                queue = queue + present * rates[kind] * spent
+        queues[population] = queue
+    return tuple(float(rate) for rate in rates)
+
+
+def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_period: Quantity = 1) -> Quantity:
+    r"""Updates of others that a gradient has missed, on average, when it is applied.
+
+    .. math:: \tau = (W - 1) \frac{p + q}{2 p}
+
+    Parameters
+    ----------
+    worker_count : float, ndarray or sympy.Expr
+        Equal workers, W. [1]
+    push_period : float, ndarray or sympy.Expr
+        Steps between two pushes, p: what gathers in between is pushed as one update. [1]
+    pull_period : float, ndarray or sympy.Expr
+        Steps between two pulls, q. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Updates; W - 1 where every step pulls and pushes. [1]
+
+    Notes
+    -----
+    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and (p + 1) / 2
+    until the push, in which the others push (W - 1) / p times a step. A worker's own updates are in its own copy.
+
+    Valid for: stationary, equal workers; however long they queue.
+
+    Examples
+    --------
+    >>> [mean_staleness(worker_count=11, push_period=p, pull_period=q) for p, q in ((1, 1), (1, 5), (5, 5))]
+    [10.0, 30.0, 10.0]
+
+    References
+    ----------
+    .. [1] J. Dean et al., Large scale distributed deep networks, NIPS 2012: n_push and n_fetch of Downpour SGD.
+    """
+    return (worker_count - 1) * (push_period + pull_period) / (2 * push_period)
+
+
+def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
+    r"""Updates of others that each of unequal workers misses: :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
+
+    Parameters
+    ----------
+    rates_per_s : sequence of float, ndarray or sympy.Expr
+        Updates per second of each worker, r_i. [1/s]
+
+    Returns
+    -------
+    tuple of float, ndarray or sympy.Expr
+        Mean staleness of each worker. [1]
+
+    Notes
+    -----
+    Valid for: stationary workers that pull and push at every step.
+
+    Examples
+    --------
+    >>> staleness_of_rates(rates_per_s=(1.0, 2.0, 2.0))
+    (4.0, 1.5, 1.5)
+    """
+    whole = sum(rates_per_s[1:], rates_per_s[0])
+    return tuple((whole - rate) / rate for rate in rates_per_s)

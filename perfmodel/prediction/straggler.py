@@ -1,0 +1,141 @@
+"""What a user says of times that vary from worker to worker and from step to step, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from perfmodel.cost.order_statistics import DISTRIBUTIONS, RelativeTimes
+from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
+from perfmodel.numeric import Quantity, is_symbolic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """Workers whose times vary, and how many of them nobody waits for.
+
+    Parameters
+    ----------
+    times : RelativeTimes
+        Distribution of a worker's time in a step, relative to its mean. [1]
+    backup_workers : int
+        Workers whose gradients of a step are dropped, the slowest ones. [1]
+
+    Examples
+    --------
+    >>> straggler = straggler_of({"distribution": "normal", "cv": 0.1})
+    >>> round(straggler.straggler_s(compute_s=1.0, worker_count=40), 4)
+    0.2161
+    >>> tail = straggler_of({"distribution": "shifted_exponential", "cv": 0.1}, backup_workers=2)
+    >>> round(tail.slowest_s(compute_s=1.0, worker_count=40), 5)
+    1.17785
+    """
+
+    times: RelativeTimes
+    backup_workers: int = 0
+
+    def slowest_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
+        """Return when the last worker that is waited for has computed, on average.
+
+        Parameters
+        ----------
+        compute_s : float, ndarray or sympy.Expr
+            Mean time of a worker. [s]
+        worker_count : int, ndarray or sympy.Expr
+            Workers, those that are not waited for among them; a symbol only for normal and shifted exponential
+            times. [1]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Seconds.
+
+        Raises
+        ------
+        ArgumentError
+            If there are no more workers than are dropped.
+
+        Notes
+        -----
+        Valid for: workers that are independent and alike, step after step. Ignores: one worker that is always slow.
+        """
+        if not is_symbolic(worker_count):
+            _check_backups(self.backup_workers, worker_count)
+        rank = worker_count - self.backup_workers
+        return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
+
+    def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
+        """Return what waiting for the last costs beyond the mean: below zero where so many are dropped.
+
+        Parameters
+        ----------
+        compute_s : float, ndarray or sympy.Expr
+            Mean time of a worker. [s]
+        worker_count : int, ndarray or sympy.Expr
+            Workers, those that are not waited for among them. [1]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Seconds.
+        """
+        return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
+
+
+def _check_backups(backup_workers: int, worker_count: Quantity) -> None:
+    import numpy as np
+
+    if np.any(np.asarray(worker_count) <= backup_workers):
+        allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
+        raise ArgumentError("backup_workers", backup_workers, allowed)
+
+
+def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
+    """Read what a user says of stragglers.
+
+    Parameters
+    ----------
+    given : mapping or Straggler
+        ``distribution``: ``normal``, ``lognormal`` or ``shifted_exponential`` with ``cv``, the coefficient of
+        variation, or ``empirical`` with ``times``, a list of measured ones. [-]
+    backup_workers : int
+        Workers that nobody waits for. [1]
+
+    Returns
+    -------
+    Straggler
+        Checked.
+
+    Raises
+    ------
+    UnknownNameError
+        If the distribution is unknown.
+    ArgumentError
+        If a key is missing, unknown or has a value that is not allowed.
+
+    Examples
+    --------
+    >>> straggler_of({"distribution": "empirical", "times": [1.0, 1.0, 1.0, 2.0]}).times.name
+    'empirical'
+    """
+    if isinstance(backup_workers, bool) or not isinstance(backup_workers, int) or backup_workers < 0:
+        raise ArgumentError("backup_workers", backup_workers, "a whole number from 0")
+    if isinstance(given, Straggler):
+        return Straggler(times=given.times, backup_workers=backup_workers or given.backup_workers)
+    if not isinstance(given, Mapping) or "distribution" not in given:
+        allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
+        raise ArgumentError("straggler", given, allowed)
+    name = given["distribution"]
+    if name not in DISTRIBUTIONS:
+        kind = "distribution of straggler"
+        raise UnknownNameError(kind, str(name), DISTRIBUTIONS)
+    distribution = DISTRIBUTIONS[name]
+    wanted = [field.name for field in fields(distribution)]  # type: ignore[arg-type]
+    parameters = {key: value for key, value in given.items() if key != "distribution"}
+    for key in [*parameters, *wanted]:
+        if key not in wanted or key not in parameters:
+            nearest = nearest_match(key, wanted) if key not in wanted else None
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            raise ArgumentError("straggler", dict(given), f"{name} takes exactly {', '.join(wanted)}{hint}")
+    return Straggler(times=distribution(**parameters), backup_workers=backup_workers)

@@ -1,0 +1,254 @@
+"""Play asynchronous training: every step, push, update and pull of every worker as a task, with times drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import ArgumentError
+from perfmodel.simulation.engine import simulate
+from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.timeline import Timeline
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+
+BATCHES: Final = 20
+"""Stretches that a played time is cut into; their spread says how far the mean may be off. [1]"""
+
+WARM_UP: Final = 0.1
+"""Share of the played time that is left out, as all begin at once. [1]"""
+
+_STATIONS: Final = ("push", "update", "pull")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedScheme:
+    """What a simulation of a scheme measured, with standard errors of the means by batches.
+
+    Parameters
+    ----------
+    step_s, step_s_error : float
+        Time of a step of one worker. [s]
+    mean_staleness, mean_staleness_error : float
+        Updates of others between the pull of the parameters and the update of a step. [1]
+    server_utilisation : float
+        Share of time that the busiest part of the server worked. [1]
+    timeline : Timeline
+        All of it. [-]
+    """
+
+    step_s: float
+    step_s_error: float
+    mean_staleness: float
+    mean_staleness_error: float
+    server_utilisation: float
+    timeline: Timeline
+
+
+def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> PlayedScheme:
+    """Play workers with a parameter server, and measure what the schemes' closed forms predict.
+
+    Parameters
+    ----------
+    numbers : AsynchronousNumbers
+        Those in effect for a scheme (``AsynchronousScheme.in_effect``), single numbers. [-]
+    step_count : int
+        Steps of each worker, at least 40. [1]
+    seed : int
+        What the times are drawn with. [-]
+
+    Returns
+    -------
+    PlayedScheme
+        Means with their errors, and the timeline.
+
+    Raises
+    ------
+    ArgumentError
+        If there are fewer steps than it takes to say anything.
+
+    Notes
+    -----
+    Valid for: service times that are gamma distributed (exponential at a variation of 1), steps drawn from
+    ``numbers.times``, all independent.
+
+    Examples
+    --------
+    >>> numbers = AsynchronousNumbers(compute_s=8.2e-3, update_s=0.5e-3, worker_count=4)
+    >>> played = play_asynchronous(numbers, step_count=400)
+    >>> abs(played.step_s / (4 / 454.753) - 1) < 0.01, round(played.mean_staleness)
+    (True, 3)
+    """
+    if step_count < 2 * BATCHES:
+        raise ArgumentError("step_count", step_count, f"at least {2 * BATCHES}")
+    tasks = tuple(asynchronous_tasks(numbers, step_count=step_count, seed=seed))
+    timeline = simulate(tasks, channels={}, resources=server_resources(numbers))
+    return _measured(numbers, timeline, step_count=step_count)
+
+
+def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
+    """Return the parts of the server's shards before which visitors queue, one unit each."""
+    shards = range(int(numbers.server_count))
+    return {f"{station}{shard}": 1 for station in _queueing(numbers) for shard in shards}
+
+
+def _queueing(numbers: AsynchronousNumbers) -> tuple[str, ...]:
+    if numbers.each_part_queues:
+        return _STATIONS
+    return (_STATIONS[int(np.argmax(numbers.part_s))],)
+
+
+def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
+    """Tasks of workers, or groups of them, that train with a parameter server.
+
+    Parameters
+    ----------
+    numbers : AsynchronousNumbers
+        Those in effect for a scheme, single numbers. [-]
+    step_count : int
+        Steps of each worker. [1]
+    seed : int
+        What the times are drawn with. [-]
+
+    Yields
+    ------
+    Task
+        ``visitor/kind/step``, with the worker of a group or the shard behind it; ``visitor/end/step`` ends a step.
+
+    Notes
+    -----
+    A step begins once the step before has ended and, where a bound is given, all workers have ended the step that is
+    one more than the bound before. A visitor goes to shards in turn, each time beginning with the next one.
+    """
+    generator = np.random.default_rng(seed)
+    group, visitors = int(numbers.group_size), int(numbers.visitors)
+    draws = (step_count, visitors, group)
+    relative = np.ones(draws) if numbers.times is None else _drawn(numbers, draws, generator)
+    for step in range(step_count):
+        for visitor in range(visitors):
+            yield from _step(numbers, visitor, step, float(numbers.compute_s) * relative[step, visitor], generator)
+
+
+def _drawn(
+    numbers: AsynchronousNumbers, draws: tuple[int, int, int], generator: np.random.Generator
+) -> NDArray[np.float64]:
+    assert numbers.times is not None
+    return numbers.times.draw(int(np.prod(draws)), generator=generator).reshape(draws)
+
+
+def _step(
+    numbers: AsynchronousNumbers,
+    visitor: int,
+    step: int,
+    compute_s: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> Iterator[Task]:
+    """Yield the tasks of one step of a visitor, each after the one before."""
+    before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
+    if numbers.staleness_bound is not None:
+        behind = step - 1 - int(numbers.staleness_bound)
+        if behind >= 0:
+            before += tuple(f"{other}/end/{behind}" for other in range(int(numbers.visitors)) if other != visitor)
+    computed = tuple(f"{visitor}/compute/{step}/{worker}" for worker in range(len(compute_s)))
+    for name, seconds in zip(computed, compute_s, strict=True):
+        yield Task(name, duration_s=float(seconds), after=before, kind="compute")
+    last = f"{visitor}/group/{step}"
+    yield Task(last, duration_s=float(numbers.group_sync_s), after=computed, kind="sync")
+    pushes, pulls = ((step + 1) % int(period) == 0 for period in (numbers.push_period, numbers.pull_period))
+    visits = [
+        ("push", pushes, numbers.push_latency_s, numbers.push_s),
+        ("update", pushes, 0.0, numbers.update_s + numbers.compensation_s),
+        ("pull", pulls, numbers.pull_latency_s, numbers.pull_s),
+    ]
+    queueing = _queueing(numbers)
+    for station, is_visited, latency_s, service_s in visits:
+        if is_visited and latency_s:
+            yield Task(f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer")
+            last = f"{visitor}/way to {station}/{step}"
+        if is_visited:
+            for place in range(int(numbers.server_count)):
+                shard = (visitor + step + place) % int(numbers.server_count)
+                name = f"{visitor}/{station}/{step}/{place}"
+                seconds = _service(float(service_s) / int(numbers.server_count), numbers.service_variation, generator)
+                part = f"{station}{shard}" if station in queueing else None
+                yield Task(name, resource=part, duration_s=seconds, after=(last,), kind=station)
+                last = name
+    yield Task(f"{visitor}/end/{step}", after=(last,), kind="end")
+
+
+def _service(mean_s: float, variation: float, generator: np.random.Generator) -> float:
+    if not mean_s or not variation:
+        return mean_s
+    shape = variation**-2
+    return mean_s * float(generator.standard_gamma(shape)) / shape
+
+
+def _measured(numbers: AsynchronousNumbers, timeline: Timeline, *, step_count: int) -> PlayedScheme:
+    visitors = int(numbers.visitors)
+    ends = _ends(timeline, visitors, step_count)
+    first_s, last_s = WARM_UP * ends[:, -1].min(), ends[:, -1].min()
+    edges = np.linspace(first_s, last_s, BATCHES + 1)
+    finished = np.histogram(ends, bins=edges)[0]
+    steps_s = visitors * np.diff(edges) / finished
+    stale, when = _staleness(numbers, timeline, visitors, step_count)
+    kept = (when > first_s) & (when < last_s)
+    places = np.digitize(when[kept], edges) - 1
+    by_batch = np.array([stale[kept][places == batch].mean() for batch in range(BATCHES) if np.any(places == batch)])
+    busy = [timeline.utilisation(name) for name in timeline.resources]
+    step_s = visitors * (last_s - first_s) / finished.sum()
+    return PlayedScheme(
+        step_s=float(step_s),
+        step_s_error=float(steps_s.std(ddof=1) / np.sqrt(BATCHES)),
+        mean_staleness=float(stale[kept].mean()),
+        mean_staleness_error=float(by_batch.std(ddof=1) / np.sqrt(len(by_batch))),
+        server_utilisation=float(max(busy)),
+        timeline=timeline,
+    )
+
+
+def _ends(timeline: Timeline, visitors: int, step_count: int) -> NDArray[np.float64]:
+    """Return when each step of each visitor ended. [s]"""
+    ends = [span.end_s for span in timeline.spans if span.kind == "end"]  # spans are in the order of the tasks
+    return np.array(ends).reshape(step_count, visitors).T
+
+
+def _staleness(
+    numbers: AsynchronousNumbers, timeline: Timeline, visitors: int, step_count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return for each step how many updates of others it missed, and when it was applied. [1], [s]"""
+    applied_steps = np.arange(int(numbers.push_period) - 1, step_count, int(numbers.push_period))
+    pulled_steps = np.arange(int(numbers.pull_period) - 1, step_count, int(numbers.pull_period))
+    last_place = int(numbers.server_count) - 1
+    found = {span.task: span for span in timeline.spans if span.kind in ("update", "pull")}
+    applied = np.array(
+        [[found[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
+    )
+    # the server takes the copy that it sends once it has applied what came with the request
+    pulled = np.array(
+        [
+            [
+                found[f"{v}/update/{step}/{last_place}"].end_s
+                if (step + 1) % int(numbers.push_period) == 0
+                else found[f"{v}/pull/{step}/0"].start_s
+                for step in pulled_steps
+            ]
+            for v in range(visitors)
+        ]
+    )
+    all_updates = np.sort(applied.ravel())
+    # a step is applied with the next push from it on, on parameters of the last pull before it
+    steps = np.arange(int(numbers.pull_period), applied_steps[-1] + 1)
+    push = np.searchsorted(applied_steps, steps)
+    pull = np.searchsorted(pulled_steps, steps) - 1
+    counts, when = [], []
+    for visitor in range(visitors):
+        of_all = np.searchsorted(all_updates, applied[visitor][push]) - np.searchsorted(
+            all_updates, pulled[visitor][pull]
+        )
+        own = push - np.searchsorted(applied[visitor], pulled[visitor][pull])  # the one at that moment cancels out
+        counts.append(of_all - own)
+        when.append(applied[visitor][push])
+    return np.concatenate(counts).astype(float), np.concatenate(when)

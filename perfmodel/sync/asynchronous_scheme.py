@@ -1,0 +1,315 @@
+"""What every asynchronous scheme is given, gives back, and has to say of itself. Numbers only."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from perfmodel.cost.order_statistics import RelativeTimes
+from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity, is_symbolic, maximum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsynchronousNumbers:
+    """Times and counts of workers that train with a parameter server without waiting for one another.
+
+    Parameters
+    ----------
+    compute_s : float, ndarray or sympy.Expr
+        Mean time of a worker's own step. [s]
+    worker_count : int or ndarray
+        Workers. [1]
+    push_latency_s, pull_latency_s : float, ndarray or sympy.Expr
+        Time on the way to and from the server in which nobody else is kept waiting. [s]
+    push_s, pull_s : float, ndarray or sympy.Expr
+        Time that a gradient takes the server's adapter, and that parameters do. [s]
+    update_s : float, ndarray or sympy.Expr
+        Time that the server takes to apply an update. [s]
+    compensation_s : float, ndarray or sympy.Expr
+        What delay compensation adds to it. [s]
+    server_count : int
+        Equal shards of the server. [1]
+    push_period, pull_period : int, ndarray or sympy.Expr
+        Steps between two pushes, and between two pulls. [1]
+    staleness_bound : int, ndarray, sympy.Expr or None
+        Steps that a worker may be ahead of the slowest; None for any number. [1]
+    group_size : int
+        Workers that step together and visit the server as one. [1]
+    group_sync_s : float, ndarray or sympy.Expr
+        Time in which a group adds up its gradients. [s]
+    times : RelativeTimes or None
+        Distribution of a worker's own step; None where all take the same. [1]
+    service_variation : float
+        Coefficient of variation of the server's times. [1]
+    each_part_queues : bool
+        Whether visitors queue before each part of the server; else before the busiest only, since parts in a row that
+        serve one after the other let no queue form behind the slowest [1]_. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a time is negative, a count is not allowed, or groups do not divide the workers.
+
+    References
+    ----------
+    .. [1] H. D. Friedman, Reduction methods for tandem queuing systems, Operations Research 13(1), 1965: exact for
+       equal service times.
+    """
+
+    compute_s: Quantity
+    worker_count: Quantity
+    push_latency_s: Quantity = 0.0
+    pull_latency_s: Quantity = 0.0
+    push_s: Quantity = 0.0
+    pull_s: Quantity = 0.0
+    update_s: Quantity = 0.0
+    compensation_s: Quantity = 0.0
+    server_count: int = 1
+    push_period: Quantity = 1
+    pull_period: Quantity = 1
+    staleness_bound: Quantity | None = None
+    group_size: int = 1
+    group_sync_s: Quantity = 0.0
+    times: RelativeTimes | None = None
+    service_variation: float = 1.0
+    each_part_queues: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("worker_count", "server_count", "push_period", "pull_period", "group_size"):
+            _require(name, getattr(self, name), least=1)
+        if self.staleness_bound is not None:
+            _require("staleness_bound", self.staleness_bound, least=0)
+        for name in ("compute_s", "push_latency_s", "pull_latency_s", "push_s", "pull_s", "update_s"):
+            _require(name, getattr(self, name), least=0, whole=False)
+        for name in ("compensation_s", "group_sync_s", "service_variation"):
+            _require(name, getattr(self, name), least=0, whole=False)
+        if not is_symbolic(self.worker_count, self.group_size) and np.any(
+            np.mod(self.worker_count, self.group_size) != 0
+        ):
+            raise ArgumentError("group_size", self.group_size, f"a divisor of the {self.worker_count} workers")
+
+    @property
+    def visitors(self) -> Quantity:
+        """Workers or groups that visit the server. [1]"""
+        return self.worker_count // self.group_size
+
+    def slowest(self, count: Quantity) -> Quantity:
+        """Return the mean time of the slowest of so many workers over that of one. [1]"""
+        return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
+
+    @property
+    def group_compute_s(self) -> Quantity:
+        """Mean time until all of a group have computed. [s]"""
+        return self.compute_s * self.slowest(self.group_size)
+
+    @property
+    def part_s(self) -> tuple[Quantity, Quantity, Quantity]:
+        """Demand of a step on the adapter inwards, the processor and the adapter outwards of the server. [s]"""
+        apply_s = (self.update_s + self.compensation_s) / self.push_period
+        return self.push_s / self.push_period, apply_s, self.pull_s / self.pull_period
+
+    @property
+    def station_s(self) -> tuple[Quantity, ...]:
+        """Demand of a step on the parts of the server before which visitors queue. [s]"""
+        if self.each_part_queues:
+            return self.part_s
+        inwards, apply_s, outwards = self.part_s
+        return (maximum(maximum(inwards, apply_s), outwards),)
+
+    @property
+    def on_the_way_s(self) -> Quantity:
+        """Time per step between worker and server, and at those of its parts where nobody queues. [s]"""
+        latency_s = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
+        return latency_s + sum(self.part_s) - sum(self.station_s)
+
+    @property
+    def think_s(self) -> Quantity:
+        """Mean time per step before which nobody queues. [s]"""
+        return self.group_compute_s + self.group_sync_s + self.on_the_way_s
+
+
+def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> None:
+    if is_symbolic(given):
+        return
+    values = np.asarray(given)
+    fits = values.dtype.kind in "iuf" and np.all(np.isfinite(values) & (values >= least))
+    if not fits or (whole and np.any(values % 1 != 0)):
+        kind = "whole numbers" if whole else "finite numbers"
+        raise ArgumentError(name, given, f"{kind} from {least}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsynchronousTimes:
+    """What a scheme comes to, per step of a worker.
+
+    Parameters
+    ----------
+    compute_s : float, ndarray or sympy.Expr
+        Its own computation. [s]
+    straggler_s : float, ndarray or sympy.Expr
+        Waiting for slower workers: of its group, or those too far behind. [s]
+    group_sync_s : float, ndarray or sympy.Expr
+        Adding up gradients in its group. [s]
+    wait_s : float, ndarray or sympy.Expr
+        The way to the server and back, its service, and the queue before it. [s]
+    updates_per_s : float, ndarray or sympy.Expr
+        Updates that the server applies. [1/s]
+    batches_per_update : float, ndarray or sympy.Expr
+        Mini-batches of one worker that make up an update. [1]
+    mean_staleness : float, ndarray or sympy.Expr
+        Updates of others that a gradient has missed, on average, when it is applied. [1]
+    knee : float, ndarray or sympy.Expr
+        Workers, or groups where there are any, from which on the server bounds. [1]
+    server_utilisation : float, ndarray or sympy.Expr
+        Share of time that the busiest part of the server works. [1]
+    """
+
+    compute_s: Quantity
+    straggler_s: Quantity
+    group_sync_s: Quantity
+    wait_s: Quantity
+    updates_per_s: Quantity
+    batches_per_update: Quantity
+    mean_staleness: Quantity
+    knee: Quantity
+    server_utilisation: Quantity
+
+    @property
+    def step_s(self) -> Quantity:
+        """Time from one step of a worker to its next. [s]"""
+        return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
+
+    @property
+    def batches_per_s(self) -> Quantity:
+        """Mini-batches of all workers per second. [1/s]"""
+        return self.updates_per_s * self.batches_per_update
+
+
+class AsynchronousScheme(ABC):
+    """A way to train with a parameter server without all waiting for all."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
+        """Return the numbers without those that this scheme has no use for.
+
+        Parameters
+        ----------
+        numbers : AsynchronousNumbers
+            Whatever a caller has. [-]
+
+        Returns
+        -------
+        AsynchronousNumbers
+            What decides the times; the simulator plays just this.
+        """
+
+    def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
+        """Return what the scheme comes to.
+
+        Parameters
+        ----------
+        numbers : AsynchronousNumbers
+            Times and counts. [-]
+
+        Returns
+        -------
+        AsynchronousTimes
+            Per step of a worker.
+
+        Notes
+        -----
+        Valid for: a steady state. A recursion runs over the number of workers, which is therefore no symbol; all else
+        may be symbols.
+        """
+        used = self.in_effect(numbers)
+        return at_the_server(used, network=server_network(used))
+
+    def server_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
+        """Return the memory that parameters and what belongs to them take on the server.
+
+        Parameters
+        ----------
+        parameter_bytes : float, ndarray or sympy.Expr
+            Bytes of the parameters. [B]
+        worker_count : float, ndarray or sympy.Expr
+            Workers. [1]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Bytes on all shards together. [B]
+        """
+        return parameter_bytes + 0 * worker_count
+
+
+def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> ClosedNetwork:
+    """Return the closed network of the numbers.
+
+    Parameters
+    ----------
+    numbers : AsynchronousNumbers
+        Those in effect. [-]
+    held_back_s : float, ndarray or sympy.Expr
+        Time per step that a worker waits for others before it computes. [s]
+
+    Returns
+    -------
+    ClosedNetwork
+        Steps per second of all visitors, and their time at the server.
+    """
+    return closed_network(
+        worker_count=numbers.visitors,
+        think_s=numbers.think_s + held_back_s,
+        station_s=numbers.station_s,
+        server_count=numbers.server_count,
+        service_variation=numbers.service_variation,
+    )
+
+
+def at_the_server(
+    numbers: AsynchronousNumbers, *, network: ClosedNetwork, held_back_s: Quantity = 0.0
+) -> AsynchronousTimes:
+    """Return the times that belong to a closed network.
+
+    Parameters
+    ----------
+    numbers : AsynchronousNumbers
+        Those in effect. [-]
+    network : ClosedNetwork
+        What they settle at. [-]
+    held_back_s : float, ndarray or sympy.Expr
+        Time per step that a worker waits for others before it computes. [s]
+
+    Returns
+    -------
+    AsynchronousTimes
+        Per step of a worker.
+    """
+    step_s = numbers.think_s + network.response_s + held_back_s
+    steps_per_s = numbers.visitors / step_s
+    return AsynchronousTimes(
+        compute_s=numbers.compute_s,
+        straggler_s=numbers.group_compute_s - numbers.compute_s + held_back_s,
+        group_sync_s=numbers.group_sync_s,
+        wait_s=numbers.on_the_way_s + network.response_s,
+        updates_per_s=steps_per_s / numbers.push_period,
+        batches_per_update=numbers.group_size * numbers.push_period,
+        mean_staleness=mean_staleness(
+            worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
+        ),
+        knee=_knee(numbers),
+        server_utilisation=network.utilisation / network.throughput_per_s * steps_per_s,
+    )
+
+
+def _knee(numbers: AsynchronousNumbers) -> Quantity:
+    if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
+        return np.inf  # a server that takes no time never bounds
+    return knee(think_s=numbers.think_s, station_s=numbers.station_s, server_count=numbers.server_count)
