@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ import numpy as np
 from perfmodel.numeric import Quantity, maximum
 
 
-def last_end(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> Quantity:
-    r"""When the last of some messages is through that follow one another on one channel.
+def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
+    r"""When each of some messages is through that follow one another on one channel.
 
-    .. math:: e_i = \max(f_i, e_{i-1}) + c_i, \qquad e_n = \max_j \Big(f_j + \sum_{i \ge j} c_i\Big)
+    .. math:: e_i = \max(f_i, e_{i-1}) + c_i
 
     Parameters
     ----------
@@ -30,28 +29,62 @@ def last_end(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> Q
 
     Returns
     -------
-    float, ndarray or sympy.Expr
-        When the last one ends; zero without messages. [s]
+    tuple of float, ndarray or sympy.Expr
+        Ends, which may be when the next channel could take each. [s]
 
     Notes
     -----
-    Valid for: messages in the given order, one at a time. Ignores: that they slow the computing down while they pass.
+    Valid for: messages in the given order, one at a time. A recurrence over messages; times may be arrays or symbols.
+    Ignores: that messages slow the computing down while they pass.
 
     Examples
     --------
     Backward phases of 10, 20 and 30 ms, whose gradients take 25, 15 and 5 ms; then the same in one message.
 
-    >>> float(last_end(ready_s=(10, 30, 60), message_s=(25, 15, 5))), float(last_end(ready_s=(60,), message_s=(45,)))
-    (65.0, 105.0)
+    >>> [float(end) for end in ends(ready_s=(10, 30, 60), message_s=(25, 15, 5))]
+    [35.0, 50.0, 65.0]
+    >>> [float(end) for end in ends(ready_s=(60,), message_s=(45,))]
+    [105.0]
 
     References
     ----------
     .. [1] H. Zhang et al., Poseidon: an efficient communication architecture for distributed deep learning on GPU
        clusters, USENIX ATC 2017.
     """
-    tails = list(accumulate(reversed(message_s)))[::-1]
-    ends = [ready + tail for ready, tail in zip(ready_s, tails, strict=True)]
-    return reduce(maximum, ends) if ends else 0.0
+    found: list[Quantity] = []
+    for ready, taken in zip(ready_s, message_s, strict=True):
+        found.append((maximum(ready, found[-1]) if found else ready) + taken)
+    return tuple(found)
+
+
+def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]) -> Quantity:
+    r"""How much longer a phase takes that wants things which arrive while it runs.
+
+    .. math:: t = \max\Big(0, \max_i (a_i - w_i)\Big)
+
+    Parameters
+    ----------
+    wanted_s : sequence of float, ndarray or sympy.Expr
+        When each would be wanted if nothing were waited for, w. [s]
+    arrival_s : sequence of float, ndarray or sympy.Expr
+        When each arrives, a. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        All waits together: what is wanted after one is wanted that much later. [s]
+
+    Notes
+    -----
+    Valid for: work in one order, whose pieces keep their length.
+
+    Examples
+    --------
+    >>> float(arrival_stall(wanted_s=(0, 2, 5), arrival_s=(1, 2, 8)))
+    3.0
+    """
+    late = [arrival - wanted for wanted, arrival in zip(wanted_s, arrival_s, strict=True)]
+    return reduce(maximum, late, 0.0)
 
 
 def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:

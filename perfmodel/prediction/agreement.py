@@ -1,0 +1,203 @@
+"""How the workers of a job agree, and what that adds to a step: all together, through a server, or without waiting."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, exposed_exchange
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
+
+if TYPE_CHECKING:
+    from perfmodel.numeric import Quantity
+    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.step_time import StepTime
+    from perfmodel.prediction.straggler import Straggler
+    from perfmodel.sync.placed import Placed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Agreement(ABC):
+    """How workers with the same network agree on its parameters.
+
+    Parameters
+    ----------
+    name : str
+        The strategy, as a caller names it. [-]
+    worker_count : int
+        Workers. [1]
+    """
+
+    name: str
+    worker_count: int
+
+    @abstractmethod
+    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
+        """Return the parts of a step in which workers agree.
+
+        Parameters
+        ----------
+        parts : StepTime
+            The step of a worker by itself. [s]
+        schedule : GradientSchedule
+            When its gradients are ready. [s]
+
+        Returns
+        -------
+        StepTime
+            The same with ``sync_s``, ``exposed_sync_s`` and ``straggler_s``. [s]
+        """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Synchronous(Agreement):
+    """All workers wait for all in every step.
+
+    Parameters
+    ----------
+    overlap : bool
+        Whether a gradient is exchanged while those of lower layers are computed. [-]
+    bucket_bytes : float
+        Gradients are exchanged once so many bytes of them are ready. [B]
+    slowdown : float
+        Share by which computing is slower while gradients are exchanged. [1]
+    straggler : Straggler or None
+        How the times of workers vary; None where they do not. [-]
+    """
+
+    overlap: bool = True
+    bucket_bytes: float = 0.0
+    slowdown: float = 0.0
+    straggler: Straggler | None = None
+
+    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
+        """Return the parts of a step in which all wait for the slowest and for the exchange."""
+        if self.straggler is not None:
+            waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
+            parts = replace(parts, straggler_s=waited_s)
+        if self.worker_count == 1:
+            return parts
+        merged = buckets(schedule.sizes_bytes, bucket_bytes=self.bucket_bytes)
+        sizes_bytes = bucket_sums(schedule.sizes_bytes, merged)
+        ready_s = schedule.ready_s[[each.stop - 1 for each in merged]]
+        wanted_s = np.array([np.min(schedule.wanted_s[each], axis=0) for each in merged])
+        return self.exchanged(parts, schedule, sizes_bytes=sizes_bytes, ready_s=ready_s, wanted_s=wanted_s)
+
+    @abstractmethod
+    def exchanged(
+        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
+    ) -> StepTime:
+        """Return the parts with those of the exchange.
+
+        Parameters
+        ----------
+        parts : StepTime
+            The step without it. [s]
+        schedule : GradientSchedule
+            Lengths of the phases. [s]
+        sizes_bytes : ndarray, shape (buckets,)
+            Messages. [B]
+        ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
+            When each is ready in the backward phase, and wanted in the next forward phase. [s]
+
+        Returns
+        -------
+        StepTime
+            All parts. [s]
+        """
+
+    def with_exchange(self, parts: StepTime, *, total_s: Quantity, exposed_s: Quantity) -> StepTime:
+        """Return the parts with an exchange of which some is hidden, and what hiding it costs."""
+        hidden_s = total_s - exposed_s
+        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s + self.slowdown * hidden_s)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllReduced(Synchronous):
+    """Every worker gets the sum of all gradients, and updates its own copy of the parameters.
+
+    Parameters
+    ----------
+    placed : Placed
+        The algorithm on the workers' devices. [-]
+    """
+
+    placed: Placed
+
+    def exchanged(  # noqa: D102
+        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
+    ) -> StepTime:
+        del wanted_s
+        message_s = self.placed.time(sizes_bytes)
+        total_s = float(np.sum(message_s))
+        if not self.overlap:
+            return self.with_exchange(parts, total_s=total_s, exposed_s=total_s)
+        last_s = ends(ready_s=list(ready_s), message_s=list(message_s))[-1]
+        exposed_s = exposed_exchange(last_end_s=last_s, computed_s=schedule.backward_s)
+        return self.with_exchange(parts, total_s=total_s, exposed_s=exposed_s)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThroughServer(Synchronous):
+    """Workers push gradients to a server in host memory, which updates the parameters, and pull these again.
+
+    Parameters
+    ----------
+    push, pull : Placed
+        Messages of all workers at once, one way and back. [-]
+    server_s_per_byte : float
+        Time that the server takes to add up one byte of the gradients of all workers and to update with it. [s/B]
+    variable_s : float
+        What an update takes however small it is. [s]
+    """
+
+    push: Placed
+    pull: Placed
+    server_s_per_byte: float
+    variable_s: float = 0.0
+
+    def exchanged(  # noqa: D102
+        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
+    ) -> StepTime:
+        parts = replace(parts, update_s=0.0)  # it is the server's
+        push_s, pull_s = self.push.time(sizes_bytes), self.pull.time(sizes_bytes)
+        served_s = self.server_s_per_byte * sizes_bytes + self.variable_s
+        total_s = float(np.sum(push_s + served_s + pull_s))
+        if not self.overlap:
+            return self.with_exchange(parts, total_s=total_s, exposed_s=total_s)
+        arrived = ends(ready_s=list(ready_s), message_s=list(push_s))
+        updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
+        exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
+        pulled = np.cumsum(pull_s[::-1])  # what the first layers want is pulled first
+        exposed_s = exposed_s + arrival_stall(wanted_s=list(wanted_s[::-1]), arrival_s=list(pulled))
+        return self.with_exchange(parts, total_s=total_s, exposed_s=exposed_s)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Asynchronous(Agreement):
+    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind.
+
+    Parameters
+    ----------
+    scheme : AsynchronousScheme
+        What they do there. [-]
+    numbers : AsynchronousNumbers
+        Times and counts, with no time of the worker's own step. [-]
+    """
+
+    scheme: AsynchronousScheme
+    numbers: AsynchronousNumbers
+
+    def times(self, computing_s: Quantity) -> AsynchronousTimes:
+        """Return what the scheme comes to for workers that compute so long. [s]"""
+        return self.scheme.times(replace(self.numbers, compute_s=computing_s))
+
+    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:  # noqa: D102
+        del schedule
+        parts = replace(parts, update_s=0.0)  # it is the server's
+        times = self.times(parts.device_s)
+        visit_s = times.group_sync_s + times.wait_s
+        return replace(parts, straggler_s=times.straggler_s, sync_s=visit_s, exposed_sync_s=visit_s)

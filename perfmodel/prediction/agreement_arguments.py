@@ -1,0 +1,207 @@
+"""The agreement of workers that the arguments of a prediction ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.cost.delay_compensation import extra_service_time
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.system import System
+from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
+from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
+from perfmodel.prediction.straggler import Straggler, straggler_of
+from perfmodel.records import ELEMENT_BYTES
+from perfmodel.sync.asynchronous import SCHEMES, scheme_of
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+from perfmodel.sync.collectives import ALL_REDUCES, collective
+from perfmodel.sync.placed import Placed, place
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
+    from perfmodel.prediction.machine import Machine
+    from perfmodel.prediction.subject import Subject
+
+PARAMETER_SERVER: Final = "parameter_server"
+GROUPED: Final = ("hierarchical", "mixed")
+"""Strategies that know groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a caller says of how workers agree; see ``predict``.
+
+    Parameters
+    ----------
+    sync : str
+        Strategy. [-]
+    overlap : bool
+        Whether gradients are exchanged during back-propagation. [-]
+    bucket_bytes : float or None
+        Size of a message; None sends every layer's gradient by itself. [B]
+    server_count : int
+        Shards of a parameter server. [1]
+    group_size : int or None
+        Workers of a group. [1]
+    staleness_bound : int or None
+        Steps that a worker may be ahead. [1]
+    push_period, pull_period : int
+        Steps between two visits of a server. [1]
+    straggler : mapping or None
+        Distribution of workers' times. [-]
+    backup_workers : int
+        Workers that nobody waits for. [1]
+    """
+
+    sync: str
+    overlap: bool = True
+    bucket_bytes: float | None = None
+    server_count: int = 1
+    group_size: int | None = None
+    staleness_bound: int | None = None
+    push_period: int = 1
+    pull_period: int = 1
+    straggler: Mapping[str, Any] | Straggler | None = None
+    backup_workers: int = 0
+
+
+def sync_names() -> tuple[str, ...]:
+    """Return every value of ``sync``."""
+    return (NO_SYNC, *ALL_REDUCES, *SCHEMES)
+
+
+def resolve_agreement(
+    asked: Asked, *, machine: Machine | None, subject: Subject, dtype: str, trains: bool
+) -> Agreement | None:
+    """Return how the workers of a job agree.
+
+    Parameters
+    ----------
+    asked : Asked
+        What the caller says. [-]
+    machine : Machine or None
+        The workers' devices in a system; None for one device. [-]
+    subject : Subject
+        What is trained. [-]
+    dtype : str
+        Data type of gradients. [-]
+    trains : bool
+        Whether there are gradients. [-]
+
+    Returns
+    -------
+    Agreement or None
+        None where workers have nothing to agree on: without training, or with ``none``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, or the system has no way between two of the devices.
+    UnknownNameError
+        If there is no such strategy; names the nearest.
+    """
+    if asked.sync not in sync_names():
+        kind = "sync"
+        raise UnknownNameError(kind, str(asked.sync), sync_names())
+    asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
+    if asked.sync == NO_SYNC or machine is None or not trains:
+        return None
+    how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
+    return how(asked, machine, subject, ELEMENT_BYTES[dtype])
+
+
+def _checked(asked: Asked, *, worker_count: int) -> Asked:
+    """Return the same with every number checked."""
+    flag("overlap", asked.overlap)
+    for name in ("server_count", "push_period", "pull_period"):
+        whole_number(name, getattr(asked, name))
+    bound = asked.staleness_bound
+    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+        raise ArgumentError("staleness_bound", bound, "a whole number >= 0 of steps, or None")
+    size = asked.bucket_bytes
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0):
+        raise ArgumentError("bucket_bytes", size, "bytes from 0 (every layer by itself) to infinity (one message)")
+    if asked.group_size is not None:
+        group = whole_number("group_size", asked.group_size)
+        if asked.sync not in GROUPED:
+            raise ArgumentError("group_size", group, f"None but for sync {' or '.join(GROUPED)}")
+        if worker_count % group:
+            raise ArgumentError("group_size", group, f"a divisor of the {worker_count} workers")
+    straggler = None if asked.straggler is None else straggler_of(asked.straggler, backup_workers=asked.backup_workers)
+    if straggler is None and asked.backup_workers:
+        raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
+    return replace(asked, straggler=straggler)
+
+
+def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
+    return {
+        "name": asked.sync,
+        "worker_count": machine.worker_count,
+        "overlap": asked.overlap,
+        "bucket_bytes": 0.0 if asked.bucket_bytes is None else asked.bucket_bytes,
+        "straggler": asked.straggler,
+    }
+
+
+def _all_reduced(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+    del subject, element_bytes
+    algorithm = collective(asked.sync)
+    options = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
+    placed = place(algorithm, machine.system.topology, machine.names, **options)
+    return AllReduced(placed=placed, **_common(asked, machine))
+
+
+def _through_server(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+    servers = server_memories(machine, asked.server_count)
+    both = place(
+        collective(asked.sync), machine.system.topology, machine.names, servers=servers, server_count=asked.server_count
+    )
+    push, pull = (replace(both, rounds=each) for each in (both.rounds[:1], both.rounds[1:]))
+    sums = (machine.worker_count + 1) / asked.server_count  # reads every gradient, writes the sum
+    passes = sums + update_passes(subject, element_bytes=element_bytes) / asked.server_count
+    return ThroughServer(
+        push=push,
+        pull=pull,
+        server_s_per_byte=passes / memory_bytes_per_s(machine, servers),
+        **_common(asked, machine),
+    )
+
+
+def _asynchronous(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+    scheme = scheme_of(asked.sync)
+    parameter_bytes = float(element_bytes * subject.graph.trained_parameter_count)
+    shard_bytes = parameter_bytes / asked.server_count
+    servers = server_memories(machine, asked.server_count)
+    memory_rate = memory_bytes_per_s(machine, servers)
+    ways = [visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers]
+    group_size = machine.worker_count if asked.group_size is None else asked.group_size
+    group_sync_s = 0.0
+    if asked.sync == "mixed" and group_size > 1:
+        ring = place(collective("ring_all_reduce"), machine.system.topology, machine.names[:group_size])
+        group_sync_s = float(ring.time(parameter_bytes))
+    numbers = AsynchronousNumbers(
+        compute_s=0.0,
+        worker_count=machine.worker_count,
+        push_latency_s=max(way.push_latency_s for way in ways),
+        pull_latency_s=max(way.pull_latency_s for way in ways),
+        push_s=max(way.push_s for way in ways),
+        pull_s=max(way.pull_s for way in ways),
+        update_s=shard_bytes * update_passes(subject, element_bytes=element_bytes) / memory_rate,
+        compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
+        server_count=1,
+        push_period=asked.push_period,
+        pull_period=asked.pull_period,
+        staleness_bound=asked.staleness_bound,
+        group_size=group_size if asked.sync == "mixed" else 1,
+        group_sync_s=group_sync_s,
+        times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
+    )
+    return Asynchronous(name=asked.sync, worker_count=machine.worker_count, scheme=scheme, numbers=numbers)
+
+
+AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, int], Agreement]]] = {
+    PARAMETER_SERVER: _through_server
+}
+"""Strategies with an agreement of their own; all others reduce among the workers."""
