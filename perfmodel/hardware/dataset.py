@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
@@ -27,6 +27,9 @@ class DatasetFile(SpecFile):
     ----------
     format : str
         How an example is stored, e.g. ``jpeg``, ``raw``, ``text``. [-]
+    stored_in : str
+        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
+        end. [-]
     example_count : int
         Examples that one epoch reads. [samples]
     encoded_bytes_per_example : float
@@ -40,6 +43,7 @@ class DatasetFile(SpecFile):
     """
 
     format: Identifier
+    stored_in: Literal["files", "shards"] = "files"
     example_count: Count
     encoded_bytes_per_example: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e12, "B"))]
     decoded_shape: tuple[Count, ...]
@@ -71,6 +75,9 @@ class Dataset:
         Type of its elements in host memory. [-]
     format : str
         How an example is stored. [-]
+    stored_in : str
+        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
+        end. [-]
     decode_rate_per_core : float or None
         Examples that one core decodes; None where they are stored as they are used. [samples/s]
     file : DatasetFile or None
@@ -94,6 +101,7 @@ class Dataset:
     decoded_shape: tuple[int, ...]
     decoded_dtype: str = "uint8"
     format: str = "raw"
+    stored_in: str = "files"
     decode_rate_per_core: float | None = None
     file: DatasetFile | None = field(default=None, repr=False, compare=False)
 
@@ -152,9 +160,9 @@ class Dataset:
         shape = " x ".join(map(str, self.decoded_shape))
         rate = self.decode_rate_per_core
         decoding = "used as stored" if rate is None else f"decoded at {rate:g}/s per core"
-        sizes = f"{self.encoded_bytes_per_example:,g} B each as {self.format}"
+        sizes = f"{self.encoded_bytes_per_example:,g} B each as {self.format} in {self.stored_in}"
         return f"{self.example_count:,} examples, {sizes}, {shape} {self.decoded_dtype}, {decoding}"
 
 
 def _numbers_of(stated: dict[str, Any]) -> list[str]:
-    return [name for name in stated if name not in ("name", "format", "decoded_dtype")]
+    return [name for name in stated if name not in ("name", "format", "stored_in", "decoded_dtype")]

@@ -5,6 +5,7 @@ Each kind is a class that says of itself what limits reads from it (``read_limit
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,12 +34,15 @@ class ReadLimits:
         What the whole delivers at most. [B/s]
     most_reads_per_s : float, ndarray or sympy.Expr
         Reads that the whole serves at most. [1/s]
+    most_outstanding_reads : float, ndarray or sympy.Expr
+        Reads that can be under way at once for one host; infinity where only the reader decides. [1]
     """
 
     latency_s: float
     stream_bytes_per_s: Quantity
     most_bytes_per_s: Quantity
     most_reads_per_s: Quantity
+    most_outstanding_reads: Quantity = math.inf
 
 
 class Storage(SpecFile):
@@ -363,6 +367,7 @@ class ObjectStore(Storage):
             stream_bytes_per_s=stream,
             most_bytes_per_s=connections * stream,
             most_reads_per_s=self.in_base_units("most_request_kiops"),
+            most_outstanding_reads=connections,
         )
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:

@@ -163,11 +163,13 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def at_least_zero(name: str, value: Any) -> float:
-    """Return a number that must be finite and not negative.
+def from_zero_to(most: float, name: str, value: Any) -> float:
+    """Return a number that must not be negative, nor above a limit.
 
     Parameters
     ----------
+    most : float
+        The largest that is allowed. [any]
     name : str
         Argument the value was given for. [-]
     value : object
@@ -181,16 +183,16 @@ def at_least_zero(name: str, value: Any) -> float:
     Raises
     ------
     ArgumentError
-        If it is none: negative, infinite, NaN, a truth value, text.
+        If it is none: negative, too large, NaN, a truth value, text.
 
     Examples
     --------
-    >>> at_least_zero("input_variation", 1)
+    >>> from_zero_to(2, "input_variation", 1)
     1.0
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (is_number and _is_finite(value) and value >= 0):
-        raise ArgumentError(name, value, "a finite number >= 0")
+    if not (is_number and _is_finite(value) and 0 <= value <= most):
+        raise ArgumentError(name, value, f"a number from 0 to {most:g}")
     return float(value)
 
 

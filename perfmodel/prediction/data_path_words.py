@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.jitter import MOST_AHEAD, NEGLIGIBLE, enough_ahead, jitter_cost
+from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
@@ -20,6 +20,9 @@ STAGE_NAMES: Final = {
     DEVICE: "the devices",
 }
 """Stage to its name in a sentence."""
+
+COUPLED: Final = 0.7
+"""Time of a second stage over that of the slowest from which on both hold steps up where times vary. [1]"""
 
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores", COPY: "lanes for each device"}
 """Stage to the units it has."""
@@ -101,8 +104,15 @@ def _jitter(basis: Basis, path: DataPath) -> list[str]:
     longer = percent_text(jitter_cost(basis, prefetch=path.prefetch))
     enough = enough_ahead(basis)
     few = f"less than {100 * NEGLIGIBLE:.0f} %"
-    advice = f"from prefetch={enough} on it is {few}" if enough else f"not even prefetch={MOST_AHEAD} makes it {few}"
-    return [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
+    advice = f"from prefetch={enough} on it is {few}"
+    said = [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
+    stages = path.stages(basis.prepared.batch_size, factors=basis.factors)
+    slowest, second = sorted(stages, key=lambda stage: stages[stage], reverse=True)[:2]
+    share = float(stages[second] / stages[slowest])
+    if share > COUPLED:
+        also = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
+        said.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {also}, which can make steps longer still.")
+    return said
 
 
 def _first_epoch(basis: Basis, path: DataPath) -> list[str]:

@@ -23,7 +23,7 @@ from perfmodel.prediction.arguments import (
     resolved_batch_size,
 )
 from perfmodel.prediction.basis import Basis
-from perfmodel.prediction.data_path import resolve_data_path
+from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors

@@ -337,7 +337,8 @@ def test_every_part_reaches_every_memory_and_all_is_linked(shipped):
     assert set(nx.get_node_attributes(topology.graph, "kind")) == set(topology.places)
     for device in topology.devices():
         for memory in topology.memories():
-            assert topology.route(memory, device).copy_count == 1
+            far = topology.places[memory].node != topology.places[device].node
+            assert topology.route(memory, device).is_staged == (far and not topology.rdma_nics(device))
         for storage in topology.storages():
             assert topology.route(storage, device).is_staged
     assert [name for name, _ in shipped.devices] == list(topology.devices())
@@ -525,3 +526,35 @@ def test_unknown_nodes_are_told():
         topology.peer_to_peer("gpu0", "root0")
     with pytest.raises(ArgumentError, match="another node"):
         topology.route("gpu0", "gpu0")
+
+
+def two_machines(tmp_path, fabric):
+    """Two machines with two networks: an adapter without RDMA beside the device, one with it at the socket."""
+    parts = '[[root]]\nto = "socket0"\nlink = "pcie_3_x16"\n' + CARD.replace('"socket0"', '"root0"')
+    parts += '[[nic]]\nto = "root0"\nlink = "pcie_3_x8"\nnetwork = "ethernet_10_gbit"\n'
+    parts += '[[nic]]\nto = "socket0"\nlink = "pcie_3_x16"\nnetwork = "infiniband_edr"\n'
+    with_parts(tmp_path, parts, fields='"root", "device", "nic"')
+    cluster = f'schema_version = 1\nname = "two"\n[[node]]\nsystem = "{tmp_path / "lab.toml"}"\ncount = 2\n'
+    cluster += f'[fabric]\nlink = "{fabric}"\nhop_latency_us = 1.0\n'
+    cluster += '[[source]]\nfields = ["node", "fabric"]\ntitle = "calculation"\nnote = "a test"\n'
+    path = tmp_path / f"{fabric}.toml"
+    path.write_text(cluster, encoding="utf-8")
+    return pm.load_system(path).topology
+
+
+@pytest.mark.parametrize("fabric", ["ethernet_10_gbit", "infiniband_edr"])
+def test_an_adapter_is_of_use_only_on_its_own_network(tmp_path, fabric):
+    """One network has no RDMA, the adapter of the other does not reach the device's root: both are staged."""
+    topology = two_machines(tmp_path, fabric)
+    assert not topology.rdma("node0/gpu0", "node1/gpu0")
+    route = topology.route("node0/gpu0", "node1/gpu0")
+    assert route.copy_count == 3
+    assert f"node0/nic{0 if fabric == 'ethernet_10_gbit' else 1}" in route.nodes
+    assert topology.route("node0/memory0", "node1/gpu0").is_staged
+
+
+def test_a_message_over_a_network_is_started_by_its_adapter():
+    topology = pm.load_system("dgx_a100_x4").topology
+    over_network = topology.route("node0/gpu0", "node1/gpu0").latency_s
+    assert over_network == pytest.approx(1.3e-6 + 2 * 0.15e-6 + 0.13e-6)  # adapters, two PCIe switches, the network's
+    assert topology.route("node0/memory0", "node0/gpu0").latency_s > 5e-6  # the host starts a copy
