@@ -66,6 +66,16 @@ def test_each_host_decodes_for_its_own_workers(resnet):
     assert "With all of its 16 devices an epoch is shortest." in " ".join(five.explain().split())
 
 
+@pytest.mark.parametrize(("system", "sockets"), [("survey_fig5", 1), ("dgx_1_p100", 2), ("survey_fig6", 1)])
+def test_copies_in_host_memory_run_at_what_its_buses_carry(resnet, system, sockets):
+    path = pm.predict(resnet, system=system, workers=2, **JOB).data_path
+    channels = pm.load_system(system).topology.channels
+    node = "node0/" if system == "survey_fig6" else ""
+    buses = [channels[f"{node}memory{n}={node}socket{n}"].capacity_bytes_per_s for n in range(sockets)]
+    assert path.hosts[0].memory_bytes_per_s == pytest.approx(sum(buses))
+    assert path.stages(32)["host_copy"] == pytest.approx(2 * 32 * 3 * 224 * 224 * 3 / sum(buses))
+
+
 def test_a_root_that_is_full_is_named():
     graph = pm.LayerGraph("wide", input_shape=(150_528,))
     x = graph.add("scores", pm.layers.Dense(units=10), inputs=graph.input)
