@@ -87,6 +87,11 @@ def test_a_root_that_is_full_is_named():
     assert "lanes for each device" not in text  # no number of lanes of a device helps behind a full root
 
 
+def test_advice_on_a_cluster_says_that_each_host_needs_it(resnet):
+    text = " ".join(pm.predict(resnet, system="survey_fig6", workers=16, **JOB).explain().split())
+    assert "With 7 cores of each host instead of 4, decoding would keep up with the devices." in text
+
+
 def test_what_lies_in_memory_is_neither_read_nor_decoded(resnet):
     p = pm.predict(resnet, system="survey_fig5", workers=4, input_from="memory", **JOB)
     assert p.data_path.stages(32)["decode"] == p.data_path.stages(32)["read"] == 0
