@@ -32,6 +32,8 @@ PartCount = Annotated[Count, Field(le=1024)]
 RESERVED_NAMES: Final = ("host", "memory")
 """Names that mean host memory where a place is asked for, and so can name no part."""
 
+RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
+
 Pair = Annotated[tuple[Identifier, ...], Field(min_length=2, max_length=2)]
 """Two ends of a link."""
 
@@ -63,7 +65,7 @@ class PartTable(SpecTable):
             raise fault_at(("names",), list(self.names), message)
         reserved = [name for name in self.names or () if name in RESERVED_NAMES]
         if reserved:
-            raise fault_at(("names",), reserved[0], f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory")
+            raise fault_at(("names",), reserved[0], RESERVED_FAULT)
         if self.count % len(self.ports):
             message = f"must be dealt evenly: count = {self.count} is no multiple of {len(self.ports)} ports"
             raise fault_at(("to",), list(self.ports), message)
@@ -198,5 +200,5 @@ class PeerSwitch(SpecTable):
         if self.among is not None and len(set(self.among)) < len(self.among):
             raise fault_at(("among",), list(self.among), "must be different devices, each once")
         if self.name in RESERVED_NAMES:
-            raise fault_at(("name",), self.name, f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory")
+            raise fault_at(("name",), self.name, RESERVED_FAULT)
         return self

@@ -202,7 +202,7 @@ class _Wirer:
                 continue
             card = load_link(device.host_link.link_name)
             if not slot.override and link.family.protocol != card.family.protocol:
-                allowed = f"must be a slot for the card, which has {card.name} (or override = true takes it as it stands)"
+                allowed = f"must be a slot for the card, which has {card.name} (or override = true)"
                 self.fault(f"{where}.link", slot.link, allowed)
                 continue
             settled, remark = negotiated_link(link, device, override=slot.override)

@@ -6,7 +6,13 @@ import perfmodel as pm
 from perfmodel.errors import SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 
-MINE = {"name": "mine", "example_count": 1000, "encoded_bytes_per_example": 5e4, "decoded_shape": (64, 64, 3), "format": "binary"}
+MINE = {
+    "name": "mine",
+    "example_count": 1000,
+    "encoded_bytes_per_example": 5e4,
+    "decoded_shape": (64, 64, 3),
+    "format": "binary",
+}
 
 
 def test_the_image_of_the_survey():

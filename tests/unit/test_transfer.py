@@ -194,7 +194,9 @@ def test_a_tuple_of_two_names_is_one_copy():
     assert len(pm.transfer("survey_fig5", ("host:gpu0", "host:gpu1")).rows) == 2
 
 
-@pytest.mark.parametrize("option", [{"size_bytes": 0}, {"size_bytes": 1.1e18}, {"size_bytes": math.nan}, {"chunk_bytes": -1}, {"pinned": 1}])
+@pytest.mark.parametrize(
+    "option", [{"size_bytes": 0}, {"size_bytes": 1.1e18}, {"size_bytes": math.nan}, {"chunk_bytes": -1}, {"pinned": 1}]
+)
 def test_numbers_that_make_no_sense_are_refused(option):
     with pytest.raises(ArgumentError, match=next(iter(option))):
         pm.transfer("survey_fig5", "host:gpu0", **option)
