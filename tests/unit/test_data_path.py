@@ -8,7 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, NotYetAvailableError, PerfmodelError, UnknownNameError
@@ -325,6 +327,24 @@ def test_a_timeline_is_saved_and_drawn(decoding, tmp_path):
     assert (tmp_path / "step.png").stat().st_size > 10_000
     cpu = pm.predict(pm.zoo.lenet5(), batch_size=8, device="i7_3820")
     assert cpu.timeline.makespan_s == pytest.approx(4 * cpu.step_s, rel=1e-6)
+
+
+def test_a_drawn_timeline_says_whose_it_is_and_shows_every_bar(resnet):
+    p = pm.predict(resnet, system="survey_fig5", prefetch=0, **JOB)
+    figure = p.plot_timeline()
+    assert p.subject in figure.get_suptitle()
+    assert "Survey, one CPU with four GTX 1080" in figure.get_suptitle()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes, pixels = figure.axes[0], np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    lane = [label.get_text() for label in axes.get_yticklabels()].index("host copies")
+    (left, height), (right, _) = axes.transData.transform([(0, lane), (axes.get_xlim()[1], lane)])
+    row = pixels[len(pixels) - 1 - round(height), round(left) : round(right) + 1]
+    coloured = (row.max(axis=1) - row.min(axis=1)) > 60  # grid lines and paper are grey
+    copies = [span for span in p.timeline.spans if span.kind == "host_copy"]
+    assert len(copies) == 4
+    assert copies[0].end_s - copies[0].flow_start_s < p.timeline.makespan_s / 1500  # less than a pixel
+    assert np.diff(coloured.astype(int), prepend=0).clip(min=0).sum() == 4
 
 
 def test_global_batches_are_split(resnet):
