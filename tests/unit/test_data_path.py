@@ -347,6 +347,14 @@ def test_a_drawn_timeline_says_whose_it_is_and_shows_every_bar(resnet):
     assert np.diff(coloured.astype(int), prepend=0).clip(min=0).sum() == 4
 
 
+def test_a_float_without_fraction_is_a_whole_number_of_workers_steps_and_mini_batches(resnet):
+    job = {"system": "survey_fig5", "sync": "none", "dataset": "imagenet_jpeg", "global_batch_size": 64}
+    ints, floats = (pm.predict(resnet, workers=n, prefetch=n, **job) for n in (2, 2.0))
+    assert floats.to_dict() == ints.to_dict()
+    assert isinstance(floats.batch_size, int)
+    assert floats.play(2.0).makespan_s == ints.play(2).makespan_s
+
+
 def test_global_batches_are_split(resnet):
     split = pm.predict(resnet, global_batch_size=128, system="survey_fig5", workers=4, sync="none")
     assert split.batch_size == 32
@@ -367,6 +375,13 @@ def test_global_batches_are_split(resnet):
         ({"decode_cores": 5}, ArgumentError, "from 1 to 4"),
         ({"prefetch": -1}, ArgumentError, ">= 0"),
         ({"prefetch": True}, ArgumentError, ">= 0"),
+        ({"prefetch": 1.5}, ArgumentError, "prefetch=1.5 is not allowed: a whole number >= 0"),
+        ({"workers": 1.5}, ArgumentError, "workers=1.5 is not allowed: a whole number >= 1"),
+        ({"dataset": 5}, ArgumentError, "dataset=5 is not allowed: a name, a path to a .toml file, or a Dataset"),
+        ({"input_from": 5}, ArgumentError, "input_from=5 is not allowed: a storage of the system by its name, one by"),
+        ({"sync": "nope"}, UnknownNameError, "unknown sync 'nope'. Did you mean 'none'?"),
+        ({"sync": "ring_allreduce"}, UnknownNameError, "Did you mean 'ring_all_reduce'?"),
+        ({"sync": "tree_all_reduce"}, NotYetAvailableError, "sync='none'"),
         ({"input_variation": -0.1}, ArgumentError, "input_variation=-0.1 is not allowed: a finite number >= 0"),
         ({"input_variation": math.inf}, ArgumentError, "finite"),
         ({"input_variation": True}, ArgumentError, "finite"),
