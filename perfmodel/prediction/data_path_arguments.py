@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
@@ -63,8 +61,6 @@ def resolve_data_path(
     UnknownNameError
         If a name is unknown; names the nearest.
     """
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int | np.integer) or prefetch < 0:
-        raise ArgumentError("prefetch", prefetch, "a whole number >= 0 of mini-batches")
     input_variation = from_zero_to(MOST_VARIATION, "input_variation", input_variation)
     machine = target.machine
     if dataset is None:

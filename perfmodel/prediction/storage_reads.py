@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.hardware.link_wires import StorageArray
-    from perfmodel.hardware.storage import ReadLimits, Storage
+    from perfmodel.hardware.read_limits import ReadLimits
+    from perfmodel.hardware.storage import Storage
 
 OUTSTANDING_READS: Final = 64
 """Reads that the loader of a host keeps under way, as far as the storage allows it. [1]"""
@@ -110,9 +111,7 @@ def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -
     """Return what the loader of one host gets by itself, with a share of its reads. [B/s]"""
     if math.isinf(read_bytes):
         return float(limits.most_bytes_per_s)
-    stated = asdict(limits)
-    under_way = min(share * OUTSTANDING_READS, stated.pop("most_outstanding_reads"))
-    return float(read_rate(read_bytes=read_bytes, outstanding_reads=under_way, **stated))
+    return float(read_rate(read_bytes=read_bytes, outstanding_reads=share * OUTSTANDING_READS, **asdict(limits)))
 
 
 def _network_rates(machine: Machine, *, storage_bytes_per_s: float, loader_bytes_per_s: float) -> NDArray[np.float64]:

@@ -699,6 +699,14 @@ class TestJobs:
         assert steady < deep < 1.01 * steady < shallow
         assert "varies by 100 %" in " ".join(found[1]["explanation"].split())
 
+    def test_pageable_buffers_make_copies_slower(self) -> None:
+        words = [*self.JOB[:-2], "--json"]
+        pinned, pageable = (json.loads(printed(*words, *more)) for more in ((), ("--pageable",)))
+        asked = perfmodel.predict(perfmodel.zoo.resnet50(), system="survey_fig5", batch_size=32, pinned=False)
+        assert pageable["totals"]["transfer_s"] == asked.transfer_s > 1.5 * pinned["totals"]["transfer_s"]
+        largest = json.loads(printed(*("max" if word == "32" else word for word in words), "--pageable"))
+        assert largest["batch_size"] == 96  # pageable buffers take no memory of the device
+
     def test_as_many_samples_as_each_device_holds(self) -> None:
         words = [*self.JOB, "--workers", "4", "--sync", "none", "--prefetch", "2", "--decode-cores", "2", "--json"]
         found = json.loads(printed(*("max" if word == "32" else word for word in words)))

@@ -8,7 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, NotYetAvailableError, PerfmodelError, UnknownNameError
@@ -67,6 +69,16 @@ def test_each_host_decodes_for_its_own_workers(resnet):
     assert "With all of its 16 devices an epoch is shortest." in " ".join(five.explain().split())
 
 
+@pytest.mark.parametrize(("system", "sockets"), [("survey_fig5", 1), ("dgx_1_p100", 2), ("survey_fig6", 1)])
+def test_copies_in_host_memory_run_at_what_its_buses_carry(resnet, system, sockets):
+    path = pm.predict(resnet, system=system, workers=2, **JOB).data_path
+    channels = pm.load_system(system).topology.channels
+    node = "node0/" if system == "survey_fig6" else ""
+    buses = [channels[f"{node}memory{n}={node}socket{n}"].capacity_bytes_per_s for n in range(sockets)]
+    assert path.hosts[0].memory_bytes_per_s == pytest.approx(sum(buses))
+    assert path.stages(32)["host_copy"] == pytest.approx(2 * 32 * 3 * 224 * 224 * 3 / sum(buses))
+
+
 def test_a_root_that_is_full_is_named():
     graph = pm.LayerGraph("wide", input_shape=(150_528,))
     x = graph.add("scores", pm.layers.Dense(units=10), inputs=graph.input)
@@ -76,6 +88,11 @@ def test_a_root_that_is_full_is_named():
     assert "More than 1 worker make an epoch no shorter" in text
     assert "copies to the devices bound them" in text
     assert "lanes for each device" not in text  # no number of lanes of a device helps behind a full root
+
+
+def test_advice_on_a_cluster_says_that_each_host_needs_it(resnet):
+    text = " ".join(pm.predict(resnet, system="survey_fig6", workers=16, **JOB).explain().split())
+    assert "With 7 cores of each host instead of 4, decoding would keep up with the devices." in text
 
 
 def test_what_lies_in_memory_is_neither_read_nor_decoded(resnet):
@@ -312,6 +329,32 @@ def test_a_timeline_is_saved_and_drawn(decoding, tmp_path):
     assert cpu.timeline.makespan_s == pytest.approx(4 * cpu.step_s, rel=1e-6)
 
 
+def test_a_drawn_timeline_says_whose_it_is_and_shows_every_bar(resnet):
+    p = pm.predict(resnet, system="survey_fig5", prefetch=0, **JOB)
+    figure = p.plot_timeline()
+    assert p.subject in figure.get_suptitle()
+    assert "Survey, one CPU with four GTX 1080" in figure.get_suptitle()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes, pixels = figure.axes[0], np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    lane = [label.get_text() for label in axes.get_yticklabels()].index("host copies")
+    (left, height), (right, _) = axes.transData.transform([(0, lane), (axes.get_xlim()[1], lane)])
+    row = pixels[len(pixels) - 1 - round(height), round(left) : round(right) + 1]
+    coloured = (row.max(axis=1) - row.min(axis=1)) > 60  # grid lines and paper are grey
+    copies = [span for span in p.timeline.spans if span.kind == "host_copy"]
+    assert len(copies) == 4
+    assert copies[0].end_s - copies[0].flow_start_s < p.timeline.makespan_s / 1500  # less than a pixel
+    assert np.diff(coloured.astype(int), prepend=0).clip(min=0).sum() == 4
+
+
+def test_a_float_without_fraction_is_a_whole_number_of_workers_steps_and_mini_batches(resnet):
+    job = {"system": "survey_fig5", "sync": "none", "dataset": "imagenet_jpeg", "global_batch_size": 64}
+    ints, floats = (pm.predict(resnet, workers=n, prefetch=n, **job) for n in (2, 2.0))
+    assert floats.to_dict() == ints.to_dict()
+    assert isinstance(floats.batch_size, int)
+    assert floats.play(2.0).makespan_s == ints.play(2).makespan_s
+
+
 def test_global_batches_are_split(resnet):
     split = pm.predict(resnet, global_batch_size=128, system="survey_fig5", workers=4, sync="none")
     assert split.batch_size == 32
@@ -332,6 +375,13 @@ def test_global_batches_are_split(resnet):
         ({"decode_cores": 5}, ArgumentError, "from 1 to 4"),
         ({"prefetch": -1}, ArgumentError, ">= 0"),
         ({"prefetch": True}, ArgumentError, ">= 0"),
+        ({"prefetch": 1.5}, ArgumentError, "prefetch=1.5 is not allowed: a whole number >= 0"),
+        ({"workers": 1.5}, ArgumentError, "workers=1.5 is not allowed: a whole number >= 1"),
+        ({"dataset": 5}, ArgumentError, "dataset=5 is not allowed: a name, a path to a .toml file, or a Dataset"),
+        ({"input_from": 5}, ArgumentError, "input_from=5 is not allowed: a storage of the system by its name, one by"),
+        ({"sync": "nope"}, UnknownNameError, "unknown sync 'nope'. Did you mean 'none'?"),
+        ({"sync": "ring_allreduce"}, UnknownNameError, "Did you mean 'ring_all_reduce'?"),
+        ({"sync": "tree_all_reduce"}, NotYetAvailableError, "sync='none'"),
         ({"input_variation": -0.1}, ArgumentError, "input_variation=-0.1 is not allowed: a number from 0 to 2"),
         ({"input_variation": math.inf}, ArgumentError, "from 0 to 2"),
         ({"input_variation": True}, ArgumentError, "from 0 to 2"),
@@ -402,9 +452,8 @@ def test_files_are_read_at_random_and_shards_from_end_to_end(tmp_path):
 def test_a_data_set_that_leaves_no_memory_is_read_every_epoch():
     memory = pm.load_system("survey_fig5").memory_capacity_bytes
     for share, is_cached in ((0.89, True), (0.91, False), (0.999, False)):
-        data = pm.Dataset(
-            name="scans", example_count=1000, encoded_bytes_per_example=share * memory / 1000, decoded_shape=(1000,)
-        )
+        size = int(share * memory / 1000)
+        data = pm.Dataset(name="scans", example_count=1000, encoded_bytes_per_example=size, decoded_shape=(size,))
         p = pm.predict(pm.zoo.alexnet(), batch_size=8, system="survey_fig5", dataset=data)
         assert p.data_path.is_cached is is_cached
 
