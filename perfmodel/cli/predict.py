@@ -21,7 +21,7 @@ NETWORK_HELP = (
 )
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
-JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "input_variation")
+JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "input_variation", "pinned")
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
 WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB} - {"workers"}
 """Options of ``predict`` that do not change how many samples memory holds."""
@@ -78,6 +78,9 @@ def predict_command(
         str | None,
         typer.Option(metavar="X", help="Coefficient of variation of the time that preparing a mini-batch takes."),
     ] = None,
+    pageable: Annotated[
+        bool, typer.Option("--pageable", help="Copies from pageable buffers where the framework would pin them.")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
     ] = None,
@@ -119,6 +122,7 @@ def predict_command(
         "prefetch": number_as_typed(prefetch),
         "decode_cores": number_as_typed(decode_cores),
         "input_variation": number_as_typed(input_variation),
+        "pinned": False if pageable else None,
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}

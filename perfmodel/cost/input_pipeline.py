@@ -194,8 +194,10 @@ def jittered_period(
     +2.6 % for variations up to 1 (largest with d = 1; within 1.1 % from d = 2 on, and within 0.5 % for a variation of
     0.25), by -1.1 to +4.2 % up to 2.
 
-    Valid for: times that do not depend on one another, variations up to 2. Ignores: stretches of slow mini-batches,
-    which a store that is busy with others gives, and which want more ahead than this says.
+    Valid for: one stage that is clearly the slowest, times that do not depend on one another, variations up to 2.
+    Ignores: a second stage nearly as slow (at 90 % of the slowest and a variation of 0.5 steps are a tenth longer than
+    this says, where both are equal and the variation is 1 a quarter), and stretches of slow mini-batches, which a
+    store that is busy with others gives, and which want more ahead than this says.
 
     Examples
     --------
@@ -223,7 +225,7 @@ def lead_of_slowest(
 ) -> Quantity:
     r"""How many mini-batches the slowest stage may be ahead of the one in use on the device.
 
-    .. math:: l = (d + 1) (h + a) + f - 1
+    .. math:: l = (d + 1) h + 2 a + f - 1
 
     Parameters
     ----------
@@ -232,7 +234,7 @@ def lead_of_slowest(
     depth : int or ndarray
         Mini-batches that each stage may be ahead of the one in use at the next, d. [1]
     copied_ahead : bool or ndarray
-        Whether mini-batches are copied to the device while it computes, a: one stage more to be ahead of. [-]
+        Whether the next mini-batch is copied to the device while it computes, a: a buffer besides the one in use. [-]
     copied_between : bool or ndarray
         Whether something is copied between two steps, f: what is being computed has then left its buffer. [-]
 
@@ -243,8 +245,9 @@ def lead_of_slowest(
 
     Notes
     -----
-    Valid for: d + 1 buffers between each two stages, as ``perfmodel.simulation`` plays them; h counts the stages from
-    the slowest on. Ignores: that buffers behind copies that bound the step are of no use.
+    Valid for: d >= 1; d + 1 buffers between each two stages in host memory, as ``perfmodel.simulation`` plays them, and
+    two on the device; h counts the stages from the slowest on, in host memory. Ignores: that buffers behind copies
+    that bound the step are of no use.
 
     Examples
     --------
@@ -255,12 +258,13 @@ def lead_of_slowest(
     5
     """
     slowest: Quantity = 0.0
-    hand_overs = behind = where(copied_ahead, 1, 0)
+    hand_overs: Quantity = 0
+    behind: Quantity = 0
     for seconds in reversed(list(stage_s.values())):
         behind = behind + where(exceeds(seconds, 0), 1, 0)
         hand_overs = where(exceeds(slowest, seconds), hand_overs, behind)
         slowest = maximum(slowest, seconds)
-    return (depth + 1) * hand_overs + where(copied_between, 1, 0) - 1
+    return (depth + 1) * hand_overs + where(copied_ahead, 2, 0) + where(copied_between, 1, 0) - 1
 
 
 def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:

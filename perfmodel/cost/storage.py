@@ -6,6 +6,8 @@ how many reads a second the whole can give. What they are for a kind, ``hardware
 
 from __future__ import annotations
 
+import math
+
 from perfmodel.numeric import Quantity, minimum
 
 
@@ -17,17 +19,18 @@ def read_rate(
     stream_bytes_per_s: Quantity,
     most_bytes_per_s: Quantity,
     most_reads_per_s: Quantity,
+    most_outstanding_reads: Quantity = math.inf,
 ) -> Quantity:
     r"""Rate at which reads of one size are served, a number of them under way at any time.
 
-    .. math:: R = \min\left(\frac{q s}{\alpha + s / r},\; I s,\; C\right)
+    .. math:: R = \min\left(\frac{\min(q, k) s}{\alpha + s / r},\; I s,\; C\right)
 
     Parameters
     ----------
     read_bytes : float, ndarray or sympy.Expr
         Bytes of one read, s: a block, a file, an object. [B]
     outstanding_reads : float, ndarray or sympy.Expr
-        Reads under way, q: the depth of a drive's queue, the connections to an object store. [1]
+        Reads that are asked for at once, q: the depth of a drive's queue, those of a loader. [1]
     latency_s : float, ndarray or sympy.Expr
         Time from asking to the first byte, alpha. [s]
     stream_bytes_per_s : float, ndarray or sympy.Expr
@@ -36,6 +39,8 @@ def read_rate(
         What the whole delivers at most, C; infinity where nothing is stated. [B/s]
     most_reads_per_s : float, ndarray or sympy.Expr
         Reads that the whole serves at most, I. [1/s]
+    most_outstanding_reads : float, ndarray or sympy.Expr
+        Reads that can be under way, k: connections to an object store; infinity where only the reader decides. [1]
 
     Returns
     -------
@@ -60,5 +65,7 @@ def read_rate(
     .. [1] J. D. C. Little, A proof for the queuing formula L = lambda W, Operations Research 9(3), 1961,
        doi:10.1287/opre.9.3.383.
     """
-    in_flight = outstanding_reads * read_bytes / (latency_s + read_bytes / stream_bytes_per_s)
+    in_flight = (
+        minimum(outstanding_reads, most_outstanding_reads) * read_bytes / (latency_s + read_bytes / stream_bytes_per_s)
+    )
     return minimum(minimum(in_flight, most_reads_per_s * read_bytes), most_bytes_per_s)

@@ -24,6 +24,9 @@ from perfmodel.hardware.wiring import Wiring
 FABRIC: Final = "fabric0"
 """Name of the fabric's node."""
 
+MachineCount = Annotated[Count, Field(le=4096)]
+"""How many machines alike a cluster has: more is a slip of the pen, which would take minutes to wire."""
+
 
 class ClusterNode(SpecTable):
     """Machines of one kind.
@@ -39,7 +42,7 @@ class ClusterNode(SpecTable):
     """
 
     system: Text
-    count: Count = 1
+    count: MachineCount = 1
     names: tuple[Identifier, ...] | None = None
 
     @model_validator(mode="after")
@@ -66,8 +69,8 @@ class Fabric(SpecTable):
 
     link: Text
     hop_latency_us: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10_000, "us"))]
-    machines_per_leaf: Count | None = None
-    oversubscription: Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)] = 1.0
+    machines_per_leaf: MachineCount | None = None
+    oversubscription: Annotated[float, Field(ge=1, le=1000, strict=True, allow_inf_nan=False)] = 1.0
 
     @model_validator(mode="after")
     def _one_switch_is_not_oversubscribed(self) -> Self:

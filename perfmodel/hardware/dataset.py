@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from perfmodel.errors import SpecError
+from perfmodel.errors import SpecError, nearest_match
 from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
 from perfmodel.records import ELEMENT_BYTES
@@ -20,13 +20,25 @@ STORED_BYTES: dict[str, int] = {**ELEMENT_BYTES, "uint8": 1, "int32": 4, "int64"
 """Bytes of one element of a decoded example, by data type. [B]"""
 
 
+FORMATS: dict[str, str] = {
+    "raw": "as it is used",
+    **dict.fromkeys(("binary", "idx", "npy", "tfrecord", "lmdb", "hdf5", "csv", "text"), "plain"),
+    **dict.fromkeys(("jpeg", "png", "webp", "tiff", "dicom", "flac", "mp3", "mp4", "npz", "gzip"), "compressed"),
+}
+"""Formats of a stored example: byte for byte what the network takes; plain, with labels, frames or digits around the
+numbers; or compressed, to be decoded at a rate that the data set must state. A new format is a word here."""
+
+
 class DatasetFile(SpecFile):
     """A data set, as its file states it.
 
     Attributes
     ----------
     format : str
-        How an example is stored, e.g. ``jpeg``, ``raw``, ``text``. [-]
+        How an example is stored: a key of ``FORMATS``. [-]
+    stored_in : str
+        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
+        end. [-]
     example_count : int
         Examples that one epoch reads. [samples]
     encoded_bytes_per_example : float
@@ -40,9 +52,10 @@ class DatasetFile(SpecFile):
     """
 
     format: Identifier
+    stored_in: Literal["files", "shards"] = "files"
     example_count: Count
     encoded_bytes_per_example: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e12, "B"))]
-    decoded_shape: tuple[Count, ...]
+    decoded_shape: Annotated[tuple[Count, ...], Field(min_length=1)]
     decoded_dtype: Text = "uint8"
     decode_rate_per_core: Annotated[PositiveNumber, AfterValidator(InRange(1e-3, 1e9, "samples/s"))] | None = None
 
@@ -50,6 +63,23 @@ class DatasetFile(SpecFile):
     def _type_is_known(self) -> Self:
         if self.decoded_dtype not in STORED_BYTES:
             raise fault_at(("decoded_dtype",), self.decoded_dtype, f"must be one of {', '.join(STORED_BYTES)}")
+        return self
+
+    @model_validator(mode="after")
+    def _format_fits_the_numbers(self) -> Self:
+        if self.format not in FORMATS:
+            nearest = nearest_match(self.format, FORMATS)
+            hint = f" (nearest: {nearest})" if nearest else ""
+            raise fault_at(("format",), self.format, f"must be one of {', '.join(FORMATS)}{hint}")
+        how, rate, stored = FORMATS[self.format], self.decode_rate_per_core, self.encoded_bytes_per_example
+        used = math.prod(self.decoded_shape) * STORED_BYTES.get(self.decoded_dtype, 0)
+        if how == "compressed" and rate is None:
+            raise fault_at(("decode_rate_per_core",), None, f"is needed: {self.format} must be decoded")
+        if how == "as it is used" and rate is not None:
+            raise fault_at(("decode_rate_per_core",), rate, f"must not be given: {self.format} is not decoded")
+        if how == "as it is used" and used and stored != used:
+            allowed = f"must be the {used:,} B of a decoded example: {self.format} is stored as it is used"
+            raise fault_at(("encoded_bytes_per_example",), stored, allowed)
         return self
 
 
@@ -70,7 +100,10 @@ class Dataset:
     decoded_dtype : str
         Type of its elements in host memory. [-]
     format : str
-        How an example is stored. [-]
+        How an example is stored: ``raw`` byte for byte as it is used, or another key of ``FORMATS``. [-]
+    stored_in : str
+        ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
+        end. [-]
     decode_rate_per_core : float or None
         Examples that one core decodes; None where they are stored as they are used. [samples/s]
     file : DatasetFile or None
@@ -79,7 +112,8 @@ class Dataset:
     Raises
     ------
     SpecError
-        With every fault: no examples, no bytes, a negative number, an unknown data type.
+        With every fault: no examples, no bytes, a negative number, an unknown data type or format, numbers that do
+        not fit the format.
 
     Examples
     --------
@@ -94,6 +128,7 @@ class Dataset:
     decoded_shape: tuple[int, ...]
     decoded_dtype: str = "uint8"
     format: str = "raw"
+    stored_in: str = "files"
     decode_rate_per_core: float | None = None
     file: DatasetFile | None = field(default=None, repr=False, compare=False)
 
@@ -152,9 +187,9 @@ class Dataset:
         shape = " x ".join(map(str, self.decoded_shape))
         rate = self.decode_rate_per_core
         decoding = "used as stored" if rate is None else f"decoded at {rate:g}/s per core"
-        sizes = f"{self.encoded_bytes_per_example:,g} B each as {self.format}"
+        sizes = f"{self.encoded_bytes_per_example:,g} B each as {self.format} in {self.stored_in}"
         return f"{self.example_count:,} examples, {sizes}, {shape} {self.decoded_dtype}, {decoding}"
 
 
 def _numbers_of(stated: dict[str, Any]) -> list[str]:
-    return [name for name in stated if name not in ("name", "format", "decoded_dtype")]
+    return [name for name in stated if name not in ("name", "format", "stored_in", "decoded_dtype")]

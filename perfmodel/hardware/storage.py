@@ -5,40 +5,23 @@ Each kind is a class that says of itself what limits reads from it (``read_limit
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.given_quantity import check_quantity
+from perfmodel.hardware.read_limits import ReadLimits
 from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile
 from perfmodel.numeric import Quantity, minimum
 from perfmodel.units import GIB, KIB, MIB
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadLimits:
-    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``.
-
-    Parameters
-    ----------
-    latency_s : float
-        Time from asking to the first byte. [s]
-    stream_bytes_per_s : float, ndarray or sympy.Expr
-        What one stream delivers once it flows. [B/s]
-    most_bytes_per_s : float, ndarray or sympy.Expr
-        What the whole delivers at most. [B/s]
-    most_reads_per_s : float, ndarray or sympy.Expr
-        Reads that the whole serves at most. [1/s]
-    """
-
-    latency_s: float
-    stream_bytes_per_s: Quantity
-    most_bytes_per_s: Quantity
-    most_reads_per_s: Quantity
+MOST_GIB: Final = 1_000_000
+"""Largest disk of a cloud that a file may state. [GiB]"""
 
 
 class Storage(SpecFile):
@@ -242,7 +225,7 @@ class CloudDisk(Storage):
     most_read_mib_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "MiB/s"))]
     read_iops_per_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "reads/s per GiB"))]
     most_read_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 10_000, "kIOPS"))]
-    size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_000_000, "GiB"))] | None = None
+    size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, MOST_GIB, "GiB"))] | None = None
 
     def of_size(self, size_gib: float) -> Self:
         """Return a disk of this class that has a size.
@@ -260,11 +243,10 @@ class CloudDisk(Storage):
         Raises
         ------
         ArgumentError
-            If the size is not above zero.
+            If the size is none that a file could state.
         """
-        if not size_gib > 0:
-            raise ArgumentError("size_gib", size_gib, f"above 0: {self.name} is granted its rate by its size")
-        return self.model_copy(update={"size_gib": size_gib})
+        check_quantity("size_gib", size_gib, low=1, high=MOST_GIB, allowed=f"a number from 1 to {MOST_GIB:,} GiB")
+        return self.model_copy(update={"size_gib": float(size_gib)})
 
     def read_limits(
         self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
@@ -292,8 +274,8 @@ class CloudDisk(Storage):
             size_bytes = self.size_gib * GIB
         if size_bytes is None:
             raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
-        if isinstance(size_bytes, int | float) and not size_bytes > 0:
-            raise ArgumentError("size_bytes", size_bytes, "above 0")
+        allowed = f"a number of bytes from 1 to {MOST_GIB:,} GiB"
+        check_quantity("size_bytes", size_bytes, low=GIB, high=MOST_GIB * GIB, allowed=allowed)
         size_gib = size_bytes / GIB
         most = minimum(size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
         return ReadLimits(
@@ -354,15 +336,15 @@ class ObjectStore(Storage):
         ArgumentError
             If the connections are fewer than one.
         """
-        if isinstance(connection_count, int | float) and not connection_count >= 1:
-            raise ArgumentError("connection_count", connection_count, "at least 1")
         connections = self.connection_count if connection_count is None else connection_count
+        check_quantity("connection_count", connections, low=1, high=sys.float_info.max, allowed="finite and at least 1")
         stream = self.in_base_units("connection_gb_per_s")
         return ReadLimits(
             latency_s=self.latency_s,
             stream_bytes_per_s=stream,
             most_bytes_per_s=connections * stream,
             most_reads_per_s=self.in_base_units("most_request_kiops"),
+            most_outstanding_reads=connections,
         )
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:

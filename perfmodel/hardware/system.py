@@ -14,13 +14,16 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import Count, InRange, PositiveNumber, SpecFile, SpecTable, Text
-from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PeerLink, PeerSwitch, StorageSlot
+from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartCount, PeerLink, PeerSwitch, StorageSlot
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring
 from perfmodel.units import GIB, GIGA
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 """A number in [0, 1]."""
+
+SocketCount = Annotated[Count, Field(le=64)]
+"""Sockets of one machine: fewer than other parts, as each is linked to each."""
 
 
 class Sockets(SpecTable):
@@ -35,7 +38,7 @@ class Sockets(SpecTable):
     """
 
     device: Text
-    count: Count
+    count: SocketCount
 
 
 class SystemMemory(SpecTable):
@@ -74,7 +77,7 @@ class SocketLink(SpecTable):
     """
 
     name: Text
-    link_count: Count
+    link_count: PartCount
     bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))]
 
 

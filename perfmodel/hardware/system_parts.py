@@ -7,7 +7,7 @@ A part hangs off another one by ``to``: a socket (``socket0``), a root or a swit
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -25,6 +25,14 @@ from perfmodel.hardware.source import (
 
 Ports = Identifier | Annotated[tuple[Identifier, ...], Field(min_length=1)]
 """What a part hangs off, or what several are dealt to in order."""
+
+PartCount = Annotated[Count, Field(le=1024)]
+"""How many parts alike a machine has: more is a slip of the pen, which would take minutes to wire."""
+
+RESERVED_NAMES: Final = ("host", "memory")
+"""Names that mean host memory where a place is asked for, and so can name no part."""
+
+RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
 
 Pair = Annotated[tuple[Identifier, ...], Field(min_length=2, max_length=2)]
 """Two ends of a link."""
@@ -46,7 +54,7 @@ class PartTable(SpecTable):
     """
 
     names: tuple[Identifier, ...] | None = None
-    count: Count = 1
+    count: PartCount = 1
     to: Ports
     link: Text
 
@@ -55,6 +63,9 @@ class PartTable(SpecTable):
         if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
             message = f"must be as many different names as count = {self.count}"
             raise fault_at(("names",), list(self.names), message)
+        reserved = [name for name in self.names or () if name in RESERVED_NAMES]
+        if reserved:
+            raise fault_at(("names",), reserved[0], RESERVED_FAULT)
         if self.count % len(self.ports):
             message = f"must be dealt evenly: count = {self.count} is no multiple of {len(self.ports)} ports"
             raise fault_at(("to",), list(self.ports), message)
@@ -183,3 +194,11 @@ class PeerSwitch(SpecTable):
     name: Identifier = "nvswitch0"
     among: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = None
     link: Text
+
+    @model_validator(mode="after")
+    def _devices_are_joined_once(self) -> Self:
+        if self.among is not None and len(set(self.among)) < len(self.among):
+            raise fault_at(("among",), list(self.among), "must be different devices, each once")
+        if self.name in RESERVED_NAMES:
+            raise fault_at(("name",), self.name, RESERVED_FAULT)
+        return self

@@ -167,15 +167,21 @@ class Topology:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")
-        ends = (start.kind, end.kind)
-        is_direct = ends == ("device", "device") and (self.peer_to_peer(source, sink) or self.rdma(source, sink))
         nics = self._nics_between(start, end)
-        if not ENDS.issuperset(ends) or "memory" in ends or (is_direct and not through_host):
+        if not {start.kind, end.kind} <= ENDS or (self._is_straight(start, end) and not through_host):
             return (self._route(source, sink, nics),)
         stops = [source, self.home_memory(source), self.home_memory(sink), sink]
         if start.node == end.node:
             del stops[1 if start.kind == "storage" else 2]
         return tuple(self._route(*leg, nics) for leg in itertools.pairwise(dict.fromkeys(stops)))
+
+    def _is_straight(self, start: Place, end: Place) -> bool:
+        """Tell whether data can go from one end to another without a rest in host memory."""
+        devices = [place.name for place in (start, end) if place.kind == "device"]
+        if len(devices) == 2:
+            return self.peer_to_peer(*devices) or self.rdma(*devices)
+        has_memory = "memory" in (start.kind, end.kind)
+        return has_memory and (start.node == end.node or all(self.rdma_nics(name) for name in devices))
 
     def home_memory(self, name: str) -> str:
         """Return the memory of the socket that a node hangs off.
@@ -275,11 +281,14 @@ class Topology:
         return tuple(
             nic
             for nic in self.nics()
-            if self.places[nic].node == place.node and self.root_complex(nic) == root and self.places[nic].has_rdma
+            if self.places[nic].node == place.node
+            and self.places[nic].has_rdma
+            and self.root_complex(nic) == root
+            and self._is_networked(nic)
         )
 
     def own_nic(self, device: str) -> str | None:
-        """Return the NIC that a device's messages to other machines leave by: devices take turns at the nearest ones.
+        """Return the NIC that a device's messages to other machines leave by.
 
         Parameters
         ----------
@@ -289,7 +298,8 @@ class Topology:
         Returns
         -------
         str or None
-            A NIC of its machine; None where the machine lists none. [-]
+            Of the NICs that reach its memory by themselves, else of all of its machine, the nearest; devices that
+            have the same ones take turns. None where the machine is on no network. [-]
         """
         nearest = self._nearest_nics(device)
         if not nearest:
@@ -298,19 +308,26 @@ class Topology:
         return nearest[beside.index(device) % len(nearest)]
 
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
-        """Return the NICs of a device's machine that are the fewest links away, in file order."""
+        """Return the NICs for a device that are the fewest links away, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
-        for nic in self.nics():
-            if self.places[nic].node == node:
-                ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
-                links[nic] = min(ways, default=math.inf)
+        near = [name for name in self.nics() if self.places[name].node == node and self._is_networked(name)]
+        for nic in self.rdma_nics(device) or near:
+            ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
+            links[nic] = min(ways, default=math.inf)
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
     def _nics_between(self, *ends: Place) -> frozenset[str]:
         """Return the NICs that a copy may pass: a device's own, and any of a machine that no device is the end in."""
+        if len({end.node for end in ends}) == 1:
+            return frozenset()
         own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
         return frozenset(nic for nic in self.nics() if own.get(self.places[nic].node, nic) == nic)
+
+    def _is_networked(self, nic: str) -> bool:
+        """Tell whether a link leads from a NIC to another machine."""
+        beyond = (self.places[name] for name in self.graph.successors(nic))
+        return any(place.kind == "fabric" or place.node != self.places[nic].node for place in beyond)
 
     def _place(self, name: str) -> Place:
         if name not in self.places:
@@ -348,9 +365,14 @@ class Topology:
         if width is None:
             raise ArgumentError("sink", sink, f"a node that links lead to from {source!r}")
         nodes, channels = quickest(edges, source, sink, width=width)
-        latency = sum(channel.latency_s for channel in channels)
-        latency += max((channel.startup_s for channel in channels), default=0.0)
+        latency = sum(channel.latency_s for channel in channels) + self._startup_s(nodes, channels)
         return Route(nodes=nodes, channels=channels, latency_s=latency)
+
+    def _startup_s(self, nodes: tuple[str, ...], channels: tuple[Channel, ...]) -> float:
+        """Return what a message costs once: over a network its adapters start it, else whoever copies. [s]"""
+        ends = zip(itertools.pairwise(nodes), channels, strict=True)
+        over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
+        return max((channel.startup_s for channel in over_network or channels), default=0.0)
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Return from each node that data may leave the next ones and the channels to them."""

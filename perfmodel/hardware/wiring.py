@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import SystemFile
 
+NETWORKS: Final = frozenset({"ethernet", "infiniband"})
+"""Protocols between machines, which no slot, hub or peer link speaks."""
+
+DEVICE_LINKS: Final = frozenset({"nvlink"})
+"""Protocols that join devices, and to some CPUs, but no drive, adapter or hub."""
+
+BUSES: Final = DEVICE_LINKS | {"pcie"}
+"""Protocols inside a machine, which no network speaks."""
+
 RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
 """Networks whose adapters have RDMA unless a file says otherwise."""
 
@@ -73,14 +82,19 @@ class _Wirer:
         nearest = nearest_match(str(given), known)
         self.faults.append(f"{where}: value {given!r}: {allowed}" + (f" (nearest: {nearest})" if nearest else ""))
 
-    def link(self, where: str, name: str) -> Link | None:
-        """Load a link, or note why not."""
+    def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
+        """Load a link, or note why not; some protocols can never be at a place."""
         path = self.folder / name if spec_files.is_path(name) else name
         try:
-            return load_link(path)
+            link = load_link(path)
         except PerfmodelError as error:
             self.fault(where, name, str(error))
             return None
+        if link.family.protocol not in never:
+            return link
+        fitting = sorted((NETWORKS | BUSES) - never)
+        self.fault(where, name, f"must be a link such as {' or '.join(fitting)}, not {link.family.protocol}")
+        return None
 
     def add(self, place: Place, where: str) -> None:
         if any(place.name == other.name for other in self.places):
@@ -132,7 +146,7 @@ class _Wirer:
         """Place the hubs, and yield where each was stated, its name, its port and its upstream wire."""
         for row, hub in enumerate(hubs):
             where = f"{kind}[{row}]"
-            link = self.link(f"{where}.link", hub.link)
+            link = self.link(f"{where}.link", hub.link, never=NETWORKS | DEVICE_LINKS)
             for index, name in enumerate(self.name_parts(hub, kind, count=hub.count)):
                 self.add(Place(name=name, kind=kind, detail=f"PCIe {kind}"), where)
                 if link is not None:
@@ -173,7 +187,7 @@ class _Wirer:
 
         for row, slot in enumerate(slots):
             where = f"device[{row}]"
-            link = self.link(f"{where}.link", slot.link)
+            link = self.link(f"{where}.link", slot.link, never=NETWORKS)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
             named = self.folder / slot.device if spec_files.is_path(slot.device) else slot.device
             try:
@@ -185,6 +199,11 @@ class _Wirer:
                 self.fault(f"{where}.device", slot.device, "must be a GPU; CPUs stand in [sockets]")
                 continue
             if link is None or not all(ports):
+                continue
+            card = load_link(device.host_link.link_name)
+            if not slot.override and link.family.protocol != card.family.protocol:
+                allowed = f"must be a slot for the card, which has {card.name} (or override = true)"
+                self.fault(f"{where}.link", slot.link, allowed)
                 continue
             settled, remark = negotiated_link(link, device, override=slot.override)
             names = self.name_parts(slot, "gpu", count=slot.count)
@@ -200,19 +219,24 @@ class _Wirer:
 
     def peers(self) -> None:
         names = [name for name, _ in self.devices]
+        joined: set[frozenset[str]] = set()
         for row, peers in enumerate(self.file.peer_link):
-            link = self.link(f"peer_link[{row}].link", peers.link)
+            link = self.link(f"peer_link[{row}].link", peers.link, never=NETWORKS)
             for pair in peers.between:
                 lost = [end for end in pair if end not in names]
                 for end in lost:
                     self.fault(f"peer_link[{row}].between", end, f"must be one of {', '.join(names)}", names)
                 if len(set(pair)) == 1:
                     self.fault(f"peer_link[{row}].between", list(pair), "must be two different devices")
+                elif frozenset(pair) in joined:
+                    allowed = "must be joined once; several links of a pair are the lanes of one"
+                    self.fault(f"peer_link[{row}].between", list(pair), allowed)
                 elif link is not None and not lost:
                     self.wires.append(wire_of(pair[0], pair[1], link, startup_s=link.latency_s, peer=True))
+                joined.add(frozenset(pair))
         for row, switch in enumerate(self.file.peer_switch):
             where = f"peer_switch[{row}]"
-            link = self.link(f"{where}.link", switch.link)
+            link = self.link(f"{where}.link", switch.link, never=NETWORKS)
             self.add(Place(name=switch.name, kind="switch", detail=f"{switch.link} to each"), where)
             for end in switch.among or names:
                 if end not in names:
@@ -243,7 +267,7 @@ class _Wirer:
     def storage_slots(self, slots: tuple[StorageSlot, ...]) -> None:
         for row, slot in enumerate(slots):
             where = f"storage[{row}]"
-            link = self.link(f"{where}.link", slot.link)
+            link = self.link(f"{where}.link", slot.link, never=NETWORKS | DEVICE_LINKS)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
             drive = self.drive(where, slot)
             if link is None or drive is None or not all(ports):
@@ -261,8 +285,8 @@ class _Wirer:
     def nic_slots(self, slots: tuple[NicSlot, ...]) -> None:
         for row, slot in enumerate(slots):
             where = f"nic[{row}]"
-            link = self.link(f"{where}.link", slot.link)
-            network = self.link(f"{where}.network", slot.network)
+            link = self.link(f"{where}.link", slot.link, never=NETWORKS | DEVICE_LINKS)
+            network = self.link(f"{where}.network", slot.network, never=BUSES)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
             if link is None or network is None or not all(ports):
                 continue

@@ -37,6 +37,32 @@ RESERVED: dict[str, tuple[Any, str]] = {
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
 
+SYNCS = (NO_SYNC, "ring_all_reduce", "tree_all_reduce", "parameter_server")
+"""Values of ``sync``; all but the first are reserved."""
+
+
+def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> None:
+    """Raise unless a value is of one of some types.
+
+    Parameters
+    ----------
+    name : str
+        Argument the value was given for. [-]
+    value : object
+        What was given; None is always allowed. [-]
+    types : tuple of type
+        Types allowed. [-]
+    allowed : str
+        How a sentence calls them. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it is of another type.
+    """
+    if value is not None and not isinstance(value, types):
+        raise ArgumentError(name, value, allowed)
+
 
 def check_sync(sync: str, *, workers: int, trains: bool) -> None:
     """Raise unless the workers' exchange is one that this version serves.
@@ -91,8 +117,8 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
-    """Return a count that must be a whole number of at least one.
+def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return a count that must be a whole number; 2.0 is one.
 
     Parameters
     ----------
@@ -100,6 +126,8 @@ def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
         Argument the value was given for. [-]
     value : object
         What was given. [-]
+    minimum : int
+        Smallest value allowed. [1]
     maximum : int or None
         Largest value allowed. [1]
 
@@ -111,20 +139,20 @@ def whole_number(name: str, value: Any, *, maximum: int | None = None) -> int:
     Raises
     ------
     ArgumentError
-        If it is none: zero, negative, fractional, NaN, a truth value, text.
+        If it is none, or outside the range: zero, negative, fractional, NaN, a truth value, text.
 
     Examples
     --------
     >>> whole_number("batch_size", 16)
     16
     """
-    allowed = "a whole number >= 1" if maximum is None else f"a whole number from 1 to {maximum}"
+    allowed = f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
     is_whole = (
         isinstance(value, int | float | np.integer | np.floating)
         and not isinstance(value, bool)
         and _is_finite(value)
         and value == int(value)
-        and value >= 1
+        and value >= minimum
         and (maximum is None or value <= maximum)
     )
     if not is_whole:
@@ -163,11 +191,13 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def at_least_zero(name: str, value: Any) -> float:
-    """Return a number that must be finite and not negative.
+def from_zero_to(most: float, name: str, value: Any) -> float:
+    """Return a number that must not be negative, nor above a limit.
 
     Parameters
     ----------
+    most : float
+        The largest that is allowed. [any]
     name : str
         Argument the value was given for. [-]
     value : object
@@ -181,16 +211,16 @@ def at_least_zero(name: str, value: Any) -> float:
     Raises
     ------
     ArgumentError
-        If it is none: negative, infinite, NaN, a truth value, text.
+        If it is none: negative, too large, NaN, a truth value, text.
 
     Examples
     --------
-    >>> at_least_zero("input_variation", 1)
+    >>> from_zero_to(2, "input_variation", 1)
     1.0
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (is_number and _is_finite(value) and value >= 0):
-        raise ArgumentError(name, value, "a finite number >= 0")
+    if not (is_number and _is_finite(value) and 0 <= value <= most):
+        raise ArgumentError(name, value, f"a number from 0 to {most:g}")
     return float(value)
 
 

@@ -93,12 +93,12 @@ def max_batch_size(
     --------
     >>> import perfmodel as pm
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
-    47
+    46
 
     Each of the four GTX 1080 of a machine:
 
     >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4)
-    97
+    96
     """
     subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)

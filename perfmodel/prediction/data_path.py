@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from perfmodel.cost.input_pipeline import (
     bounding_stage,
     jittered_period,
@@ -16,28 +14,24 @@ from perfmodel.cost.input_pipeline import (
     pipelined_period,
     stage_periods,
 )
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
-from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
-from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Drive, Storage
 from perfmodel.numeric import exceeds, maximum
-from perfmodel.prediction.arguments import at_least_zero, whole_number
 from perfmodel.prediction.machine import Host, Machine, slowest_rate
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
-from perfmodel.prediction.separate_storage import Reading, reading_from
+from perfmodel.prediction.storage_reads import Reading, reading_from, reads_of_array
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from perfmodel.hardware.channel import Route
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.subject import Subject
-    from perfmodel.prediction.target import Target
 
 HOST_PASSES: Final = 3
 """Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
+
+PAGE_CACHE_SHARE: Final = 0.9
+"""Share of a host's memory that can hold a data set's pages; an estimate: the rest is the system's. [1]"""
 
 HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples that are decoded in host memory already."""
@@ -102,7 +96,18 @@ class DataPath:
         own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
         if not own or self.input_from == HOST_MEMORY or self.machine is None:
             return ()
-        return self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
+        ways = self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
+        arrays = {array.name: array for array in self.machine.system.storages}
+        behind = {
+            name: reads_of_array(arrays[name], read_bytes=self._read_bytes) for name in {way.nodes[0] for way in ways}
+        }
+        return tuple(behind[way.nodes[0]].then(way) for way in ways)
+
+    @property
+    def _read_bytes(self) -> float:
+        """Size of one read; infinity where examples are read from end to end. [B]"""
+        assert self.dataset is not None
+        return self.dataset.encoded_bytes_per_example if self.dataset.stored_in == "files" else math.inf
 
     @property
     def storage(self) -> str:
@@ -119,8 +124,7 @@ class DataPath:
         """What a storage given by its file delivers; None without one."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
-        example_bytes = self.dataset.encoded_bytes_per_example
-        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=example_bytes)
+        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=self._read_bytes)
 
     @cached_property
     def read_bytes_per_s(self) -> float:
@@ -141,7 +145,7 @@ class DataPath:
     def is_cached(self) -> bool:
         """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
         known = self.machine is not None and self.dataset is not None and self.input_from != HOST_MEMORY
-        return known and self.dataset.encoded_bytes < self.machine.memory_bytes  # type: ignore[union-attr]
+        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.machine.memory_bytes  # type: ignore[union-attr]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -289,98 +293,3 @@ class DataPath:
     def bounding_stage(self, batch_size: Any) -> str:
         """Return the slowest stage before the copy."""
         return str(bounding_stage(stage_s=self.stages(batch_size)))
-
-
-def resolve_data_path(
-    target: Target,
-    *,
-    dataset: str | Path | Dataset | None,
-    input_from: str | Path | Storage | None,
-    prefetch: int,
-    decode_cores: int | None,
-    input_variation: float = 0.0,
-) -> DataPath:
-    """Return the way of mini-batches that a caller asked for.
-
-    Parameters
-    ----------
-    target : Target
-        What the steps run on, alone or in a system. [-]
-    dataset : str, Path, Dataset or None
-        What is read and decoded; None for mini-batches that are in host memory. [-]
-    input_from : str, Path, Storage or None
-        A storage of the system by its node's name, a storage by its file, ``memory`` for examples that are in host
-        memory, or None for the system's own storage. [-]
-    prefetch : int
-        Mini-batches fetched ahead. [1]
-    decode_cores : int or None
-        Cores of each host that decode; None for all of them. [1]
-    input_variation : float
-        Coefficient of variation of the time that preparing a mini-batch takes. [1]
-
-    Returns
-    -------
-    DataPath
-        Ready to be timed. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If options contradict one another, or nothing says from where to read.
-    UnknownNameError
-        If a name is unknown; names the nearest.
-    """
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int | np.integer) or prefetch < 0:
-        raise ArgumentError("prefetch", prefetch, "a whole number >= 0 of mini-batches")
-    input_variation = at_least_zero("input_variation", input_variation)
-    machine = target.machine
-    if dataset is None:
-        for argument, given in (("input_from", input_from), ("decode_cores", decode_cores)):
-            if given not in (None, HOST_MEMORY):
-                raise ArgumentError(argument, given, "None without a dataset, whose examples it would bring")
-        if input_variation:
-            allowed = "0 without a dataset, whose mini-batches it would delay"
-            raise ArgumentError("input_variation", input_variation, allowed)
-        return DataPath(machine=machine, prefetch=prefetch)
-    if target.processor != "gpu":
-        raise NotYetAvailableError(
-            "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
-        )
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    if decode_cores is not None:
-        decode_cores = whole_number(
-            "decode_cores", decode_cores, maximum=None if machine is None else machine.core_count
-        )
-    elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
-        raise ArgumentError(
-            "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
-        )
-    path = DataPath(
-        machine=machine,
-        prefetch=prefetch,
-        dataset=data,
-        input_from=_source(machine, input_from),
-        decode_cores=decode_cores,
-        input_variation=input_variation,
-    )
-    path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
-    return path
-
-
-def _source(machine: Machine | None, input_from: Any) -> Any:
-    """Return a node of the system, a loaded storage, or ``memory``."""
-    own = () if machine is None else machine.system.topology.storages()
-    if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
-        return input_from
-    if input_from is None:
-        raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
-    try:
-        storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
-        storage.read_limits()
-    except UnknownNameError as error:
-        kind, known = "storage", (*own, *names("storage"))
-        raise UnknownNameError(kind, str(input_from), known) from error
-    except ArgumentError as error:
-        allowed = f"a storage whose size is known, as from pm.load_storage({input_from!r}).of_size(GiB)"
-        raise ArgumentError("input_from", input_from, allowed) from error
-    return storage

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.jitter import MOST_AHEAD, NEGLIGIBLE, enough_ahead, jitter_cost
+from perfmodel.prediction.copy_lanes import lanes_needed
+from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
@@ -21,7 +22,10 @@ STAGE_NAMES: Final = {
 }
 """Stage to its name in a sentence."""
 
-UNIT_NAMES: Final = {"read": "such storages", "decode": "cores", COPY: "lanes for each device"}
+COUPLED: Final = 0.7
+"""Time of a second stage over that of the slowest from which on both hold steps up where times vary. [1]"""
+
+UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
 """Stage to the units it has."""
 
 
@@ -47,7 +51,7 @@ def data_path_words(basis: Basis) -> str:
         _source(path),
         _stages(size),
         *_jitter(basis, path),
-        *_advice(basis),
+        *_advice(basis, path),
         *_first_epoch(basis, path),
         *_counts(basis),
     ]
@@ -85,11 +89,32 @@ def _stages(size: JobSize) -> str:
     )
 
 
-def _advice(basis: Basis) -> list[str]:
-    return [
-        f"With {needed} {UNIT_NAMES[stage]} instead of {units}, {STAGE_NAMES[stage]} would keep up with the devices."
-        for stage, (units, needed) in units_needed(basis).items()
-    ]
+def _advice(basis: Basis, path: DataPath) -> list[str]:
+    advice = []
+    for stage, (units, needed) in units_needed(basis).items():
+        of_each = " of each host" if stage == "decode" and len(path.hosts) > 1 else ""
+        advice.append((f"{needed} {UNIT_NAMES[stage]}{of_each} instead of {units}", stage))
+    found = lanes_needed(basis)
+    if found.lanes:
+        devices = () if path.machine is None else path.machine.names
+        places: dict[tuple[str, tuple[int, int]], list[str]] = {}
+        for place, change in found.lanes.items():
+            places.setdefault(("for" if place in devices else "at", change), []).append(place)
+        changes = [
+            f"{needed} lanes {'for each device' if set(where) == set(devices) else f'{word} {_listed(where)}'} "
+            f"instead of {have}"
+            for (word, (have, needed)), where in places.items()
+        ]
+        advice.append((_listed(changes), COPY))
+    sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with the devices." for change, stage in advice]
+    if found.limit:
+        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {found.limit} would bound them.")
+    return sentences
+
+
+def _listed(words: list[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _jitter(basis: Basis, path: DataPath) -> list[str]:
@@ -101,8 +126,15 @@ def _jitter(basis: Basis, path: DataPath) -> list[str]:
     longer = percent_text(jitter_cost(basis, prefetch=path.prefetch))
     enough = enough_ahead(basis)
     few = f"less than {100 * NEGLIGIBLE:.0f} %"
-    advice = f"from prefetch={enough} on it is {few}" if enough else f"not even prefetch={MOST_AHEAD} makes it {few}"
-    return [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
+    advice = f"from prefetch={enough} on it is {few}"
+    said = [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
+    stages = path.stages(basis.prepared.batch_size, factors=basis.factors)
+    slowest, second = sorted(stages, key=lambda stage: stages[stage], reverse=True)[:2]
+    share = float(stages[second] / stages[slowest])
+    if share > COUPLED:
+        also = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
+        said.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {also}, which can make steps longer still.")
+    return said
 
 
 def _first_epoch(basis: Basis, path: DataPath) -> list[str]:

@@ -12,7 +12,7 @@ NEGLIGIBLE: Final = 0.01
 """Share of a step below which what varying times cost is not worth fetching more ahead. [1]"""
 
 MOST_AHEAD: Final = 4096
-"""Mini-batches ahead beyond which nobody would look. [1]"""
+"""Mini-batches ahead that make up for any variation that is allowed, with much to spare. [1]"""
 
 
 def jitter_cost(basis: Basis, *, prefetch: int) -> float:
@@ -41,7 +41,7 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
     return varying_s / steady_s - 1
 
 
-def enough_ahead(basis: Basis) -> int | None:
+def enough_ahead(basis: Basis) -> int:
     """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
 
     Parameters
@@ -51,16 +51,14 @@ def enough_ahead(basis: Basis) -> int | None:
 
     Returns
     -------
-    int or None
-        The smallest depth with a cost below ``NEGLIGIBLE``; None where ``MOST_AHEAD`` are not enough. [1]
+    int
+        The smallest depth with a cost below ``NEGLIGIBLE``. [1]
 
     Notes
     -----
     Found by bisection, as a depth never costs more than a smaller one.
     """
     too_few, enough = 0, MOST_AHEAD
-    if jitter_cost(basis, prefetch=enough) >= NEGLIGIBLE:
-        return None
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         if jitter_cost(basis, prefetch=middle) < NEGLIGIBLE:

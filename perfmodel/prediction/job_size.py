@@ -128,25 +128,19 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     Returns
     -------
     dict of str to tuple of int
-        Stage to units it has and units it needs: storages for ``read``, cores for ``decode``, lanes of each device for
-        ``transfer``; only stages that are slower than the devices. [1]
+        Stage to units it has and units it needs: storages for ``read``, cores for ``decode``; only stages that are
+        slower than the devices. What copies need is for ``lanes_needed`` to say. [1]
     """
-    prepared = basis.prepared
-    path, machine = prepared.data_path, prepared.target.machine
+    path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
     device_s = size.stage_s[DEVICE]
     have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
         have["read"] = 1
-    if machine is not None:
-        own = machine.link_of(machine.names[0])
-        if own.effective_bandwidth_bytes_per_s <= machine.copy_bytes_per_s:
-            have[COPY] = own.lane_count
     found = {}
     for stage, units in have.items():
         if size.stage_s[stage] > device_s:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
-            whole = math.ceil(float(needed))
-            found[stage] = (units, 2 ** math.ceil(math.log2(whole)) if stage == COPY else whole)
+            found[stage] = (units, math.ceil(float(needed)))
     return found

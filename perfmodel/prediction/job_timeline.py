@@ -57,7 +57,8 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 def _channels(path: DataPath) -> dict[str, float]:
     """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
     links = {} if path.machine is None else path.machine.system.topology.channels
-    found = {name: channel.capacity_bytes_per_s for name, channel in links.items()}
+    reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
+    found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
     others: dict[str, float] = {}
     for host in path.hosts:
         if path.decode_rate_per_core is not None:
@@ -94,7 +95,7 @@ def _stages(
             replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
         ]
     before, meanwhile = prepared.copies(basis.factors)
-    for kind, copy, ahead in (("transfer", meanwhile, None), ("feed", before, 0)):
+    for kind, copy, ahead in (("transfer", meanwhile, min(path.prefetch, 1)), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
             if not copy.copied_bytes:

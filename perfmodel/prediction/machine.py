@@ -38,7 +38,7 @@ class Host:
     memory_bytes : float
         Memory. [B]
     memory_bytes_per_s : float
-        Bandwidth of its memory. [B/s]
+        What the memory buses of all its sockets carry together. [B/s]
     """
 
     name: str = ""
@@ -117,11 +117,17 @@ class Machine:
                 worker_count=count,
                 core_count=machine.core_count,
                 memory_bytes=machine.memory_capacity_bytes,
-                memory_bytes_per_s=machine.memory_bandwidth_bytes_per_s,
+                memory_bytes_per_s=self._bus_bytes_per_s(node),
             )
             for node, count in workers.items()
             for machine in (self.system.hosts[node],)
         )
+
+    def _bus_bytes_per_s(self, node: str) -> float:
+        """Return what the memory buses of a machine carry: the rate at which copies of other kinds pass them. [B/s]"""
+        topology = self.system.topology
+        memories = [name for name in topology.memories() if topology.places[name].node == node]
+        return sum(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower in memories)
 
     @property
     def core_count(self) -> int:

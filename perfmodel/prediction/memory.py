@@ -339,6 +339,7 @@ def memory_footprint(
     workspace_bytes: Quantity,
     context_bytes: Quantity,
     capacity_bytes: Quantity,
+    input_buffer_count: int = 1,
 ) -> MemoryFootprint:
     """Return the footprint at a batch size.
 
@@ -352,6 +353,8 @@ def memory_footprint(
         Scratch memory of the chosen algorithms. [B]
     context_bytes, capacity_bytes : float or ndarray
         Of the device. [B]
+    input_buffer_count : int
+        Mini-batches on the device at once: two where the next is copied while this one is computed on. [1]
 
     Returns
     -------
@@ -370,7 +373,7 @@ def memory_footprint(
         optimizer_bytes=plan.optimizer_bytes * overhead,
         activations_bytes=activations * overhead,
         workspace_bytes=workspace_bytes * overhead,
-        input_bytes=plan.input_bytes_per_sample * batch_size * overhead,
+        input_bytes=input_buffer_count * plan.input_bytes_per_sample * batch_size * overhead,
         context_bytes=context_bytes,
         capacity_bytes=capacity_bytes,
     )

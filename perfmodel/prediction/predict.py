@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
@@ -10,20 +11,25 @@ from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import CalibrationFile, load_calibration
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.storage import Storage
 from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments import (
     DTYPES,
     NO_SYNC,
     RESERVED,
+    SYNCS,
     check_sync,
     flag,
+    of_type,
     one_of,
     refuse_reserved,
     resolved_batch_size,
+    whole_number,
 )
 from perfmodel.prediction.basis import Basis
-from perfmodel.prediction.data_path import resolve_data_path
+from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
@@ -33,12 +39,8 @@ from perfmodel.prediction.targets import resolve_target
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.wired import Wired
     from perfmodel.prediction.data_path import DataPath
 
@@ -291,13 +293,18 @@ def predict(
     True
     """
     reserved = locals()
+    one_of("sync", sync, SYNCS)
     refuse_reserved({name: reserved[name] for name in RESERVED if (name, reserved[name]) != ("sync", NO_SYNC)})
+    workers = whole_number("workers", workers)
+    of_type("dataset", dataset, (str, Path, Dataset), "a name, a path to a .toml file, or a Dataset")
+    storages = "a storage of the system by its name, one by its name or path to a .toml file, a Storage, or 'memory'"
+    of_type("input_from", input_from, (str, Path, Storage), storages)
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     data_path = resolve_data_path(
         target,
         dataset=dataset,
         input_from=input_from,
-        prefetch=prefetch,
+        prefetch=whole_number("prefetch", prefetch, minimum=0),
         decode_cores=decode_cores,
         input_variation=input_variation,
     )

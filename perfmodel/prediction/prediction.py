@@ -358,7 +358,7 @@ class Prediction:
         return job_timeline(self.basis, step_count=whole_number("step_count", step_count), seed=seed)
 
     def plot_timeline(self, path: str | Path | None = None) -> Figure:
-        """Draw the timeline: a lane for each device, link and pool.
+        """Draw the timeline, headed by network and system: a lane for each device, link and pool.
 
         Parameters
         ----------
@@ -370,7 +370,14 @@ class Prediction:
         matplotlib.figure.Figure
             The picture. [-]
         """
-        return self.timeline.plot(path)
+        from perfmodel.prediction.report import title
+        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.gantt import gantt_chart
+
+        figure = gantt_chart(self.timeline.bars(), title=title(self))
+        if path is not None:
+            save(figure, path)
+        return figure
 
     def __repr__(self) -> str:
         from perfmodel.prediction.report import title

@@ -190,6 +190,7 @@ class Prepared:
             ),
             context_bytes=self.target.context_bytes,
             capacity_bytes=self.target.capacity_bytes,
+            input_buffer_count=1 + bool(self.copies()[1].copied_bytes),
         )
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:

@@ -196,6 +196,10 @@ def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, 
     if settled is None:
         allowed = "bytes per second of the shared link, or a link, or a device that has one"
         raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
+    if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
+        raise ArgumentError(
+            "link", slot.name if isinstance(slot, Link) else slot, f"a slot for {gpu.name}, which has {card.name}"
+        )
     if gpu is not None:
         settled, remark = negotiated_link(settled, gpu)
         remarks = [f"{gpu.name} {remark}"] if remark else []

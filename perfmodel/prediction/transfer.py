@@ -31,6 +31,9 @@ HOST: Final = "host"
 CHUNK_BYTES: Final = 4e6
 """Piece in which drivers move a copy that is staged in host memory; an estimate, as drivers do not state it. [B]"""
 
+MOST_BYTES: Final = 1e18
+"""Largest copy; a larger number is a slip of the pen, and times of it lose digits. [B]"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransferRow:
@@ -154,7 +157,7 @@ class _Copy:
 
 def transfer(
     system: str | Path | Wired,
-    copies: str | Sequence[str | tuple[str, str]],
+    copies: str | tuple[str, str] | Sequence[str | tuple[str, str]],
     *,
     size_bytes: float = 1e9,
     through_host: bool = False,
@@ -172,7 +175,7 @@ def transfer(
     ----------
     system : str, Path, System or Cluster
         Where: a system with wiring. [-]
-    copies : str or sequence of str or tuple of str
+    copies : str or tuple of str, or sequence of them
         Each as ``"gpu0:gpu1"`` or ``("gpu0", "gpu1")``: nodes of the system, ``host`` for the host memory next to the
         other end, or a pattern such as ``host:gpu*`` for one copy to every device that matches. [-]
     size_bytes : float
@@ -217,6 +220,8 @@ def transfer(
     """
     place = system if isinstance(system, Wired) else load_system(system)
     size = positive("size_bytes", size_bytes)
+    if size > MOST_BYTES:
+        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B, more than any storage holds")
     if chunk_bytes != math.inf:
         chunk_bytes = positive("chunk_bytes", chunk_bytes)
     forced, is_pinned = flag("through_host", through_host), flag("pinned", pinned)
@@ -240,14 +245,26 @@ def transfer(
 
 def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
     """Return source and sink of each copy, with ``host`` and patterns resolved."""
-    listed = [copies] if isinstance(copies, str) else list(copies)
-    pairs = [pair for copy in listed for pair in _pairs(topology, copy)]
-    if not pairs:
+    typed: dict[tuple[str, str], Any] = {}
+    for copy in _listed(copies):
+        for pair in _pairs(topology, copy):
+            if pair in typed:
+                also = "" if typed[pair] == copy else f", and {typed[pair]!r} asks for {':'.join(pair)} too"
+                raise ArgumentError("copies", copy, f"every copy once{also}")
+            typed[pair] = copy
+    if not typed:
         raise ArgumentError("copies", copies, "at least one copy, e.g. 'host:gpu0'")
-    twice = [pair for place, pair in enumerate(pairs) if pair in pairs[:place]]
-    if twice:
-        raise ArgumentError("copies", ":".join(twice[0]), "every copy once")
-    return pairs
+    return list(typed)
+
+
+def _listed(copies: Any) -> list[Any]:
+    """Return each copy that was asked for: a text is one, and so is a pair of names, neither of which is a copy."""
+    is_pair = isinstance(copies, tuple) and len(copies) == 2 and all(isinstance(name, str) for name in copies)
+    if isinstance(copies, str) or (is_pair and not any(":" in name for name in copies)):
+        return [copies]
+    if not isinstance(copies, Iterable):
+        raise ArgumentError("copies", copies, "a copy such as 'host:gpu0', a pair of names, or a list of them")
+    return list(copies)
 
 
 def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:

@@ -22,6 +22,9 @@ LANE_INCHES: Final = 0.24
 WITH_EDGE: Final = 0.006
 """Bars longer than this share of the whole have an edge; it would cover shorter ones. [1]"""
 
+NARROWEST: Final = 0.0025
+"""Share of the whole that even the shortest bar is wide: some two pixels, with which it cannot be missed. [1]"""
+
 LOW_FROM: Final = 6
 """Rows of a lane from which on its bars have no edge either. [1]"""
 
@@ -35,7 +38,8 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
     Parameters
     ----------
     bars : sequence of LaneBar
-        The bars; those of no length are left out, those of a lane that overlap share its height. [-]
+        The bars; those of no length are left out, those of a lane that overlap share its height. One that would be
+        narrower than a pixel or two is drawn ``NARROWEST`` wide. [-]
     title : str
         Heading, which the length of the whole is added to. [-]
 
@@ -64,7 +68,9 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
         for row, row_bars in enumerate(rows):
             top = place - FILLED / 2 + row * height
             for bar in row_bars:
-                left, right = bar.start_s / unit_s, bar.end_s / unit_s
+                width_s = max(bar.end_s - bar.start_s, NARROWEST * whole_s)
+                left = min(bar.start_s, whole_s - width_s) / unit_s
+                right = left + width_s / unit_s
                 box = [(left, top), (right, top), (right, top + height), (left, top + height)]
                 corners.setdefault(bar.kind, []).append(box)
     figure = Figure(figsize=(11.0, 1.3 + LANE_INCHES * len(lanes)), layout="constrained")

@@ -1,5 +1,6 @@
 """What storage delivers: queues, stripes, disks that grow, stores behind requests, the page cache."""
 
+import math
 from dataclasses import asdict
 from inspect import isabstract
 
@@ -52,6 +53,26 @@ def test_a_cloud_disk_grows_with_its_size_up_to_the_machine():
     assert sized.read_bandwidth_bytes_per_s == pytest.approx(9.6 * MIB)
     assert "20 GiB" in sized.describe()
     assert disk.size_gib is None
+
+
+@pytest.mark.parametrize("size", ["20", None, True, 0, -20, 1e-9, math.inf, math.nan, 1e7])
+def test_a_size_that_no_file_could_state_is_refused(size):
+    disk = pm.load_storage("gce_pd_ssd")
+    with pytest.raises(ArgumentError, match=r"size_gib=.*from 1 to 1,000,000 GiB"):
+        disk.of_size(size)
+    with pytest.raises(ArgumentError, match="size_bytes="):
+        disk.read_limits(size_bytes=size if size is None or isinstance(size, str | bool) else size * GIB)
+
+
+def test_an_array_of_sizes_is_checked_in_every_element():
+    with pytest.raises(ArgumentError, match="size_bytes="):
+        pm.load_storage("gce_pd_ssd").read_limits(size_bytes=np.array([20.0, 0.0]) * GIB)
+
+
+@pytest.mark.parametrize("count", ["20", True, 0, 0.5, math.inf, math.nan])
+def test_connections_that_cannot_be_opened_are_refused(count):
+    with pytest.raises(ArgumentError, match=r"connection_count=.*finite and at least 1"):
+        pm.load_storage("object_store").read_limits(connection_count=count)
 
 
 def test_a_size_may_be_an_array_or_a_symbol():

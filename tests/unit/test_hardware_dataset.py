@@ -6,7 +6,13 @@ import perfmodel as pm
 from perfmodel.errors import SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 
-MINE = {"name": "mine", "example_count": 1000, "encoded_bytes_per_example": 5e4, "decoded_shape": (64, 64, 3)}
+MINE = {
+    "name": "mine",
+    "example_count": 1000,
+    "encoded_bytes_per_example": 5e4,
+    "decoded_shape": (64, 64, 3),
+    "format": "binary",
+}
 
 
 def test_the_image_of_the_survey():
@@ -44,7 +50,7 @@ def test_every_shipped_one_describes_itself_and_equals_one_made_in_python():
 
 
 def test_one_made_in_python():
-    mine = pm.Dataset(**MINE, format="png", decode_rate_per_core=250)
+    mine = pm.Dataset(**MINE | {"format": "png", "decode_rate_per_core": 250})
     assert mine.encoded_bytes == 5e7
     assert mine.decoded_bytes_per_example == 12_288
     assert mine.file is None
@@ -65,6 +71,11 @@ def test_one_made_in_python():
         ({"encoded_bytes_per_example": float("nan")}, "encoded_bytes_per_example: value nan"),
         ({"encoded_bytes_per_example": "110 KB"}, "encoded_bytes_per_example: value '110 KB'"),
         ({"decoded_shape": (224, 0, 3)}, r"decoded_shape\[1\]: value 0"),
+        ({"decoded_shape": ()}, r"decoded_shape: value \(\)"),
+        ({"format": "raw"}, "encoded_bytes_per_example: value 50000.0: must be the 12,288 B of a decoded example"),
+        ({"format": "raw", "encoded_bytes_per_example": 12_288, "decode_rate_per_core": 9}, "must not be given: raw"),
+        ({"format": "png"}, "decode_rate_per_core: value None: is needed: png must be decoded"),
+        ({"format": "jpg"}, r"format: value 'jpg': must be one of raw, .* \(nearest: jpeg\)"),
         ({"decoded_dtype": "float"}, "decoded_dtype: value 'float': must be one of fp64, fp32"),
         ({"decode_rate_per_core": 0}, "decode_rate_per_core: value 0"),
         ({"decode_rate_per_core": -100}, "decode_rate_per_core: value -100"),

@@ -114,6 +114,11 @@ def test_the_words_hold_the_numbers():
         ({"link": "pcie_4_x16"}, ArgumentError, "not both"),
         ({"bandwidth_bytes_per_s": None, "link": "pcie_4_x32"}, UnknownNameError, "pcie_4_x16"),
         ({"device": "i7_3820"}, ArgumentError, "a GPU"),
+        (
+            {"bandwidth_bytes_per_s": None, "device": "gtx_1080", "link": "infiniband_edr"},
+            ArgumentError,
+            "link='infiniband_edr' is not allowed: a slot for NVIDIA GeForce GTX 1080, which has pcie_3_x16",
+        ),
         ({"device": "gtx1080"}, UnknownNameError, "Did you mean 'gtx_1080'"),
     ],
 )

@@ -337,7 +337,8 @@ def test_every_part_reaches_every_memory_and_all_is_linked(shipped):
     assert set(nx.get_node_attributes(topology.graph, "kind")) == set(topology.places)
     for device in topology.devices():
         for memory in topology.memories():
-            assert topology.route(memory, device).copy_count == 1
+            far = topology.places[memory].node != topology.places[device].node
+            assert topology.route(memory, device).is_staged == (far and not topology.rdma_nics(device))
         for storage in topology.storages():
             assert topology.route(storage, device).is_staged
     assert [name for name, _ in shipped.devices] == list(topology.devices())
@@ -433,6 +434,8 @@ SSD = '[[storage]]\ndrive = "samsung_960_pro"\nto = "socket0"\nlink = "pcie_3_x4
 PEER = '[[peer_link]]\nbetween = [["gpu0", "gpu1"]]\nlink = "nvlink_1_x1"\n'
 TWO = CARD.replace("[[device]]\n", "[[device]]\ncount = 2\n")
 ROOT = '[[root]]\nto = "socket0"\nlink = "pcie_3_x16"\n'
+SWITCH = '[[peer_switch]]\namong = ["gpu0", "gpu1"]\nlink = "nvlink_3_x12"\n'
+NIC = '[[nic]]\nto = "socket0"\nlink = "pcie_3_x8"\nnetwork = "infiniband_edr"\n'
 CIRCLE = '[[switch]]\nto = "switch1"\nlink = "pcie_3_x16"\n[[switch]]\nto = "switch0"\nlink = "pcie_3_x16"\n'
 
 
@@ -463,7 +466,24 @@ CIRCLE = '[[switch]]\nto = "switch1"\nlink = "pcie_3_x16"\n[[switch]]\nto = "swi
         (CIRCLE, "switch0 -> switch1 -> switch0 is a circle"),
         (CIRCLE + SSD, "from which nothing has a path to storage"),
         (ROOT + 'names = ["socket0"]\n', "root[0].names: value 'socket0': must be the name of one part only"),
-        ('[[nic]]\nto = "socket0"\nlink = "pcie_3_x8"\nnetwork = "infiniband_xdr"\n', "nic[0].network"),
+        (NIC.replace("edr", "xdr"), "nic[0].network: value 'infiniband_xdr': unknown link"),
+        (NIC.replace("infiniband_edr", "pcie_3_x16"), "must be a link such as ethernet or infiniband, not pcie"),
+        (NIC.replace("pcie_3_x8", "infiniband_edr"), "nic[0].link: value 'infiniband_edr': must be a link"),
+        (SSD.replace("pcie_3_x4", "infiniband_edr"), "storage[0].link: value 'infiniband_edr': must be a link such as"),
+        (SSD.replace("pcie_3_x4", "nvlink_1_x1"), "storage[0].link: value 'nvlink_1_x1': must be a link such as pcie"),
+        (ROOT.replace("pcie_3_x16", "ethernet_10_gbit"), "root[0].link: value 'ethernet_10_gbit': must be"),
+        (CARD.replace("pcie_4_x16", "ethernet_10_gbit"), "must be a link such as nvlink or pcie, not ethernet"),
+        (CARD.replace("pcie_4_x16", "nvlink_1_x4"), "must be a slot for the card, which has pcie_3_x16"),
+        (CARD.replace("pcie_4_x16", "ethernet_1_gbit") + "override = true\n", "value 'ethernet_1_gbit': must be"),
+        (TWO + PEER.replace("nvlink_1_x1", "ethernet_10_gbit"), "peer_link[0].link: value 'ethernet_10_gbit'"),
+        (TWO + PEER.replace('"gpu1"]]', '"gpu1"], ["gpu1", "gpu0"]]'), "value ['gpu1', 'gpu0']: must be joined once"),
+        (TWO + PEER + PEER, "peer_link[1].between: value ['gpu0', 'gpu1']: must be joined once"),
+        (TWO + SWITCH.replace("gpu1", "gpu0"), "peer_switch[0].among: value ['gpu0', 'gpu0']: must be different"),
+        (TWO + SWITCH.replace("nvlink_3_x12", "infiniband_edr"), "peer_switch[0].link: value 'infiniband_edr'"),
+        (TWO + SWITCH + 'name = "memory"\n', "peer_switch[0].name: value 'memory': must not be host or memory"),
+        (CARD + 'names = ["host"]\n', "device[0].names: value 'host': must not be host or memory"),
+        (SSD + 'names = ["memory"]\n', "storage[0].names: value 'memory': must not be host or memory"),
+        (CARD + "count = 1000000\n", "device[0].count: value 1000000: must be less than or equal to 1024"),
     ],
 )
 def test_a_fault_names_field_value_and_what_is_allowed(tmp_path, parts, told):
@@ -473,6 +493,21 @@ def test_a_fault_names_field_value_and_what_is_allowed(tmp_path, parts, told):
         pm.load_system(path)
     assert told in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_a_card_that_hangs_on_another_protocol_than_its_file_says_is_overridden(tmp_path):
+    power = CARD.replace("pcie_4_x16", "nvlink_1_x4") + "override = true\n"  # some CPUs speak NVLink
+    topology = pm.load_system(with_parts(tmp_path, power)).topology
+    assert topology.route("socket0", "gpu0").channels[-1].link == "nvlink_1_x4"
+
+
+@pytest.mark.parametrize(("table", "key"), [("sockets", "count"), ("socket_link", "link_count")])
+def test_a_million_sockets_or_links_of_them_are_refused(tmp_path, table, key):
+    text = spec_files.find("systems", "server_2x_xeon_e5_2630_v3").read_text(encoding="utf-8")
+    path = tmp_path / "lab.toml"
+    path.write_text(re.sub(rf"^{key} = 2$", f"{key} = 1000000", text, flags=re.MULTILINE), encoding="utf-8")
+    with pytest.raises(SpecError, match=rf"{table}.{key}: value 1000000: must be less than or equal to"):
+        pm.load_system(path)
 
 
 def test_every_fault_of_a_file_is_told_at_once(tmp_path):
@@ -494,6 +529,8 @@ def test_every_fault_of_a_file_is_told_at_once(tmp_path):
         ("120.0", "-1.0", "fabric.hop_latency_us: value -1.0"),
         ("120.0", "120.0\noversubscription = 2.0", "needs machines_per_leaf"),
         ("120.0", "120.0\noversubscription = 0.5", "fabric.oversubscription: value 0.5"),
+        ("120.0", "120.0\nmachines_per_leaf = 2\noversubscription = 1e9", "oversubscription: value 1000000000.0"),
+        ("count = 4", "count = 1000000", "node[0].count: value 1000000: must be less than or equal to 4096"),
         ("count = 4", 'count = 2\nnames = ["a", "a"]', "must be as many different names as count = 2"),
     ],
 )
@@ -525,3 +562,35 @@ def test_unknown_nodes_are_told():
         topology.peer_to_peer("gpu0", "root0")
     with pytest.raises(ArgumentError, match="another node"):
         topology.route("gpu0", "gpu0")
+
+
+def two_machines(tmp_path, fabric):
+    """Two machines with two networks: an adapter without RDMA beside the device, one with it at the socket."""
+    parts = '[[root]]\nto = "socket0"\nlink = "pcie_3_x16"\n' + CARD.replace('"socket0"', '"root0"')
+    parts += '[[nic]]\nto = "root0"\nlink = "pcie_3_x8"\nnetwork = "ethernet_10_gbit"\n'
+    parts += '[[nic]]\nto = "socket0"\nlink = "pcie_3_x16"\nnetwork = "infiniband_edr"\n'
+    with_parts(tmp_path, parts, fields='"root", "device", "nic"')
+    cluster = f'schema_version = 1\nname = "two"\n[[node]]\nsystem = "{tmp_path / "lab.toml"}"\ncount = 2\n'
+    cluster += f'[fabric]\nlink = "{fabric}"\nhop_latency_us = 1.0\n'
+    cluster += '[[source]]\nfields = ["node", "fabric"]\ntitle = "calculation"\nnote = "a test"\n'
+    path = tmp_path / f"{fabric}.toml"
+    path.write_text(cluster, encoding="utf-8")
+    return pm.load_system(path).topology
+
+
+@pytest.mark.parametrize("fabric", ["ethernet_10_gbit", "infiniband_edr"])
+def test_an_adapter_is_of_use_only_on_its_own_network(tmp_path, fabric):
+    """One network has no RDMA, the adapter of the other does not reach the device's root: both are staged."""
+    topology = two_machines(tmp_path, fabric)
+    assert not topology.rdma("node0/gpu0", "node1/gpu0")
+    route = topology.route("node0/gpu0", "node1/gpu0")
+    assert route.copy_count == 3
+    assert f"node0/nic{0 if fabric == 'ethernet_10_gbit' else 1}" in route.nodes
+    assert topology.route("node0/memory0", "node1/gpu0").is_staged
+
+
+def test_a_message_over_a_network_is_started_by_its_adapter():
+    topology = pm.load_system("dgx_a100_x4").topology
+    over_network = topology.route("node0/gpu0", "node1/gpu0").latency_s
+    assert over_network == pytest.approx(1.3e-6 + 2 * 0.15e-6 + 0.13e-6)  # adapters, two PCIe switches, the network's
+    assert topology.route("node0/memory0", "node0/gpu0").latency_s > 5e-6  # the host starts a copy

@@ -170,11 +170,16 @@ def test_staging_is_one_formula_for_numbers_arrays_and_symbols():
     [
         ("gpu0", "two places as 'gpu0:gpu1'"),
         ("gpu0:gpu1:gpu2", "two places"),
-        (("gpu0", "gpu1"), "two places"),  # two texts, not one pair
+        (["gpu0", "gpu1"], "two places"),  # two texts, not one pair
+        (5, "copies=5 is not allowed: a copy such as"),
+        (None, "copies=None is not allowed: a copy such as"),
+        ([5], "copies=5 is not allowed: two places"),
         ([], "at least one copy"),
         ("host:host", "not host"),
         ("gpu0:gpu0", "another node than source"),
         (["gpu0:gpu1", ("gpu0", "gpu1")], "every copy once"),
+        (["host:gpu0", "host:gpu0"], "copies='host:gpu0' is not allowed: every copy once$"),
+        (["host:gpu*", "host:gpu2"], "copies='host:gpu2'.*once, and 'host:gpu\\*' asks for memory0:gpu2 too"),
         ("host:tpu*", "a pattern that one of the devices matches"),
     ],
 )
@@ -183,7 +188,15 @@ def test_copies_that_are_none_are_refused(copies, allowed):
         pm.transfer("survey_fig5", copies)
 
 
-@pytest.mark.parametrize("option", [{"size_bytes": 0}, {"size_bytes": math.nan}, {"chunk_bytes": -1}, {"pinned": 1}])
+def test_a_tuple_of_two_names_is_one_copy():
+    one = pm.transfer("survey_fig5", ("gpu0", "gpu1"))
+    assert one.rows[:] == pm.transfer("survey_fig5", "gpu0:gpu1").rows[:]
+    assert len(pm.transfer("survey_fig5", ("host:gpu0", "host:gpu1")).rows) == 2
+
+
+@pytest.mark.parametrize(
+    "option", [{"size_bytes": 0}, {"size_bytes": 1.1e18}, {"size_bytes": math.nan}, {"chunk_bytes": -1}, {"pinned": 1}]
+)
 def test_numbers_that_make_no_sense_are_refused(option):
     with pytest.raises(ArgumentError, match=next(iter(option))):
         pm.transfer("survey_fig5", "host:gpu0", **option)
