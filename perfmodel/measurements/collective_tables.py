@@ -1,6 +1,6 @@
 """Measured collectives: CSVs of others in which a row is one call of a library among the devices of a host.
 
-The formats are those in which the all-reduce of Baidu's DeepBench and the calls of NCCL of AIConfigurator are passed on.
+The formats are those in which the all-reduce of Baidu's DeepBench and AIConfigurator's calls of NCCL are passed on.
 Which rows may be fitted, and which are only scored, is said here, once for the fit and for the score.
 """
 

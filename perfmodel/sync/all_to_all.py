@@ -10,7 +10,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round
 
 
 class AllToAll(Collective):
-    r"""Pairwise exchange: in round k each worker sends to the one k places further; or all messages at once (``at_once``).
+    r"""Pairwise exchange: in round k each sends to the one k places further; or all messages at once (``at_once``).
 
     .. math:: T = r \alpha + \frac{p - 1}{p} n \beta, \qquad r = p - 1, \text{ or } 1
 

@@ -68,7 +68,7 @@ class LibraryCollective:
         float, ndarray or sympy.Expr
             Duration; zero for one device. [s]
         """
-        return reduce(minimum, [self._time(*way, size_bytes) for way in self._ways()])
+        return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
 
     def choice(self, size_bytes: float) -> tuple[str, str]:
         """Return what the library does at a size.
@@ -83,7 +83,7 @@ class LibraryCollective:
         tuple of str
             Names of algorithm and protocol. [-]
         """
-        placed, protocol = min(self._ways(), key=lambda way: float(self._time(*way, size_bytes)))
+        placed, protocol = min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
         return placed.collective.name, protocol.name
 
     def _ways(self) -> list[tuple[Placed, Protocol]]:
@@ -169,9 +169,8 @@ def place_library(
     ['ll', 'll128', 'simple']
     """
     how = library.operation_named(operation)
-    algorithms = [collective(name) for name in how.algorithms]
-    placed = tuple(
-        place(each, topology, ranks, **({"at_once": True} if how.at_once and "at_once" in each.option_names else {}))
-        for each in algorithms
-    )
-    return LibraryCollective(algorithms=placed, protocols=protocols_of(library))
+    placed = []
+    for each in map(collective, how.algorithms):
+        options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
+        placed.append(place(each, topology, ranks, **options))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library))
