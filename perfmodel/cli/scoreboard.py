@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]
 DataOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--data", metavar="FOLDER", help="With --all: tables that do not come with perfmodel.")
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        help="Tables that do not come with perfmodel: with --all, or for measured collectives.",
+    ),
 ]
 ToOption: TypeAlias = Annotated[
     Path, typer.Option("--to", metavar="FOLDER", help="With --all: where the page goes, and where kept results are.")

@@ -32,6 +32,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "datasets": "data set",
     "systems": "system",
     "libraries": "library",
+    "collectives": "library of collectives",
     "frameworks": "framework",
     "calibrations": "calibration",
     "fits": "fit plan",

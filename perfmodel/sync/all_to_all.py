@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from perfmodel.numeric import Quantity
@@ -9,9 +10,9 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round
 
 
 class AllToAll(Collective):
-    r"""Pairwise exchange: in round k each worker sends to the one k places further.
+    r"""Pairwise exchange: in round k each sends to the one k places further; or all messages at once (``at_once``).
 
-    .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n \beta
+    .. math:: T = r \alpha + \frac{p - 1}{p} n \beta, \qquad r = p - 1, \text{ or } 1
 
     Notes
     -----
@@ -29,12 +30,16 @@ class AllToAll(Collective):
     """
 
     name = "all_to_all"
+    option_names = ("at_once",)
 
-    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
-        return link.times(alpha=worker_count - 1, beta=(worker_count - 1) / worker_count)
+    def cost(self, link: Hockney, worker_count: Quantity, *, at_once: bool = False, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=1 if at_once else worker_count - 1, beta=(worker_count - 1) / worker_count)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+    def schedule(self, worker_count: int, *, at_once: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         ranks = range(worker_count)
+        if at_once:
+            pairs = itertools.permutations(ranks, 2)
+            return (Round(tuple(Message(rank, other, 1 / worker_count) for rank, other in pairs)),)
         return tuple(
             Round(tuple(Message(rank, (rank + step) % worker_count, 1 / worker_count) for rank in ranks))
             for step in range(1, worker_count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.errors import ArgumentError
+from perfmodel.cost.collective import pipelined_time
 from perfmodel.numeric import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 from perfmodel.sync.ranks import levels
@@ -91,7 +91,7 @@ class DoubleBinaryTree(Collective):
     -----
     Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
     numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
-    played, a short message takes one, and ends in half to all of the time.
+    played, a short message takes one or less, and ends in a third to all of the time.
 
     Examples
     --------
@@ -125,56 +125,3 @@ class DoubleBinaryTree(Collective):
 
     def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
         return 4 * int(levels(worker_count))
-
-
-def pipelined_time(
-    *, fill_s: Quantity, stream_s: Quantity, fill_rounds: Quantity, chunk_count: Quantity | None = None
-) -> Quantity:
-    r"""Time of a message that is cut into chunks which follow one another through a pipeline.
-
-    .. math:: T(k) = \left(1 + \frac{2 k}{F}\right) A + \left(1 + \frac{F}{2 k}\right) B, \qquad
-        \min_k T = \left(\sqrt{A} + \sqrt{B}\right)^2
-
-    Parameters
-    ----------
-    fill_s : float, ndarray or sympy.Expr
-        Latencies of all rounds that fill it, A. [s]
-    stream_s : float, ndarray or sympy.Expr
-        Time of all bytes over the slowest link, B. [s]
-    fill_rounds : int, ndarray or sympy.Expr
-        Rounds that fill both directions, F. [1]
-    chunk_count : int, ndarray, sympy.Expr or None
-        Chunks, k, for each direction; None for the best, which need not be whole. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Duration. [s]
-
-    Raises
-    ------
-    ArgumentError
-        If there is less than one chunk.
-
-    Notes
-    -----
-    Valid for: as many chunks as one likes, equal rounds. Ignores: chunks smaller than a packet.
-
-    Examples
-    --------
-    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4))  # 4 chunks
-    9.0
-    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4, chunk_count=4))
-    9.0
-
-    References
-    ----------
-    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
-       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
-    """
-    if chunk_count is None:
-        return fill_s + stream_s + 2 * (fill_s * stream_s) ** 0.5
-    if isinstance(chunk_count, int | float) and chunk_count < 1:
-        raise ArgumentError("chunk_count", chunk_count, "at least 1")
-    crowding = fill_rounds / (2 * chunk_count)
-    return (1 + 1 / crowding) * fill_s + (1 + crowding) * stream_s

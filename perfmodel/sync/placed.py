@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.cost.collective import pipelined_time
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, maximum
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.double_binary_tree import pipelined_time
 from perfmodel.sync.ring_order import ring_order
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import TableError
+from perfmodel.measurements.collective_tables import CollectiveMeasurements, read_collectives
 from perfmodel.measurements.data_folder import DataFolder
 from perfmodel.measurements.kernel_tables import KernelMeasurements, content_hash
 from perfmodel.validation.collected import Collected, Picture
+from perfmodel.validation.collective_scores import HELD_OUT, collective_scores
 from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD
 from perfmodel.validation.kernel_scores import kernel_scores
 from perfmodel.validation.protocols import NOTHING_FITTED
@@ -107,7 +109,10 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
 
 
 def _score_system(path: Path, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
-    table = read_system_table(path)
+    measured = read_collectives(path)
+    if measured is not None:
+        _score_collectives(measured, collected, tell=tell)
+    table = None if measured is not None else read_system_table(path)
     if table is None:
         progress(1, 1)
         return
@@ -128,6 +133,28 @@ def _score_system(path: Path, collected: Collected, *, progress: Progress, tell:
         progress=progress,
         tell=tell,
     )
+
+
+def _score_collectives(table: CollectiveMeasurements, collected: Collected, *, tell: Tell | None) -> None:
+    scores = collective_scores(table)
+    fitted = sum(row.is_fitted for row in table.rows)
+    reasons = [f"{fitted} rows that constants were fitted to"]
+    reasons += [f"{count} rows {reason}" for reason, count in table.left_out.items()]
+    collected.add(
+        "tables",
+        ScoredTable(
+            name=table.name,
+            kind="systems",
+            is_shipped=False,
+            sha256=table.sha256,
+            rows=len(table.rows) - fitted,
+            not_scored="; ".join(reasons),
+        ),
+    )
+    for each in scores:
+        collected.add("scores", BoardScore(table=table.name, part=each.part, protocol=HELD_OUT, **asdict(each.score)))
+    if tell is not None:
+        tell(f"{table.name}: {len(scores)} scores")
 
 
 def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:

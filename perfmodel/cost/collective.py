@@ -1,0 +1,118 @@
+"""Time of collectives beyond rounds of messages: pipelines of chunks, protocols of libraries."""
+
+from __future__ import annotations
+
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity
+
+
+def pipelined_time(
+    *, fill_s: Quantity, stream_s: Quantity, fill_rounds: Quantity, chunk_count: Quantity | None = None
+) -> Quantity:
+    r"""Time of a message that is cut into chunks which follow one another through a pipeline.
+
+    .. math:: T(k) = \left(1 + \frac{2 k}{F}\right) A + \left(1 + \frac{F}{2 k}\right) B, \qquad
+        \min_k T = \left(\sqrt{A} + \sqrt{B}\right)^2
+
+    Parameters
+    ----------
+    fill_s : float, ndarray or sympy.Expr
+        Latencies of all rounds that fill it, A. [s]
+    stream_s : float, ndarray or sympy.Expr
+        Time of all bytes over the slowest link, B. [s]
+    fill_rounds : int, ndarray or sympy.Expr
+        Rounds that fill both directions, F. [1]
+    chunk_count : int, ndarray, sympy.Expr or None
+        Chunks, k, for each direction; None for the best, which need not be whole. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Duration. [s]
+
+    Raises
+    ------
+    ArgumentError
+        If there is less than one chunk.
+
+    Notes
+    -----
+    Valid for: as many chunks as one likes, equal rounds. Ignores: chunks smaller than a packet.
+
+    Examples
+    --------
+    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4))  # 4 chunks
+    9.0
+    >>> float(pipelined_time(fill_s=1.0, stream_s=4.0, fill_rounds=4, chunk_count=4))
+    9.0
+
+    References
+    ----------
+    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+    """
+    if chunk_count is None:
+        return fill_s + stream_s + 2 * (fill_s * stream_s) ** 0.5
+    if isinstance(chunk_count, int | float) and chunk_count < 1:
+        raise ArgumentError("chunk_count", chunk_count, "at least 1")
+    crowding = fill_rounds / (2 * chunk_count)
+    return (1 + 1 / crowding) * fill_s + (1 + crowding) * stream_s
+
+
+def protocol_time(
+    *,
+    fill_s: Quantity,
+    stream_s: Quantity,
+    launch_s: Quantity,
+    hop_factor: Quantity,
+    bandwidth_efficiency: Quantity,
+    fill_rounds: int = 0,
+) -> Quantity:
+    r"""Time of a library's call that runs an algorithm with one of its protocols.
+
+    .. math:: T = t_0 + h A + \frac{B}{e}
+
+    or, where the message passes a pipeline in chunks of the best size,
+
+    .. math:: T = t_0 + \left(\sqrt{h A} + \sqrt{B / e}\right)^2
+
+    Parameters
+    ----------
+    fill_s : float, ndarray or sympy.Expr
+        Latencies of all rounds over the bare links, A. [s]
+    stream_s : float, ndarray or sympy.Expr
+        Time of all bytes over the bare links, B. [s]
+    launch_s : float, ndarray or sympy.Expr
+        What a call costs however short the message, t_0. [s]
+    hop_factor : float, ndarray or sympy.Expr
+        Latency of a round with this protocol over that of the links, h. [1]
+    bandwidth_efficiency : float, ndarray or sympy.Expr
+        Share of the links' bandwidth that carries the message, e: flags beside the data, copies through buffers. [1]
+    fill_rounds : int
+        Rounds that fill a pipeline; 0 for an algorithm that is none. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Duration. [s]
+
+    Notes
+    -----
+    Valid for: one call at a time. Ignores: how many channels a library opens for a size, and its buffers' size.
+
+    Examples
+    --------
+    Fourteen rounds of 1 us and 1 ms of bytes, by a protocol that carries a flag with every word:
+
+    >>> float(protocol_time(fill_s=14e-6, stream_s=1e-3, launch_s=5e-6, hop_factor=1.0, bandwidth_efficiency=0.5))
+    0.002019
+
+    References
+    ----------
+    .. [1] Z. Hu et al., Demystifying NCCL: an in-depth analysis of GPU communication protocols and algorithms,
+       arXiv:2507.04786, 2025: protocols Simple, LL and LL128.
+    """
+    slow_s, long_s = hop_factor * fill_s, stream_s / bandwidth_efficiency
+    if fill_rounds:
+        return launch_s + pipelined_time(fill_s=slow_s, stream_s=long_s, fill_rounds=fill_rounds)
+    return launch_s + slow_s + long_s

@@ -1,0 +1,176 @@
+"""A library's collective on devices of a system: of its algorithms and protocols the fastest at each size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cost.collective import protocol_time
+from perfmodel.numeric import Quantity, minimum
+from perfmodel.sync.collectives import collective
+from perfmodel.sync.placed import Placed, place
+from perfmodel.units import MICROSECOND
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a library moves bytes between two devices.
+
+    Parameters
+    ----------
+    name : str
+        Its name. [-]
+    launch_s : float
+        What a call costs however short the message. [s]
+    hop_factor : float
+        Latency of a round over that of the links. [1]
+    bandwidth_efficiency : float
+        Share of the links' bandwidth that carries the message. [1]
+    """
+
+    name: str
+    launch_s: float
+    hop_factor: float
+    bandwidth_efficiency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCollective:
+    """An operation of a library among certain devices.
+
+    Parameters
+    ----------
+    algorithms : tuple of Placed
+        Its algorithms on these devices. [-]
+    protocols : tuple of Protocol
+        Its protocols. [-]
+    """
+
+    algorithms: tuple[Placed, ...]
+    protocols: tuple[Protocol, ...]
+
+    def time(self, size_bytes: Quantity) -> Quantity:
+        """Return the time of a call.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes, n, as the algorithms count them. [B]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Duration; zero for one device. [s]
+        """
+        return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
+
+    def choice(self, size_bytes: float) -> tuple[str, str]:
+        """Return what the library does at a size.
+
+        Parameters
+        ----------
+        size_bytes : float
+            Bytes, n. [B]
+
+        Returns
+        -------
+        tuple of str
+            Names of algorithm and protocol. [-]
+        """
+        placed, protocol = min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
+        return placed.collective.name, protocol.name
+
+    def _ways(self) -> list[tuple[Placed, Protocol]]:
+        return [(placed, protocol) for placed in self.algorithms for protocol in self.protocols]
+
+    @staticmethod
+    def _time(placed: Placed, protocol: Protocol, size_bytes: Quantity) -> Quantity:
+        if not placed.rounds:
+            return 0.0 * size_bytes
+        return protocol_time(
+            fill_s=placed.latency_s,
+            stream_s=placed.seconds_per_byte * size_bytes,
+            launch_s=protocol.launch_s,
+            hop_factor=protocol.hop_factor,
+            bandwidth_efficiency=protocol.bandwidth_efficiency,
+            fill_rounds=placed.fill_rounds,
+        )
+
+
+def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
+    """Return the protocols of a library in base units.
+
+    Parameters
+    ----------
+    library : CollectiveLibrary
+        Its file. [-]
+
+    Returns
+    -------
+    tuple of Protocol
+        In the order of the file. [-]
+    """
+    found = []
+    for name, table in library.protocol.items():
+        constants: dict[str, Any] = table.constants
+        launch_s = constants["launch_us"] * MICROSECOND
+        found.append(
+            Protocol(
+                name=name,
+                launch_s=launch_s,
+                hop_factor=constants["hop_factor"],
+                bandwidth_efficiency=constants["bandwidth_efficiency"],
+            )
+        )
+    return tuple(found)
+
+
+def place_library(
+    library: CollectiveLibrary, operation: str, topology: Topology, ranks: Sequence[str]
+) -> LibraryCollective:
+    """Put an operation of a library on devices of a system.
+
+    Parameters
+    ----------
+    library : CollectiveLibrary
+        The library. [-]
+    operation : str
+        For example ``all_reduce``. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Names of devices. [-]
+
+    Returns
+    -------
+    LibraryCollective
+        With its time. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If the library has no such operation, or there is no such device.
+    ArgumentError
+        If no link leads from one device to another.
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> from perfmodel.hardware.collective_library import load_collective_library
+    >>> topology = load_system("dgx_a100").topology
+    >>> nccl = place_library(load_collective_library("nccl_2_27"), "all_reduce", topology, topology.devices())
+    >>> [nccl.choice(size_bytes)[1] for size_bytes in (1e3, 5e5, 1e8)]
+    ['ll', 'll128', 'simple']
+    """
+    how = library.operation_named(operation)
+    placed = []
+    for each in map(collective, how.algorithms):
+        options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
+        placed.append(place(each, topology, ranks, **options))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library))
