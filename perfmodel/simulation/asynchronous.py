@@ -120,8 +120,8 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
 
     Notes
     -----
-    A step begins once the step before has ended and, where a bound is given, all workers have ended the step that is
-    one more than the bound before. A visitor goes to shards in turn, each time beginning with the next one.
+    A step begins once the step before has ended. Where a bound s is given, a worker that has pushed step i goes on, and
+    pulls, once all have pushed step i - s. A visitor goes to shards in turn, each time beginning with the next one.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)
@@ -148,10 +148,6 @@ def _step(
 ) -> Iterator[Task]:
     """Yield the tasks of one step of a visitor, each after the one before."""
     before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
-    if numbers.staleness_bound is not None:
-        behind = step - 1 - int(numbers.staleness_bound)
-        if behind >= 0:
-            before += tuple(f"{other}/end/{behind}" for other in range(int(numbers.visitors)) if other != visitor)
     computed = tuple(f"{visitor}/compute/{step}/{worker}" for worker in range(len(compute_s)))
     for name, seconds in zip(computed, compute_s, strict=True):
         yield Task(name, duration_s=float(seconds), after=before, kind="compute")
@@ -165,6 +161,12 @@ def _step(
     ]
     queueing = _queueing(numbers)
     for station, is_visited, latency_s, service_s in visits:
+        if station == "pull" and numbers.staleness_bound is not None:
+            yield Task(f"{visitor}/pushed/{step}", after=(last,))
+            behind = step - int(numbers.staleness_bound)
+            awaited = (f"{other}/pushed/{behind}" for other in range(int(numbers.visitors)) if behind >= 0)
+            last = f"{visitor}/wait/{step}"
+            yield Task(last, after=(f"{visitor}/pushed/{step}", *awaited))
         if is_visited and latency_s:
             yield Task(f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer")
             last = f"{visitor}/way to {station}/{step}"
@@ -231,7 +233,7 @@ def _staleness(
         [
             [
                 found[f"{v}/update/{step}/{last_place}"].end_s
-                if (step + 1) % int(numbers.push_period) == 0
+                if (step + 1) % int(numbers.push_period) == 0 and numbers.staleness_bound is None
                 else found[f"{v}/pull/{step}/0"].start_s
                 for step in pulled_steps
             ]
