@@ -1,4 +1,4 @@
-"""Tables of what others measured, or said, of many devices: a CSV with a TOML of its source, facts and caveats beside it."""
+"""Tables of what others measured, or said, of many devices: a CSV, and a TOML with its caveats."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect for a scheme, single numbers. [-]
+        Those in effect for a scheme, single numbers; ``compute_s`` may be an array, of one time for each visitor. [-]
     step_count : int
         Steps of each worker. [1]
     seed : int
@@ -127,9 +127,10 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     group, visitors = int(numbers.group_size), int(numbers.visitors)
     draws = (step_count, visitors, group)
     relative = np.ones(draws) if numbers.times is None else _drawn(numbers, draws, generator)
+    compute_s = np.broadcast_to(np.asarray(numbers.compute_s, dtype=float), (visitors,))
     for step in range(step_count):
         for visitor in range(visitors):
-            yield from _step(numbers, visitor, step, float(numbers.compute_s) * relative[step, visitor], generator)
+            yield from _step(numbers, visitor, step, float(compute_s[visitor]) * relative[step, visitor], generator)
 
 
 def _drawn(
@@ -168,7 +169,9 @@ def _step(
             last = f"{visitor}/wait/{step}"
             yield Task(last, after=(f"{visitor}/pushed/{step}", *awaited))
         if is_visited and latency_s:
-            yield Task(f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer")
+            yield Task(
+                f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer"
+            )
             last = f"{visitor}/way to {station}/{step}"
         if is_visited:
             for place in range(int(numbers.server_count)):

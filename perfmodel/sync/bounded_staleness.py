@@ -66,8 +66,8 @@ class BoundedStaleness(AsynchronousScheme):
         Notes
         -----
         With a bound of 0 all come to the server at about the same time, and a step lasts until the last is served: as
-        long as the slowest computes, or as all services take from when the fastest arrives, whichever is later. Times at
-        the server vary as exponential ones do, in queue and service together.
+        long as the slowest computes, or as all services take from when the fastest arrives, whichever is later. Times
+        at the server vary as exponential ones do, in queue and service together.
 
         Valid for: times that vary independently. Within 5 % of played steps for a server that is busy for up to half
         of the time.

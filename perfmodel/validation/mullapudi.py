@@ -15,7 +15,7 @@ from typing import Any, Final
 from perfmodel import zoo
 from perfmodel.cost.delay_compensation import PASSES, extra_service_time
 from perfmodel.errors import CalibrationError
-from perfmodel.framework.profile import load_framework
+from perfmodel.framework.profile import in_base_units, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.system import System
@@ -24,7 +24,7 @@ from perfmodel.presentation.tables import Table
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.units import BITS_PER_BYTE, GIGA, MICROSECOND
+from perfmodel.units import BITS_PER_BYTE, GIGA
 
 KEY: Final = "mullapudi2017"
 
@@ -32,7 +32,7 @@ BATCH_SIZES: Final = (64, 100, 128, 200, 256)
 """Batch sizes that the answer is given for. [samples]"""
 
 ASSUMED_BATCH_SIZE: Final = 128
-"""The one in the middle of those: assumed, not fitted, as one time does not tell it from the time per step. [samples]"""
+"""The one in the middle of those: assumed, as one time does not tell it from the time per step. [samples]"""
 
 ADAPTER_GBIT_PER_S: Final = 8.0
 """What a machine of four virtual CPUs might send in 2017: 2 Gbit/s for each. [Gbit/s]"""
@@ -174,7 +174,7 @@ def _server(stated: Mapping[str, Any]) -> _Server:
     profile = load_framework(stated["framework"])
     assert profile.cpu is not None
     at_once = cpu.core_count  # variables are updated independently, each operation by one thread of a core
-    dispatch_s = profile.cpu.constants["dispatch_us"] * MICROSECOND / at_once
+    dispatch_s = in_base_units(profile.cpu.constants)["dispatch_s"] / at_once
     memory_bytes_per_s = cpu.memory.bandwidth_per_core_gb_per_s * GIGA * at_once
     parameter_bytes, variables = graph.parameter_count * PARAMETER_BYTES, _variable_count(graph)
     return _Server(
@@ -294,9 +294,7 @@ def _epochs(
     return {
         (name, workers): steps
         * float(
-            SCHEMES[name]
-            .times(replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes))
-            .step_s
+            SCHEMES[name].times(replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)).step_s
         )
         for name in ("downpour", "delay_compensated")
         for workers in counts
@@ -330,9 +328,7 @@ def _growth_row(
         name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1)
         for name in ("downpour", "delay_compensated")
     }
-    overheads = [
-        100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts
-    ]
+    overheads = [100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts]
     return GrowthRow(
         batch_size,
         label,
@@ -350,7 +346,7 @@ def _assumptions(server: _Server, *, batch_size: int) -> tuple[str, ...]:
         f"Adapter: {ADAPTER_GBIT_PER_S:g} Gbit/s per direction, 2 Gbit/s for each of four virtual CPUs (from memory of "
         f"the provider's pages of 2017): {1e3 * server.transfer_s:.3f} ms for all parameters.",
         f"Server: {OPERATIONS_PER_VARIABLE} operations for each of {server.variable_count} variables, "
-        f"{1e6 * server.dispatch_s:.1f} us each as the framework's file has it with a core's thread each, and one pass: "
+        f"{1e6 * server.dispatch_s:.1f} us each (the framework's file; one at a time on each core), and one pass: "
         f"compensation adds {1e3 * server.compensation_s:.3f} ms.",
         "Model: services vary as exponential ones; parts in a row let visitors queue before the busiest only.",
     )
