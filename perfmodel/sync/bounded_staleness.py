@@ -34,8 +34,8 @@ class BoundedStaleness(AsynchronousScheme):
     ...     times = BoundedStaleness().times(numbers)
     ...     print(f"{float(times.step_s):.4f} {float(times.mean_staleness):g}")
     1.2161 0
-    1.0213 38.1881
-    1.0057 38.7807
+    1.0213 38.1883
+    1.0057 38.7775
 
     References
     ----------

@@ -174,7 +174,7 @@ def _server(stated: Mapping[str, Any]) -> _Server:
     profile = load_framework(stated["framework"])
     assert profile.cpu is not None
     at_once = cpu.core_count  # variables are updated independently, each operation by one thread of a core
-    dispatch_s = in_base_units(profile.cpu.constants)["dispatch_s"] / at_once
+    dispatch_s = in_base_units(profile.cpu.constants)["dispatch_us"] / at_once
     memory_bytes_per_s = cpu.memory.bandwidth_per_core_gb_per_s * GIGA * at_once
     parameter_bytes, variables = graph.parameter_count * PARAMETER_BYTES, _variable_count(graph)
     return _Server(

@@ -58,7 +58,7 @@ def test_two_workers_by_hand():
 
 def test_shards_share_the_service_and_their_queues():
     one, four = (closed_network(worker_count=24, server_count=count, **SERVER) for count in (1, 4))
-    assert float(four.response_s) == pytest.approx(0.5e-3, rel=0.4) < float(one.response_s)
+    assert 0.5e-3 < float(four.response_s) < 0.75e-3 < float(one.response_s)
     assert knee(**SERVER, server_count=4) == pytest.approx(4 * 17.4)
     assert four.utilisation == pytest.approx(four.throughput_per_s * 0.125e-3)
 
