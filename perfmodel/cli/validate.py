@@ -120,6 +120,8 @@ def validate_command(
         raise ArgumentError("table", table, allowed)
     check_writable(out, argument="--out")
     check_plot(plot)
+    if _illustrated(context, table, as_json=as_json, out=out):
+        return
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         if sensitivity and protocol != UNASKED:
@@ -137,6 +139,21 @@ def validate_command(
         table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
         max_mape=max_mape,
     )  # fmt: skip
+
+
+def _illustrated(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> bool:
+    """Print a table that is scored in a way of its own; tell whether it is one."""
+    from perfmodel.validation.illustrations import ILLUSTRATIONS
+
+    if table not in ILLUSTRATIONS:
+        return False
+    told = [option for name, option in _given(context).items() if name not in {"table", "as_json", "out"}]
+    if told:
+        allowed = f"none but --json and --out with {table}, which is scored in a way of its own"
+        raise ArgumentError("options", ", ".join(told), allowed)
+    shown = ILLUSTRATIONS[table]()
+    emit(lambda: str(shown), shown.to_dict, as_json=as_json, out=out)
+    return True
 
 
 def _given(context: typer.Context) -> dict[str, str]:

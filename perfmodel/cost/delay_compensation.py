@@ -122,7 +122,7 @@ def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity, is_adapti
 
     Examples
     --------
-    >>> backup_bytes(parameter_bytes=220_200, worker_count=11), backup_bytes(parameter_bytes=102_228_128, worker_count=16)
-    (2422200, 1635650048)
+    >>> [backup_bytes(parameter_bytes=n, worker_count=w) for n, w in ((220_200, 11), (102_228_128, 16))]
+    [2422200, 1635650048]
     """
     return parameter_bytes * (worker_count + (1 if is_adaptive else 0))

@@ -44,7 +44,7 @@ def steps_to_target(
     staleness: Quantity = 0.0,
     staleness_penalty: Quantity = 0.0,
 ) -> Quantity:
-    r"""Updates that reach a target, by batch size and staleness.
+    r"""Return the updates that reach a target, by batch size and staleness.
 
     .. math:: S = S_{min} \left(1 + \frac{B_c}{b}\right) (1 + c \tau)
 

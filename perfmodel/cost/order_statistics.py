@@ -176,8 +176,8 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
 
     Examples
     --------
-    >>> round(exponential_order_statistic(rank=40, count=40), 6), round(exponential_order_statistic(rank=38, count=40), 6)
-    (4.278543, 2.778543)
+    >>> [round(exponential_order_statistic(rank=rank, count=40), 6) for rank in (40, 38)]
+    [4.278543, 2.778543]
     """
     if is_symbolic(rank, count):
         import sympy

@@ -102,8 +102,8 @@ def closed_network(
     .. [1] M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM 27(2), 1980.
     .. [2] M. Reiser, A queueing network analysis of computer communication networks with window flow control, IEEE
        Trans. Communications 27(8), 1979: stations whose service is not exponential.
-    .. [3] F. Baskett et al., Open, closed, and mixed networks of queues with different classes of customers, JACM 22(2),
-       1975.
+    .. [3] F. Baskett et al., Open, closed, and mixed networks of queues with different classes of customers, JACM
+       22(2), 1975.
     """
     counts = _whole("worker_count", worker_count)
     shards = int(_whole("server_count", server_count))
@@ -190,7 +190,7 @@ def throughput_bound(
 
 
 def knee(*, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quantity = 1) -> Quantity:
-    r"""Number of workers from which on the server bounds.
+    r"""Return the number of workers from which on the server bounds.
 
     .. math:: W^* = k \frac{Z + \sum_i S_i}{\max_i S_i}
 
@@ -289,7 +289,7 @@ def unequal_workers(
 
 
 def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_period: Quantity = 1) -> Quantity:
-    r"""Updates of others that a gradient has missed, on average, when it is applied.
+    r"""Return how many updates of others a gradient has missed, on average, when it is applied.
 
     .. math:: \tau = (W - 1) \frac{p + q}{2 p}
 
@@ -309,9 +309,10 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
 
     Notes
     -----
-    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and (p + 1) / 2
-    until the push, in which the others push (W - 1) / p times a step. A worker's own updates are in its own copy.
-
+    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
+    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
+    (p + 1) / 2 until the push, in which the others push (W - 1) / p times a step. A worker's own updates are in its own
+    copy.
     Valid for: stationary, equal workers; however long they queue.
 
     Examples
@@ -327,7 +328,7 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
 
 
 def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
-    r"""Updates of others that each of unequal workers misses: :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
+    r"""Return how many updates of others each of unequal workers misses: :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
 
     Parameters
     ----------

@@ -9,12 +9,14 @@ Map of the folder, lowest module first:
 - ``reading``: ``load`` and ``names``.
 - ``frames``: ``from_frame``, a table of a DataFrame (imports pandas; loaded only when needed).
 - ``checking``: ``check_names``, that devices, frameworks and networks of a table are known.
+- ``scaling_tables``: ``load_scaling`` and ``scaling_names``, tables of several devices, in ``scaling/``.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
 
 from perfmodel.measurements.frames import from_frame
 from perfmodel.measurements.reading import load, names
 from perfmodel.measurements.run import Evidence, FeedItem, Run
+from perfmodel.measurements.scaling_tables import ScalingTable, load_scaling, scaling_names
 from perfmodel.measurements.table import Erratum, Hardware, MeasuredRow, MeasurementTable
 
 __all__ = [
@@ -25,7 +27,10 @@ __all__ = [
     "MeasuredRow",
     "MeasurementTable",
     "Run",
+    "ScalingTable",
     "from_frame",
     "load",
+    "load_scaling",
     "names",
+    "scaling_names",
 ]

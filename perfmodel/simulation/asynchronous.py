@@ -107,7 +107,7 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect for a scheme, single numbers. [-]
+        Those in effect for a scheme, single numbers; ``compute_s`` may be an array, of one time for each visitor. [-]
     step_count : int
         Steps of each worker. [1]
     seed : int
@@ -120,16 +120,17 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
 
     Notes
     -----
-    A step begins once the step before has ended and, where a bound is given, all workers have ended the step that is
-    one more than the bound before. A visitor goes to shards in turn, each time beginning with the next one.
+    A step begins once the step before has ended. Where a bound s is given, a worker that has pushed step i goes on, and
+    pulls, once all have pushed step i - s. A visitor goes to shards in turn, each time beginning with the next one.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)
     draws = (step_count, visitors, group)
     relative = np.ones(draws) if numbers.times is None else _drawn(numbers, draws, generator)
+    compute_s = np.broadcast_to(np.asarray(numbers.compute_s, dtype=float), (visitors,))
     for step in range(step_count):
         for visitor in range(visitors):
-            yield from _step(numbers, visitor, step, float(numbers.compute_s) * relative[step, visitor], generator)
+            yield from _step(numbers, visitor, step, float(compute_s[visitor]) * relative[step, visitor], generator)
 
 
 def _drawn(
@@ -148,10 +149,6 @@ def _step(
 ) -> Iterator[Task]:
     """Yield the tasks of one step of a visitor, each after the one before."""
     before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
-    if numbers.staleness_bound is not None:
-        behind = step - 1 - int(numbers.staleness_bound)
-        if behind >= 0:
-            before += tuple(f"{other}/end/{behind}" for other in range(int(numbers.visitors)) if other != visitor)
     computed = tuple(f"{visitor}/compute/{step}/{worker}" for worker in range(len(compute_s)))
     for name, seconds in zip(computed, compute_s, strict=True):
         yield Task(name, duration_s=float(seconds), after=before, kind="compute")
@@ -165,8 +162,16 @@ def _step(
     ]
     queueing = _queueing(numbers)
     for station, is_visited, latency_s, service_s in visits:
+        if station == "pull" and numbers.staleness_bound is not None:
+            yield Task(f"{visitor}/pushed/{step}", after=(last,))
+            behind = step - int(numbers.staleness_bound)
+            awaited = (f"{other}/pushed/{behind}" for other in range(int(numbers.visitors)) if behind >= 0)
+            last = f"{visitor}/wait/{step}"
+            yield Task(last, after=(f"{visitor}/pushed/{step}", *awaited))
         if is_visited and latency_s:
-            yield Task(f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer")
+            yield Task(
+                f"{visitor}/way to {station}/{step}", duration_s=float(latency_s), after=(last,), kind="transfer"
+            )
             last = f"{visitor}/way to {station}/{step}"
         if is_visited:
             for place in range(int(numbers.server_count)):
@@ -231,7 +236,7 @@ def _staleness(
         [
             [
                 found[f"{v}/update/{step}/{last_place}"].end_s
-                if (step + 1) % int(numbers.push_period) == 0
+                if (step + 1) % int(numbers.push_period) == 0 and numbers.staleness_bound is None
                 else found[f"{v}/pull/{step}/0"].start_s
                 for step in pulled_steps
             ]

@@ -23,7 +23,8 @@ class BoundedStaleness(AsynchronousScheme):
     -----
     The bound is on steps: a worker has seen all but its last s steps' worth of every other's updates. So it caps the
     staleness that is counted in updates at s for each of the others: s (W - 1), which only s = 0 makes less than the
-    W - 1 that workers of equal speed have on average anyway.
+    W - 1 that workers of equal speed have on average anyway. With s = 0 all gradients of a step belong to the same
+    parameters and count as one update.
 
     Examples
     --------
@@ -33,8 +34,8 @@ class BoundedStaleness(AsynchronousScheme):
     ...     times = BoundedStaleness().times(numbers)
     ...     print(f"{float(times.step_s):.4f} {float(times.mean_staleness):g}")
     1.2161 0
-    1.0213 39
-    1.0057 39
+    1.0213 38.1883
+    1.0057 38.7775
 
     References
     ----------
@@ -65,8 +66,8 @@ class BoundedStaleness(AsynchronousScheme):
         Notes
         -----
         With a bound of 0 all come to the server at about the same time, and a step lasts until the last is served: as
-        long as the slowest computes, or as all services take from when the fastest arrives, whichever is later. Times at
-        the server vary as exponential ones do, in queue and service together.
+        long as the slowest computes, or as all services take from when the fastest arrives, whichever is later. Times
+        at the server vary as exponential ones do, in queue and service together.
 
         Valid for: times that vary independently. Within 5 % of played steps for a server that is busy for up to half
         of the time.
@@ -87,7 +88,8 @@ class BoundedStaleness(AsynchronousScheme):
         held_back_s = step_s - used.think_s - network.response_s
         times = at_the_server(used, network=network, held_back_s=held_back_s)
         cap = used.staleness_bound * (used.worker_count - 1)
-        return replace(times, mean_staleness=minimum(times.mean_staleness, cap))
+        seen = 1 - held_back_s / step_s  # who waits does so before the pull, and misses nothing meanwhile
+        return replace(times, mean_staleness=minimum(times.mean_staleness * seen, cap))
 
 
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:

@@ -1,0 +1,117 @@
+"""Tables of what others measured, or said, of many devices: a CSV, and a TOML with its caveats."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.measurements.rows import read_lines, table_error
+
+_FOLDER: Final = Path(__file__).parent / "scaling"
+
+SCHEMA_VERSION: Final = 1
+"""Version of the TOML's format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTable:
+    """Rows of several devices.
+
+    Parameters
+    ----------
+    key, title : str
+        Stem of the files; one line. [-]
+    rows : tuple of mapping
+        By column: text, or a number in the unit of the column's name. [-]
+    source : mapping of str to str
+        Where the numbers come from and how they were read. [-]
+    stated : mapping
+        What the source says of all rows. [-]
+    caveats : tuple of str
+        What to know before believing the rows. [-]
+    """
+
+    key: str
+    title: str
+    rows: tuple[Mapping[str, Any], ...]
+    source: Mapping[str, str] = field(hash=False)
+    stated: Mapping[str, Any] = field(hash=False)
+    caveats: tuple[str, ...]
+
+
+def scaling_names() -> tuple[str, ...]:
+    """Return the keys of the tables of several devices that come with perfmodel.
+
+    Examples
+    --------
+    >>> scaling_names()
+    ('mullapudi2017', 'wuensche2018_multi_gpu')
+    """
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv")))
+
+
+def load_scaling(key: str) -> ScalingTable:
+    """Load a table of several devices.
+
+    Parameters
+    ----------
+    key : str
+        One of ``scaling_names()``. [-]
+
+    Returns
+    -------
+    ScalingTable
+        Its rows and caveats.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such table.
+    TableError
+        If a number is none; names row, column and value.
+
+    Examples
+    --------
+    >>> table = load_scaling("mullapudi2017")
+    >>> table.rows[0]["epoch_s"], len(table.caveats)
+    (3.52, 6)
+    """
+    if key not in scaling_names():
+        kind = "table of several devices"
+        raise UnknownNameError(kind, key, scaling_names())
+    path = _FOLDER / f"{key}.csv"
+    description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
+    if description["schema_version"] != SCHEMA_VERSION:
+        fault = f"schema_version: {description['schema_version']!r} is not allowed: {SCHEMA_VERSION}"
+        raise table_error(path.with_suffix(".toml"), [fault])
+    header, lines = read_lines(path)
+    faults: list[str] = []
+    rows = tuple(
+        {
+            column: _number(text, column, number, faults) if column in description["numbers"] else text
+            for column, text in zip(header, values, strict=True)
+        }
+        for number, values in lines
+    )
+    if faults:
+        raise table_error(path, faults)
+    return ScalingTable(
+        key=key,
+        title=description["title"],
+        rows=rows,
+        source=description["source"],
+        stated=description["stated"],
+        caveats=tuple(each["text"] for each in description["caveat"]),
+    )
+
+
+def _number(text: str, column: str, number: int, faults: list[str]) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        faults.append(f"row {number}, column {column}: {text!r} is not allowed: a number")
+        return 0.0
