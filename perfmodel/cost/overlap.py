@@ -6,7 +6,7 @@ channel carries the messages in the order in which their gradients become ready.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -88,7 +88,7 @@ def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]
 
 
 def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
-    """What computing does not hide of the exchange of gradients.
+    """Return what computing does not hide of the exchange of gradients.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
     return maximum(last_end_s - computed_s, 0.0)
 
 
-def buckets(sizes_bytes: Sequence[float], *, bucket_bytes: float) -> list[slice]:
+def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]:
     """Merge messages that follow one another until each bucket holds as many bytes as asked.
 
     Parameters
@@ -142,15 +142,13 @@ def buckets(sizes_bytes: Sequence[float], *, bucket_bytes: float) -> list[slice]
     ----------
     .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
     """
-    found, start, held = [], 0, 0.0
-    for place, size in enumerate(sizes_bytes):
+    found, start, held, end = [], 0, 0.0, 0
+    for end, size in enumerate(sizes_bytes, start=1):
         held += size
         if held >= bucket_bytes:
-            found.append(slice(start, place + 1))
-            start, held = place + 1, 0.0
-    if start < len(sizes_bytes):
-        found.append(slice(start, len(sizes_bytes)))
-    return found
+            found.append(slice(start, end))
+            start, held = end, 0.0
+    return [*found, slice(start, end)] if start < end else found
 
 
 def merged(*, ready_s: Sequence[float], message_s: Sequence[float], startup_s: float) -> list[slice]:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.system import System
 from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
+from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
 from perfmodel.prediction.straggler import Straggler, straggler_of
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.collectives import ALL_REDUCES, collective
-from perfmodel.sync.placed import Placed, place
+from perfmodel.sync.placed import place
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
@@ -72,9 +70,7 @@ def sync_names() -> tuple[str, ...]:
     return (NO_SYNC, *ALL_REDUCES, *SCHEMES)
 
 
-def resolve_agreement(
-    asked: Asked, *, machine: Machine | None, subject: Subject, dtype: str, trains: bool
-) -> Agreement | None:
+def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject, dtype: str) -> Agreement | None:
     """Return how the workers of a job agree.
 
     Parameters
@@ -87,8 +83,6 @@ def resolve_agreement(
         What is trained. [-]
     dtype : str
         Data type of gradients. [-]
-    trains : bool
-        Whether there are gradients. [-]
 
     Returns
     -------
@@ -106,7 +100,7 @@ def resolve_agreement(
         kind = "sync"
         raise UnknownNameError(kind, str(asked.sync), sync_names())
     asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
-    if asked.sync == NO_SYNC or machine is None or not trains:
+    if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
     return how(asked, machine, subject, ELEMENT_BYTES[dtype])
@@ -148,7 +142,7 @@ def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
 def _all_reduced(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
     del subject, element_bytes
     algorithm = collective(asked.sync)
-    options = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
+    options: dict[str, Any] = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
     placed = place(algorithm, machine.system.topology, machine.names, **options)
     return AllReduced(placed=placed, **_common(asked, machine))
 
@@ -175,7 +169,9 @@ def _asynchronous(asked: Asked, machine: Machine, subject: Subject, element_byte
     shard_bytes = parameter_bytes / asked.server_count
     servers = server_memories(machine, asked.server_count)
     memory_rate = memory_bytes_per_s(machine, servers)
-    ways = [visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers]
+    ways = [
+        visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers
+    ]
     group_size = machine.worker_count if asked.group_size is None else asked.group_size
     group_sync_s = 0.0
     if asked.sync == "mixed" and group_size > 1:

@@ -12,12 +12,6 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 
 RESERVED: dict[str, tuple[Any, str]] = {
     "parallelism": ("data", "one device (parallelism='data', workers=1)"),
-    "sync": ("ring_all_reduce", "one worker, or several that exchange nothing (sync='none')"),
-    "overlap": (True, "one worker, which has nothing to overlap"),
-    "bucket_bytes": (None, "one worker, which has nothing to bucket"),
-    "server_count": (1, "one worker, which needs no server"),
-    "group_size": (None, "one worker"),
-    "staleness_bound": (None, "one worker"),
     "stages": (1, "one stage (stages=1)"),
     "micro_batches": (1, "one micro-batch (micro_batches=1)"),
     "schedule": ("1f1b", "one stage, which has no schedule"),
@@ -26,19 +20,12 @@ RESERVED: dict[str, tuple[Any, str]] = {
     "sequence_parallel": (False, "one device"),
     "shard_stage": (0, "one device, which has nothing to shard"),
     "accumulation_steps": (1, "one mini-batch per update (accumulation_steps=1)"),
-    "backup_workers": (0, "one worker"),
-    "push_period": (1, "one worker"),
-    "pull_period": (1, "one worker"),
-    "straggler": (None, "one worker, which waits for nobody"),
 }
 """Argument of the public signature -> its default and what is served meanwhile."""
 
 
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
-
-SYNCS = (NO_SYNC, "ring_all_reduce", "tree_all_reduce", "parameter_server")
-"""Values of ``sync``; all but the first are reserved."""
 
 
 def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> None:
@@ -62,27 +49,6 @@ def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> Non
     """
     if value is not None and not isinstance(value, types):
         raise ArgumentError(name, value, allowed)
-
-
-def check_sync(sync: str, *, workers: int, trains: bool) -> None:
-    """Raise unless the workers' exchange is one that this version serves.
-
-    Parameters
-    ----------
-    sync : str
-        How workers agree. [-]
-    workers : int
-        Workers. [1]
-    trains : bool
-        Whether there are gradients to exchange. [-]
-
-    Raises
-    ------
-    NotYetAvailableError
-        If several workers train and nobody says that they exchange nothing.
-    """
-    if workers > 1 and trains and sync != NO_SYNC:
-        raise NotYetAvailableError("sync", sync, "several workers that exchange nothing (sync='none')")
 
 
 def refuse_reserved(given: dict[str, Any]) -> None:

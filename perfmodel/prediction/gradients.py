@@ -82,9 +82,7 @@ def gradient_schedule(
     by_phase = {
         phase: [each for each in table.occurrences if each.phase is phase] for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
-    ends = {
-        phase: np.cumsum(seconds[[each.group for each in listed]], axis=0) for phase, listed in by_phase.items()
-    }
+    ends = {phase: np.cumsum(seconds[[each.group for each in listed]], axis=0) for phase, listed in by_phase.items()}
     first = {}
     for place, each in reversed(list(enumerate(by_phase[Phase.FORWARD]))):
         first[each.layer] = place

@@ -15,12 +15,10 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
+from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
 from perfmodel.prediction.arguments import (
     DTYPES,
-    NO_SYNC,
     RESERVED,
-    SYNCS,
-    check_sync,
     flag,
     of_type,
     one_of,
@@ -36,12 +34,12 @@ from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.target import Target
 from perfmodel.prediction.targets import resolve_target
-from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
 
 
@@ -58,6 +56,7 @@ def predict_subject(
     factors: Factors | None = None,
     recompute: str | None = None,
     data_path: DataPath | None = None,
+    agreement: Agreement | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -85,6 +84,8 @@ def predict_subject(
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
         What brings the mini-batches; None for ones that are in host memory. [-]
+    agreement : Agreement or None
+        How several workers agree; None where they have nothing to agree on. [-]
 
     Returns
     -------
@@ -101,6 +102,7 @@ def predict_subject(
         pinned=pinned,
         recompute=recompute,
         data_path=data_path,
+        agreement=agreement,
     )
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -234,20 +236,35 @@ def predict(
         memory, n the places to cut. Only layers whose results back-propagation reads run again. [-]
     workers : int
         GPUs of the system that work, each on a mini-batch of its own. [1]
-    server_count, group_size, stages, micro_batches, interleave, tensor_size : int
-        Sizes of parallel execution; reserved. [1]
     sync : str
-        How workers agree: ``none`` for several that exchange nothing; the rest is reserved. [-]
+        How workers agree on parameters: all wait for all (``ring_all_reduce``, ``binomial_tree``,
+        ``recursive_doubling``, ``halving_doubling``, ``double_binary_tree``, ``hierarchical``, ``host_tree``,
+        ``in_network``, ``one_to_all``, ``parameter_server``), they do not (``downpour``, ``delay_compensated``,
+        ``bounded_staleness``, ``mixed``), or they exchange nothing (``none``). [-]
+    overlap : bool
+        Whether gradients are exchanged while back-propagation still runs. [-]
+    bucket_bytes : float
+        Gradients are exchanged once so many bytes of them are ready; None sends every layer's by itself, infinity all
+        in one message. [B]
+    server_count : int
+        Shards of a parameter server, each in a host memory of its own. [1]
+    group_size : int
+        Workers that step together: of ``hierarchical`` those of a machine, of ``mixed`` all unless given. [1]
+    staleness_bound : int
+        Steps that a worker may be ahead of the slowest (``bounded_staleness``). [1]
+    push_period, pull_period : int
+        Steps of a worker between two visits of the server, of those that do not wait for one another. [1]
+    straggler : mapping
+        How long workers take in a step, relative to their mean: ``{"distribution": "normal", "cv": 0.1}``, likewise
+        ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``. [-]
+    backup_workers : int
+        Workers whose gradients of a step are not waited for, the slowest ones. [1]
+    stages, micro_batches, interleave, tensor_size, shard_stage, accumulation_steps : int
+        Sizes of parallel execution; reserved. [1]
     parallelism, schedule : str
         Kinds of parallel execution; reserved. [-]
-    overlap, sequence_parallel : bool
-        Options of parallel execution; reserved. [-]
-    bucket_bytes : float
-        Gradient bucket; reserved. [B]
-    staleness_bound, shard_stage, accumulation_steps, backup_workers, push_period, pull_period : int
-        Options of parallel execution; reserved. [1]
-    straggler : mapping
-        Distribution of worker times; reserved. [-]
+    sequence_parallel : bool
+        Option of parallel execution; reserved. [-]
     library : str, Path or LibraryProfile
         A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
     dataset : str, Path or Dataset
@@ -293,8 +310,7 @@ def predict(
     True
     """
     reserved = locals()
-    one_of("sync", sync, SYNCS)
-    refuse_reserved({name: reserved[name] for name in RESERVED if (name, reserved[name]) != ("sync", NO_SYNC)})
+    refuse_reserved({name: reserved[name] for name in RESERVED})
     workers = whole_number("workers", workers)
     of_type("dataset", dataset, (str, Path, Dataset), "a name, a path to a .toml file, or a Dataset")
     storages = "a storage of the system by its name, one by its name or path to a .toml file, a Storage, or 'memory'"
@@ -320,7 +336,23 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
-    check_sync(sync, workers=workers, trains=Phase.BACKWARD in subject.phase.parts)
+    agreement = resolve_agreement(
+        Asked(
+            sync=sync,
+            overlap=overlap,
+            bucket_bytes=bucket_bytes,
+            server_count=server_count,
+            group_size=group_size,
+            staleness_bound=staleness_bound,
+            push_period=push_period,
+            pull_period=pull_period,
+            straggler=straggler,
+            backup_workers=backup_workers,
+        ),
+        machine=target.machine,
+        subject=subject,
+        dtype=dtype,
+    )
     return predict_subject(
         subject,
         target=target,
@@ -332,4 +364,5 @@ def predict(
         calibration=None if calibration is None else load_calibration(calibration),
         recompute=check_recompute(recompute),
         data_path=data_path,
+        agreement=agreement,
     )

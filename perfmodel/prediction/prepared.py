@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.dataset import DatasetFile
+from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
 from perfmodel.prediction.subject import Subject, habitual_feed
-from perfmodel.records import Phase
+from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.copies import Copy
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.target import Libraries, Target
@@ -69,6 +71,8 @@ class Prepared:
         Whether host buffers are page-locked where the framework does so. [-]
     data_path : DataPath or None
         What brings the mini-batches; None for ones that are in host memory. [-]
+    agreement : Agreement or None
+        How several workers agree; None where they have nothing to agree on. [-]
     """
 
     subject: Subject
@@ -80,6 +84,7 @@ class Prepared:
     dtype: str
     pinned: bool
     data_path: DataPath | None = None
+    agreement: Agreement | None = None
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
@@ -158,9 +163,34 @@ class Prepared:
             ),
             first_step_s=self._share_of_first_step(factors),
         )
+        if self.agreement is not None:
+            parts = self.agreement.applied(parts, self.gradients(groups, numbers))
         if self.data_path is not None:
             parts = self.data_path.fed(parts, batch_size=self.batch_size, factors=factors)
         return TimedStep(numbers, groups, parts)
+
+    def gradients(self, groups: GroupTimes, numbers: ProcessorNumbers) -> GradientSchedule:
+        """Return when the step's gradients are ready.
+
+        Parameters
+        ----------
+        groups : GroupTimes
+            What each operation costs. [s]
+        numbers : ProcessorNumbers
+            What a launch costs. [s]
+
+        Returns
+        -------
+        GradientSchedule
+            By layer, in the order in which they become ready. [s]
+        """
+        return gradient_schedule(
+            self.plan.table,
+            groups,
+            numbers,
+            parameter_counts=self.subject.graph.trained_parameter_counts,
+            element_bytes=ELEMENT_BYTES[self.dtype],
+        )
 
     def _share_of_first_step(self, factors: Factors) -> Any:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
@@ -250,6 +280,7 @@ def prepare(
     pinned: bool = True,
     recompute: str | None = None,
     data_path: DataPath | None = None,
+    agreement: Agreement | None = None,
 ) -> Prepared:
     """Lower a subject for a target.
 
@@ -273,6 +304,8 @@ def prepare(
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
         What brings the mini-batches; None for ones that are in host memory. [-]
+    agreement : Agreement or None
+        How several workers agree; None where they have nothing to agree on. [-]
 
     Returns
     -------
@@ -311,4 +344,5 @@ def prepare(
         dtype=dtype,
         pinned=pinned,
         data_path=data_path,
+        agreement=agreement,
     )

@@ -1,0 +1,117 @@
+"""A parameter server in host memory: where it is, what its memory gives, and what a visit of a worker takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
+    from perfmodel.prediction.machine import Machine
+    from perfmodel.prediction.subject import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What a worker's visit of a server takes.
+
+    Parameters
+    ----------
+    push_latency_s, pull_latency_s : float
+        Time on the way that keeps nobody else waiting: latency, and what the worker's own links are slower. [s]
+    push_s, pull_s : float
+        Time that the server's links are taken. [s]
+    """
+
+    push_latency_s: float
+    pull_latency_s: float
+    push_s: float
+    pull_s: float
+
+
+def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
+    """Return the host memories that hold the shards of a parameter server.
+
+    Parameters
+    ----------
+    machine : Machine
+        The workers' devices in a system. [-]
+    server_count : int
+        Shards. [1]
+
+    Returns
+    -------
+    tuple of str
+        Memories of machines without devices, where the system has such; else those of the workers, in turn. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If there are more shards than memories.
+    """
+    topology = machine.system.topology
+    with_devices = {topology.places[name].node for name in topology.devices()}
+    apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
+    beside = list(dict.fromkeys(topology.home_memory(name) for name in machine.names))
+    memories = apart if len(apart) >= server_count else beside
+    if server_count > len(memories):
+        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {machine.system.name} at hand"
+        raise ArgumentError("server_count", server_count, allowed)
+    return tuple(memories[:server_count])
+
+
+def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
+    """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
+    topology = machine.system.topology
+    rates = []
+    for name in servers:
+        (above,) = [wire for wire in topology.wires if wire.lower == name]
+        rates.append(above.upward.capacity_bytes_per_s)
+    return min(rates)
+
+
+def update_passes(subject: Subject, *, element_bytes: int) -> float:
+    """Return how many bytes an update moves for each byte of the gradient. [1]"""
+    counts = subject.graph.trained_parameter_counts
+    operations = subject.optimizer.operations(counts, batch_size=1)
+    moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
+    return float(moved) / (element_bytes * sum(counts.values()))
+
+
+def visit_of(topology: Topology, worker: str, server: str, size_bytes: float) -> Visit:
+    """Return what a visit takes that pushes and pulls so many bytes.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    worker, server : str
+        A device, and the memory of a shard. [-]
+    size_bytes : float
+        Gradients or parameters of the shard. [B]
+
+    Returns
+    -------
+    Visit
+        Both ways. [s]
+
+    Notes
+    -----
+    Valid for: one way into the server's machine that all workers share, the narrowest there; where the server is in
+    the worker's machine that is what leads to its memory.
+    """
+    parts = []
+    for source, sink in ((worker, server), (server, worker)):
+        route = topology.route(source, sink)
+        node = topology.places[server].node
+        at_server = [
+            channel.capacity_bytes_per_s
+            for channel, ends in zip(route.channels, zip(route.nodes, route.nodes[1:], strict=False), strict=True)
+            if any(topology.places[name].node == node for name in ends) and worker not in ends
+        ]
+        shared_s = size_bytes / min(at_server)
+        parts.append((route.latency_s + size_bytes / route.capacity_bytes_per_s - shared_s, shared_s))
+    (push_latency_s, push_s), (pull_latency_s, pull_s) = parts
+    return Visit(push_latency_s=push_latency_s, pull_latency_s=pull_latency_s, push_s=push_s, pull_s=pull_s)
