@@ -498,7 +498,7 @@ class TestPrecision:
         x = graph.add("scores", Dense(units=30), inputs=x)
         graph.add("loss", CrossEntropy(), inputs=x)
         memory = pm.predict(graph, batch_size=3, device="v100_sxm2", dtype="fp16").memory
-        assert memory.input_bytes == 3 * (5 * 8 + 5 * 4)  # indices of 8 B, labels of 4
+        assert memory.input_bytes == 2 * 3 * (5 * 8 + 5 * 4)  # two mini-batches, indices of 8 B, labels of 4
 
 
 class TestSymbols:

@@ -1,6 +1,6 @@
 """Reading from a storage given by its file: one in each host, or one behind the network for all of them."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,7 +11,8 @@ from perfmodel.hardware.storage import KINDS
 from perfmodel.prediction.machine import Machine
 
 RAW_BYTES = 224 * 224 * 3
-JOB = {"batch_size": 32, "sync": "none", "dataset": "imagenet_raw"}
+RAW_FILES = replace(pm.load_dataset("imagenet_raw"), stored_in="files")
+JOB = {"batch_size": 32, "sync": "none", "dataset": RAW_FILES}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_one_machine_gets_what_the_storage_gives(resnet, system, workers, storag
     path = predict(resnet, system, workers, spec).data_path
     alone = read_rate(read_bytes=RAW_BYTES, outstanding_reads=64, **asdict(spec.read_limits()))
     assert path.read_bytes_per_s == pytest.approx(float(alone), rel=1e-12)
-    assert path.read_limited_by_storage
+    assert path.read_limited_by_storage == (spec.kind != "object_store")  # of which more connections give more
     assert path.storage == spec.name
 
 
@@ -83,14 +84,14 @@ def test_drives_in_hosts_scale_where_a_store_for_all_does_not(resnet):
 
 
 def test_loaders_of_hosts_add_connections_to_a_store_up_to_its_requests(resnet):
-    # 64 reads under way of a host's loader, each 100 ms and 150,528 B at 75 MB/s: 627 a second
-    of_loader = 64 / (0.1 + RAW_BYTES / 0.075e9)
+    # 16 connections of a host's loader, each 100 ms and 150,528 B at 75 MB/s: 157 a second
+    of_loader = 16 / (0.1 + RAW_BYTES / 0.075e9)
     shipped = pm.load_storage("object_store")
-    busy = shipped.model_copy(update={"most_request_kiops": 1.0})
+    busy = shipped.model_copy(update={"most_request_kiops": 0.3})
     few = store(connection_gb_per_s=0.01, connection_count=2)  # of each loader 20 MB/s
     for storage, of_one, of_four in (
         (shipped, of_loader, 4 * of_loader),
-        (busy, of_loader, 1000),
+        (busy, of_loader, 300),
         (few, 0.02e9 / RAW_BYTES, 4 * 0.02e9 / RAW_BYTES),
     ):
         for workers, reads_per_s in ((4, of_one), (16, of_four)):
