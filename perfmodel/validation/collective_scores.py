@@ -30,7 +30,7 @@ NEAREST: Final = "nearest fitted size, scaled by bytes on the wire"
 """Naive rule: the time of the fitted row of the same operation that is nearest in size and devices. [-]"""
 
 INTERPOLATED: Final = "interpolated over bytes on the wire"
-"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, on a log-log scale. [-]"""
+"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, log-log. [-]"""
 
 CONSTANT: Final = "constant bus bandwidth"
 """Naive rule: bytes on the wire over the median bus bandwidth of the fitted rows of that operation. [-]"""
