@@ -16,6 +16,7 @@ EXACT = 1e-9
 PLAIN = sorted(set(COLLECTIVES) - {"hierarchical"})
 NOT_CUT = sorted(set(COLLECTIVES) - {"hierarchical", "double_binary_tree"})
 OPTIONS = {
+    "ring_all_reduce": [{}, {"both_ways": True}],
     "parameter_server": [{}, {"server_count": 3}, {"server_count": 2, "co_located": True}],
     "hierarchical": [{"group_size": 2}],
 }

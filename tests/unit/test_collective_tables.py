@@ -198,6 +198,16 @@ def test_rings_follow_the_links_of_a_cube_mesh():
     )
 
 
+def test_both_ways_of_a_ring_halve_the_time_on_links_of_their_own_alone():
+    for system, gain in (("dgx_1_p100", 2), ("dgx_a100", 1)):
+        topology = load_system(system).topology
+        one, both = (
+            place(collective("ring_all_reduce"), topology, topology.devices(), both_ways=ways) for ways in (False, True)
+        )
+        assert one.seconds_per_byte / both.seconds_per_byte == pytest.approx(gain)
+        assert sum(one.channel_bytes(1e6).values()) == pytest.approx(sum(both.channel_bytes(1e6).values()))
+
+
 def test_a_hierarchy_takes_the_machines_as_groups():
     topology = load_system("dgx_a100_x4").topology
     nested = place(collective("hierarchical"), topology, topology.devices())
