@@ -160,6 +160,14 @@ def test_placed_played_and_the_formula_agree_without_contention(name, workers, l
         assert play_collective(placed, size_bytes).makespan_s == pytest.approx(told, rel=EXACT)
 
 
+def test_a_ring_of_two_both_ways_has_two_messages_from_each_to_the_other():
+    link = {"latency_s": 1e-6, "seconds_per_byte": 1e-9}
+    placed = on_star("ring_all_reduce", 2, both_ways=True, **link)
+    told = collective("ring_all_reduce").time(size_bytes=1e6, worker_count=2, **link)
+    assert play_collective(placed, 1e6).makespan_s == pytest.approx(told, rel=EXACT)
+    assert placed.time(1e6) == pytest.approx(told, rel=EXACT)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(3, 12), st.floats(1e-7, 1e-5), st.floats(1e5, 1e9), st.integers(1, 30).map(lambda half: 2 * half))
 def test_two_trees_played_end_by_the_formula_and_above_the_bound(workers, latency_s, size_bytes, chunk_count):
