@@ -55,6 +55,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
     from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_storage, load_system
+    from perfmodel.hardware.collective_library import load_collective_library
     from perfmodel.hardware.fit_plan import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
 
@@ -66,6 +67,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "systems": load_system,
         "libraries": load_library,
         "frameworks": _load_framework_with_libraries,
+        "collectives": load_collective_library,
         "calibrations": load_calibration,
         "fits": load_fit_plan,
         "intervals": load_interval_scale,

@@ -21,7 +21,7 @@ from perfmodel.cli.scoreboard import (
     ToOption,
     write_scoreboard,
 )
-from perfmodel.cli.validate_collectives import collectives_asked_for, print_collective_scores
+from perfmodel.cli.validate_collectives import print_collectives
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ EVERY_PROTOCOL = "all"
 
 BESIDE_ALL = frozenset({"all_tables", "data", "to", "quick", "terms", "new_tables", "progress", "as_json"})
 """Parameters that have an effect where every table is scored."""
-
-BESIDE_COLLECTIVES = frozenset({"table", "data", "as_json", "out", "max_mape", "progress"})
-"""Parameters that have an effect on a table of measured collectives."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that sensitivity and ablation cover unless one is asked for."""
@@ -109,15 +106,9 @@ def validate_command(
         if as_json:
             emit(str, board.to_dict, as_json=True, out=None)
         return
-    measured = collectives_asked_for(table, data)
-    if measured is not None:
-        check_writable(out, argument="--out")
-        refused = [option for name, option in _given(context).items() if name not in BESIDE_COLLECTIVES]
-        print_collective_scores(measured, as_json=as_json, out=out, max_mape=max_mape, refused=refused)
+    if print_collectives(table, data, typed=_given(context), as_json=as_json, out=out, max_mape=max_mape):
         return
-    if table is None or any(of_all.values()) or "to" in _given(context):
-        allowed = "a table, without --to, --quick, --terms and --new-tables; --data for one of collectives; or --all"
-        raise ArgumentError("table", table, allowed)
+    table = _without_all(table, refused=any(of_all.values()) or "to" in _given(context))
     check_writable(out, argument="--out")
     check_plot(plot)
     if _illustrated(context, table, as_json=as_json, out=out):
@@ -165,6 +156,14 @@ def _given(context: typer.Context) -> dict[str, str]:
             option = next((text for text in parameter.opts if text.startswith("--")), "a table")
             typed[parameter.name] = option
     return typed
+
+
+def _without_all(table: str | None, *, refused: bool) -> str:
+    """Return the table; refuse to go on without one, or with options that only --all or collectives have."""
+    if table is None or refused:
+        allowed = "a table, without --to, --quick, --terms and --new-tables; --data for one of collectives; or --all"
+        raise ArgumentError("table", table, allowed)
+    return table
 
 
 def _refuse_beside_all(context: typer.Context) -> None:

@@ -220,8 +220,16 @@ class Topology:
         -------
         str
             Name of a root or socket. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the node hangs off none.
         """
-        return next(above for above in self._upwards(name) if self.places[above].kind in ("root", "socket"))
+        found = next((above for above in self._upwards(name) if self.places[above].kind in ("root", "socket")), None)
+        if found is None:
+            raise ArgumentError("name", name, "a node that hangs off a root or socket")
+        return found
 
     def peer_to_peer(self, first: str, second: str) -> bool:
         """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).

@@ -108,8 +108,11 @@ def _one_round(
     tasks: list[Task] = []
     done: dict[int, list[str]] = defaultdict(list)
     received: dict[int, float] = defaultdict(float)
+    seen: dict[str, int] = defaultdict(int)
     for message, route in zip(each.messages, each.routes, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
+        seen[label] += 1
+        label += f" ({seen[label]})" if seen[label] > 1 else ""  # two workers' ring is the same both ways
         before = tuple(dict.fromkeys((*ready[message.source], *ready[message.sink])))
         tasks.append(_message(label, route, message.share * size_bytes, after=before))
         received[message.sink] += message.share

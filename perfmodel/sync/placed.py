@@ -15,7 +15,7 @@ from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, maximum
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.ring_order import ring_order
+from perfmodel.sync.ring_order import ring_order, way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.channel import Route
@@ -259,7 +259,7 @@ def place(
 
 def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
     routes = tuple(
-        topology.route(names[message.source], names[message.sink], through_host=through_host)
+        way_between(topology, names[message.source], names[message.sink], through_host=through_host)
         for message in each.messages
     )
     flows = [index for index, message in enumerate(each.messages) if message.share]

@@ -8,7 +8,7 @@ from perfmodel.numeric import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 
 
-def ring_round(worker_count: int, *, reduces: bool) -> Round:
+def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
     """Return the rounds in which every worker sends one p-th to the next, until each part has passed all of them.
 
     Parameters
@@ -17,6 +17,8 @@ def ring_round(worker_count: int, *, reduces: bool) -> Round:
         Workers, p. [1]
     reduces : bool
         Whether what arrives is added up. [-]
+    both_ways : bool
+        Whether half goes to the one before instead. [-]
 
     Returns
     -------
@@ -28,19 +30,21 @@ def ring_round(worker_count: int, *, reduces: bool) -> Round:
     >>> ring_round(3, reduces=False).messages[2]
     Message(source=2, sink=0, share=0.3333333333333333)
     """
-    share = 1 / worker_count
-    messages = tuple(Message(rank, (rank + 1) % worker_count, share) for rank in range(worker_count))
-    return Round(messages, reduced_share=share if reduces else 0.0, repeat=worker_count - 1)
+    ways = (1, -1) if both_ways else (1,)
+    share = 1 / worker_count / len(ways)
+    messages = tuple(Message(rank, (rank + way) % worker_count, share) for way in ways for rank in range(worker_count))
+    return Round(messages, reduced_share=1 / worker_count if reduces else 0.0, repeat=worker_count - 1)
 
 
 class RingAllReduce(Collective):
-    r"""Reduce-scatter and all-gather around a ring.
+    r"""Reduce-scatter and all-gather around a ring, or around both ways of it with half each (``both_ways``).
 
     .. math:: T = 2 (p - 1) \alpha + 2 \frac{p - 1}{p} n \beta + \frac{p - 1}{p} n \gamma
 
     Notes
     -----
-    Valid for: one direction of the ring, equal parts. Ignores: pipelining of smaller pieces within a round.
+    Valid for: equal parts. Going both ways is worth nothing with one port for each worker, and up to half of the time
+    where neighbours have links of their own. Ignores: pipelining of smaller pieces within a round, further rings.
 
     Examples
     --------
@@ -55,11 +59,12 @@ class RingAllReduce(Collective):
     """
 
     name = "ring_all_reduce"
+    option_names = ("both_ways",)
     ring = True
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count
         return link.times(alpha=2 * (worker_count - 1), beta=2 * passed, gamma=passed)
 
-    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        return (ring_round(worker_count, reduces=True), ring_round(worker_count, reduces=False))
+    def schedule(self, worker_count: int, *, both_ways: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return tuple(ring_round(worker_count, reduces=reduces, both_ways=both_ways) for reduces in (True, False))

@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.errors import ArgumentError
+
 if TYPE_CHECKING:
+    from perfmodel.hardware.channel import Route
     from perfmodel.hardware.topology import Topology
 
 Distance = Callable[[int, int], tuple[float, float]]
@@ -51,7 +54,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     """
 
     def distance(one: int, other: int) -> tuple[float, float]:
-        route = topology.route(ranks[one], ranks[other], through_host=through_host)
+        route = way_between(topology, ranks[one], ranks[other], through_host=through_host)
         return 1 / route.capacity_bytes_per_s, route.latency_s
 
     machines: dict[str, list[int]] = {}
@@ -59,6 +62,38 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
     tour = [place for members in machines.values() for place in _tour(members, distance)]
     return tuple(ranks[place] for place in tour)
+
+
+def way_between(topology: Topology, source: str, sink: str, *, through_host: bool = False) -> Route:
+    """Return the way of a message; where there is none, say between which ends.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    source, sink : str
+        Names of nodes. [-]
+    through_host : bool
+        Whether it is staged in host memory in any case. [-]
+
+    Returns
+    -------
+    Route
+        As ``Topology.route``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If no link leads from one to the other.
+    UnknownNameError
+        If there is no node of a name.
+    """
+    try:
+        return topology.route(source, sink, through_host=through_host)
+    except ArgumentError as error:
+        ends = f"{source} and {sink}"
+        allowed = "ends of a message that links join, past the host or through its memory"
+        raise ArgumentError("ranks", ends, allowed) from error
 
 
 def _tour(members: list[int], distance: Distance) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from perfmodel import measurements
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.collective_library import load_collective_library
@@ -30,7 +31,7 @@ NEAREST: Final = "nearest fitted size, scaled by bytes on the wire"
 """Naive rule: the time of the fitted row of the same operation that is nearest in size and devices. [-]"""
 
 INTERPOLATED: Final = "interpolated over bytes on the wire"
-"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, on a log-log scale. [-]"""
+"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, log-log. [-]"""
 
 CONSTANT: Final = "constant bus bandwidth"
 """Naive rule: bytes on the wire over the median bus bandwidth of the fitted rows of that operation. [-]"""
@@ -321,6 +322,8 @@ def find_collectives(table: str | Path, folder: str | Path | None) -> Collective
         return read_collectives(path) if path.suffix == ".csv" and path.is_file() else None
     known = {path.stem: path for path in sorted((Path(folder) / "systems").glob("*.csv"))}
     found = [str(table)] if str(table) in known else [name for name in known if name.startswith(str(table))]
+    if not found and str(table) in measurements.names():
+        return None
     if len(found) != 1:
         message = (
             f"{folder}: {len(found)} tables in systems/ are named {table!s}*; there are {', '.join(known) or 'none'}"

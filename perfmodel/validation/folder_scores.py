@@ -144,7 +144,7 @@ def _score_collectives(table: CollectiveMeasurements, collected: Collected, *, t
         "tables",
         ScoredTable(
             name=table.name,
-            kind="systems",
+            kind="collectives",
             is_shipped=False,
             sha256=table.sha256,
             rows=len(table.rows) - fitted,

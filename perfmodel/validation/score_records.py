@@ -78,7 +78,7 @@ class ScoredTable:
     Parameters
     ----------
     name, kind : str
-        Name, and ``steps``, ``kernels`` or ``systems``. [-]
+        Name, and ``steps``, ``kernels``, ``systems`` or ``collectives``. [-]
     is_shipped : bool
         Whether it comes with perfmodel. [-]
     sha256 : str

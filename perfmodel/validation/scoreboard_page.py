@@ -190,9 +190,22 @@ def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
     return Grid(head, rows, strong=strong)
 
 
+def _collectives(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    yield Paragraph(
+        "Each row is one call among the devices of a host. Constants are those of the library's file, whose source "
+        "says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told the "
+        "rows that constants were fitted to."
+    )
+    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS))
+    rows = [(score.subset, score.part, score.model, *(text(score) for _, text in METRICS)) for score in board.scores]
+    strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
+    yield Grid(head, rows, strong=strong)
+
+
 _KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] = {
     "steps": _steps,
     "systems": _steps,
     "kernels": _kernels,
+    "collectives": _collectives,
 }
 """Kind of table -> its part of the page."""

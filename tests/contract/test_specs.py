@@ -16,6 +16,7 @@ from perfmodel.hardware.catalogue import (
     load_system,
 )
 from perfmodel.hardware.cluster import ClusterFile
+from perfmodel.hardware.collective_library import CollectiveLibrary
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
@@ -30,6 +31,7 @@ CLASS_BY_FOLDER = {
     "datasets": DatasetFile,
     "systems": SystemFile,
     "libraries": LibraryProfile,
+    "collectives": CollectiveLibrary,
 }
 CLASS_BY_KIND = {"devices": device_kinds(), "storage": STORAGE_KINDS}
 FILES = sorted(

@@ -16,6 +16,7 @@ EXACT = 1e-9
 PLAIN = sorted(set(COLLECTIVES) - {"hierarchical"})
 NOT_CUT = sorted(set(COLLECTIVES) - {"hierarchical", "double_binary_tree"})
 OPTIONS = {
+    "ring_all_reduce": [{}, {"both_ways": True}],
     "parameter_server": [{}, {"server_count": 3}, {"server_count": 2, "co_located": True}],
     "hierarchical": [{"group_size": 2}],
 }
@@ -157,6 +158,14 @@ def test_placed_played_and_the_formula_agree_without_contention(name, workers, l
         assert placed.time(size_bytes) == pytest.approx(told, rel=EXACT)
         assert placed.latency_s + size_bytes * placed.seconds_per_byte == pytest.approx(told, rel=EXACT)
         assert play_collective(placed, size_bytes).makespan_s == pytest.approx(told, rel=EXACT)
+
+
+def test_a_ring_of_two_both_ways_has_two_messages_from_each_to_the_other():
+    link = {"latency_s": 1e-6, "seconds_per_byte": 1e-9}
+    placed = on_star("ring_all_reduce", 2, both_ways=True, **link)
+    told = collective("ring_all_reduce").time(size_bytes=1e6, worker_count=2, **link)
+    assert play_collective(placed, 1e6).makespan_s == pytest.approx(told, rel=EXACT)
+    assert placed.time(1e6) == pytest.approx(told, rel=EXACT)
 
 
 @settings(max_examples=60, deadline=None)

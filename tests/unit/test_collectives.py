@@ -1,6 +1,8 @@
 """Collective algorithms against worked numbers and hand counts."""
 
+import doctest
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,3 +199,11 @@ def test_names_are_the_registry_and_groups_divide():
 def test_servers_count_down():
     rounds = collective("parameter_server").rounds(2, server_count=2)
     assert {message.sink for message in rounds[0].messages} == {SERVER, SERVER - 1}
+
+
+def test_the_page_says_what_the_code_does():
+    page = Path(__file__).parents[2] / "docs" / "synchronisation.md"
+    flags = doctest.NORMALIZE_WHITESPACE
+    outcome = doctest.testfile(str(page), module_relative=False, optionflags=flags)
+    assert outcome.attempted > 10
+    assert outcome.failed == 0
