@@ -115,8 +115,6 @@ def validate_command(
         return
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
-        if sensitivity and protocol != UNASKED:
-            raise ArgumentError("--protocol", protocol, "none with --sensitivity: it fits all cells")
         with progress_bar(f"validating {table}", shown=progress) as told:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=told)
         emit(
@@ -209,6 +207,8 @@ def _tables(
     from perfmodel.validation.sensitivity import sensitivity as sensitivity_of
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
+    if sensitivity and protocol != UNASKED:
+        raise ArgumentError("--protocol", protocol, "none with --sensitivity: it fits all cells")
     if not sensitivity and not ablate:
         return [protocol_board(table, only=only, progress=told)]
     loaded = checked_table(table)

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
-from perfmodel.cli import main
+from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
 from perfmodel.validation.mullapudi import illustrate
 
@@ -59,13 +60,14 @@ def test_the_answer_hangs_on_the_batch_size(found):
 
 
 def test_the_command_prints_it(capsys):
-    assert main(["validate", "mullapudi2017", "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+    result = CliRunner().invoke(app, ["validate", "mullapudi2017", "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
     assert len(content["rows"]) == 6
     played = content["sensitivity"][-1]
     assert played["queues"] == "busiest part, played"
     assert played["downpour_growth"] == pytest.approx(0.79, abs=0.25)
-    assert main(["validate", "mullapudi2017", "--rows"]) == 2
+    assert run(["validate", "mullapudi2017", "--rows"]) == 2
     assert "--rows" in capsys.readouterr().err
 
 

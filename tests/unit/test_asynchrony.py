@@ -1,5 +1,8 @@
 """Published and hand-worked numbers of queues, stragglers, compensation and effective progress."""
 
+import doctest
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sympy
@@ -255,3 +258,10 @@ def test_effective_progress_is_off_unless_asked():
 def test_claims_of_the_survey():
     for row in load_scaling("wuensche2018_multi_gpu").rows:
         assert row["speedup"] == pytest.approx(1 / (1 - row["time_reduction"]), abs=6e-6)
+
+
+def test_the_page_prints_what_it_says():
+    page = Path(__file__).parents[2] / "docs" / "asynchrony.md"
+    outcome = doctest.testfile(str(page), module_relative=False)
+    assert outcome.failed == 0
+    assert outcome.attempted > 5
