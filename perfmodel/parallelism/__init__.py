@@ -84,7 +84,7 @@ def place(
     >>> from perfmodel import zoo
     >>> placed = place(zoo.vgg16(), parallelism="pipeline", workers=4, stages=4, micro_batches=8)
     >>> [exchange.bytes_per_sample for stage in placed.stages for exchange in stage.exchanges[:1]]
-    [6422528, 1605632, 802816, 802816]
+    [6422528, 3211264, 1605632, 1605632]
     """
     if parallelism not in PARALLELISMS:
         noun = "parallelism"

@@ -163,8 +163,6 @@ class Layout:
         if self.workers % group:
             allowed = f"a multiple of stages x tensor_size = {self.stages} x {self.tensor_size} = {group}"
             raise ArgumentError("workers", self.workers, allowed)
-        if self.sequence_parallel and self.tensor_size == 1:
-            raise ArgumentError("sequence_parallel", True, "False where tensor_size=1: there is nobody to share with")
 
     @property
     def data_size(self) -> int:

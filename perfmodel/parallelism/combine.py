@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, Request, StageGraph, in_order
@@ -32,6 +33,9 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
         If a group cannot share the layers, or there are more stages than places to cut.
     """
     layout, whole = request.layout, request.graph
+    if layout.sequence_parallel and layout.tensor_size == 1:
+        allowed = "False where tensor_size=1: there is nobody to share positions with"
+        raise ArgumentError("sequence_parallel", True, allowed)
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
         shard = tensor_split(

@@ -42,6 +42,8 @@ class _Split:
     summed: set[str] = field(default_factory=set)
     """Gathered tensors whose gradient is a sum over devices."""
     exchanges: list[Exchange] = field(default_factory=list)
+    region: dict[str, Any] = field(default_factory=dict)
+    """The region of layers that run again in which the layer lies that is being added."""
 
     def exchange(self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, hidden: bool = False) -> None:
         """Note an exchange of a tensor of the whole network."""
@@ -63,7 +65,7 @@ class _Split:
             return name
         view = f"{tensor}_gathered"
         if view not in self.shard.digraph:
-            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=True), inputs=name)
+            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=True), inputs=name, **self.region)
             self.exchange("all_gather", Phase.FORWARD, view, tensor)
         if summed and self.wanted[tensor] and view not in self.summed:
             self.summed.add(view)
@@ -81,7 +83,7 @@ class _Split:
             if positions % self.tensor_size:
                 allowed = f"False, or a tensor_size that divides the {positions} positions of layer {tensor!r}"
                 raise ArgumentError("sequence_parallel", True, allowed)
-            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=False), inputs=name)
+            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
             if after_sum:
                 self.exchange("reduce_scatter", Phase.FORWARD, view, tensor)
             if self.wanted[tensor]:
@@ -178,6 +180,8 @@ def _add(split: _Split, node: Node) -> None:
     """Add the shard of a layer, with what is exchanged before and after it."""
     role = split.roles.get(node.name)
     name = node.name
+    usage = node.usage
+    split.region = {"recomputed_in": usage.recomputed_in, "reruns_all": usage.reruns_all}
     layer = shard_of(node, role, tensor_size=split.tensor_size)
     shared_input = role in ("column", "heads", "scores")
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
