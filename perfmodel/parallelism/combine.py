@@ -92,9 +92,7 @@ def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGr
     )
 
 
-def _with_copies(
-    graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_bytes: int
-) -> tuple[StageGraph, ...]:
+def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_bytes: int) -> tuple[StageGraph, ...]:
     """Return stages that add up the gradients of parameters of which several have a copy (tied tables)."""
     extra: dict[int, list[Exchange]] = {}
     place_of = {node.name: index for index, stage in enumerate(stages) for node in stage.graph.layers}

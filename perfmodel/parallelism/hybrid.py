@@ -19,7 +19,7 @@ from perfmodel.records import Phase
 
 @final
 class HybridParallelism(Parallelism):
-    """Convolutions data-parallel, dense layers split over all workers, each of which computes its share for all samples.
+    """Convolutions data-parallel; dense layers split over all workers, each computing its share for all samples.
 
     Of an AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so that neither large gradients nor
     large activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
@@ -44,9 +44,7 @@ class HybridParallelism(Parallelism):
         )
         front = StageGraph(
             graph=first,
-            exchanges=gradient_exchanges(
-                first, data_size=workers, shard_stage=0, element_bytes=request.element_bytes
-            ),
+            exchanges=gradient_exchanges(first, data_size=workers, shard_stage=0, element_bytes=request.element_bytes),
         )
         if workers == 1:
             return (front, StageGraph(graph=second, input_gradient=cut.wanted))

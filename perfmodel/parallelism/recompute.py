@@ -32,9 +32,7 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
     """
     graph = stage.graph
     wanted = wants_gradient(graph.input_shapes, graph.layers, input_gradient=stage.input_gradient)
-    again = {
-        node.name for part in segments(graph.layers, wanted=wanted, recompute=recompute) for node in part.again
-    }
+    again = {node.name for part in segments(graph.layers, wanted=wanted, recompute=recompute) for node in part.again}
     repeated: list[Exchange] = [
         replace(exchange, phase=Phase.BACKWARD)
         for exchange in stage.exchanges

@@ -219,9 +219,7 @@ def cut_into_stages(
     weights = layer_weights(graph) if layer_s is None else layer_s
     nodes = graph.layers
     work = [float(weights.get(node.name, 0.0)) for node in nodes]
-    boundaries = [
-        (cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts
-    ]
+    boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
     chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
     if chosen is None:
         allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
@@ -249,9 +247,7 @@ def _stage(
     if last is not None:
         size = element_bytes * last.elements
         exchanges.append(
-            Exchange(
-                kind="send", group="pipeline", phase=Phase.FORWARD, after_layer=last.tensor, bytes_per_sample=size
-            )
+            Exchange(kind="send", group="pipeline", phase=Phase.FORWARD, after_layer=last.tensor, bytes_per_sample=size)
         )
     if first is not None and first.wanted:
         size = element_bytes * first.elements

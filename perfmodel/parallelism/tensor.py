@@ -11,7 +11,7 @@ from perfmodel.parallelism.combine import combined
 
 @final
 class TensorParallelism(Parallelism):
-    """Heads, pairs of products, tables of words and scores split over a group; copies of the group for other samples."""
+    """Heads, pairs of products, tables of words and scores split over a group; more groups for other samples."""
 
     name: ClassVar[str] = "tensor"
     uses: ClassVar[frozenset[str]] = frozenset({"tensor_size", "sequence_parallel", "micro_batches", "shard_stage"})

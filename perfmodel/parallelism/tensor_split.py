@@ -49,9 +49,7 @@ class _Split:
         """Note an exchange of a tensor of the whole network."""
         size = self.element_bytes * _elements(self.whole.shape(tensor))
         self.exchanges.append(
-            Exchange(
-                kind=kind, group="tensor", phase=phase, after_layer=layer, bytes_per_sample=size, hidden=hidden
-            )
+            Exchange(kind=kind, group="tensor", phase=phase, after_layer=layer, bytes_per_sample=size, hidden=hidden)
         )
 
     def has_part(self, node: Node) -> bool:
@@ -160,7 +158,9 @@ def tensor_split(
     replicated = {name: count for name, count in replicated.items() if count}
     if sequence_parallel:
         split.exchanges += _replicated_gradients(split, replicated)
-    padded = (tensor_size * shard.parameter_count - graph.parameter_count) - (tensor_size - 1) * sum(replicated.values())
+    padded = (tensor_size * shard.parameter_count - graph.parameter_count) - (tensor_size - 1) * sum(
+        replicated.values()
+    )
     whole_products = [node for node in graph.layers if node.name not in roles and _has_products(node)]
     return StageGraph(
         graph=shard,

@@ -59,6 +59,8 @@ class ParallelStep:
         Of one micro-batch in each stage, with what its group exchanges. [s]
     forward_send_s, backward_send_s : tuple of float
         From each stage to the next, and back. [s]
+    tail_s : float
+        What follows the last backward phase: the exchange that is left then, and the update. [s]
     """
 
     parts: StepTime
@@ -68,6 +70,7 @@ class ParallelStep:
     backward_s: tuple[float, ...]
     forward_send_s: tuple[float, ...]
     backward_send_s: tuple[float, ...]
+    tail_s: float
 
     def timeline(self) -> Timeline:
         """Play the micro-batches through the pipeline, up to the update.
@@ -188,15 +191,11 @@ def parallel_step(
     tail, total_s = _tail(stages, times, devices, sync=sync, exchange_time=exchange_time, placement=placement)
     inside_s = layout.micro_batches * sum(sum(synced[index]) for index in devices[longest])
     sends_s = layout.micro_batches * sum(_total(stages[index], size, exchange_time) for index in devices[longest])
-    parts = _scaled_sum(
-        [phase for index in devices[longest] for phase in (times[index].forward, times[index].backward)],
-        layout.micro_batches,
-    )
+    phases = [phase for index in devices[longest] for phase in (times[index].forward, times[index].backward)]
+    parts = _scaled_sum([_scaled_sum(phases, layout.micro_batches), tail], 1)
     parts = replace(
         parts,
-        update_s=tail.update_s,
-        overhead_s=parts.overhead_s + tail.overhead_s,
-        exposed_sync_s=inside_s + makespans[1] - makespans[0] + tail.exposed_sync_s,
+        exposed_sync_s=parts.exposed_sync_s + inside_s + makespans[1] - makespans[0],
         bubble_s=makespans[0] - busy_s[longest],
         sync_s=sends_s + total_s,
     )
@@ -209,6 +208,7 @@ def parallel_step(
         backward_s=backward_s,
         forward_send_s=sends[0],
         backward_send_s=sends[1],
+        tail_s=float(tail.step_s),
     )
 
 
@@ -232,9 +232,7 @@ def _orders(placement: Placement) -> Orders:
     )
 
 
-def _phase_sync(
-    stage: StageGraph, times: StageTimes, size: int, exchange_time: ExchangeTime
-) -> tuple[float, float]:
+def _phase_sync(stage: StageGraph, times: StageTimes, size: int, exchange_time: ExchangeTime) -> tuple[float, float]:
     """Return what a tensor group's exchanges add to the forward and the backward phase of a micro-batch. [s]"""
     found = []
     for phase, lasting_s in ((Phase.FORWARD, times.forward.step_s), (Phase.BACKWARD, times.backward.step_s)):
@@ -317,9 +315,7 @@ def _memory(
     beyond = max(footprints[index].activations_bytes - waits[index] for index in own)
     activations = beyond + most_kept(order, kept_bytes=waits)
     inputs = most_kept(order, kept_bytes={index: footprints[index].input_bytes for index in own})
-    gradients = sum(
-        times[index].all_gradients_bytes if several else footprints[index].gradients_bytes for index in own
-    )
+    gradients = sum(times[index].all_gradients_bytes if several else footprints[index].gradients_bytes for index in own)
     weights, gradients, optimizer = model_state_bytes(
         weights_bytes=sum(each.weights_bytes for each in footprints.values()),
         gradients_bytes=gradients,
