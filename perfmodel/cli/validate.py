@@ -109,6 +109,9 @@ def validate_command(
         allowed = "a table, without --data, --to, --quick, --terms and --new-tables; or --all"
         raise ArgumentError("table", table, allowed)
     check_writable(out, argument="--out")
+    if _is_of_many_devices(table):
+        _many_devices(context, table, as_json=as_json, out=out)
+        return
     check_plot(plot)
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
@@ -127,6 +130,29 @@ def validate_command(
         table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
         max_mape=max_mape,
     )  # fmt: skip
+
+
+def _is_of_many_devices(table: str) -> bool:
+    from perfmodel.measurements import parallel_tables
+
+    return table in parallel_tables.names()
+
+
+def _many_devices(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> None:
+    """Print the rows of a table of many devices, whose every option is fixed: nothing is fitted on it."""
+    from perfmodel.validation.parallel_report import mean_error, parallel_report
+
+    typed = _given(context)
+    told = [option for name, option in typed.items() if name not in ("table", "as_json", "out", "progress")]
+    if told:
+        raise ArgumentError("options", ", ".join(told), f"none beside {table}: each row says what ran")
+    scores = parallel_report(table)
+    emit(
+        lambda: f"{scores.to_text()}\n\nmean error {mean_error(scores):.1f} %, nothing fitted",
+        lambda: {"table": table, "mean_error_percent": mean_error(scores), "rows": [asdict(each) for each in scores]},
+        as_json=as_json,
+        out=out,
+    )
 
 
 def _given(context: typer.Context) -> dict[str, str]:

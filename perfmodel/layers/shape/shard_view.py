@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 from perfmodel.layers.attention.heads import check_divides
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size
-from perfmodel.layers.shapes import Shape, axis_in
+from perfmodel.layers.shapes import Shape, axis_in, shape_text
 from perfmodel.records import Operation
 
 
@@ -64,7 +64,11 @@ class ShardView(Layer):
         if self.gathered:
             shape[place] = self.parts * extent
         else:
-            check_divides(self.parts, extent, f"cannot divide {extent} along axis {self.axis} among {self.parts}")
+            check_divides(
+                self.parts,
+                extent,
+                f"cannot divide axis {self.axis} of {shape_text(input_shapes[0])} among {self.parts}",
+            )
             is_open = is_open_size(extent) or is_open_size(self.parts)
             shape[place] = extent / self.parts if is_open else extent // self.parts
         return tuple(shape)
