@@ -179,7 +179,7 @@ def _language_model(
             "sequence_length": int(record["sequence_length"]),
             "vocabulary": int(record["vocabulary"]),
             "dropout": 0.1,
-            "attention": "materialised" if full else "fused",
+            "attention": "materialised" if full else "selective",
             "checkpointed": full,
             "name": record["network"],
         },

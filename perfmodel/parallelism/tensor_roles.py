@@ -15,6 +15,7 @@ from perfmodel.layers import (
     AdaptiveMaxPool,
     AveragePool2d,
     BatchNorm,
+    Binary,
     Convolution2d,
     CrossEntropy,
     Dense,
@@ -27,15 +28,21 @@ from perfmodel.layers import (
     MultiHeadAttention,
     ReLU,
     ReLU6,
+    Reshape,
+    RotaryEmbedding,
+    ScaledDotProductAttention,
     Sigmoid,
     SiLU,
     Tanh,
+    Transpose,
 )
 
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
 
 POINTWISE: Final = (ReLU, ReLU6, LeakyReLU, GELU, SiLU, Tanh, Sigmoid, Dropout)
 """Layers that treat every element alone."""
+IN_HEADS: Final = (*POINTWISE, Reshape, Transpose, RotaryEmbedding)
+"""Layers that treat every head alone, between projections and attention."""
 BY_CHANNEL: Final = (*POINTWISE, BatchNorm, MaxPool2d, AveragePool2d, AdaptiveAveragePool, AdaptiveMaxPool, Flatten)
 """Layers that treat every channel alone, so that they may lie between a product split by outputs and one by inputs."""
 
@@ -80,13 +87,17 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     Notes
     -----
     Two products that follow one another, with layers between that treat channels alone, are split by outputs
-    (``column``) and by inputs (``row``); attention with its projections by ``heads``; a ``table`` of words by its rows;
-    a product in front of a cross-entropy by classes (``scores``). A table with fewer rows than features stays whole,
-    and one that is used as weights in a way that is not split.
+    (``column``) and by inputs (``row``); so are products that one layer brings together (queries, keys and values; a
+    gate and its units) and the next one; attention that holds its own projections by ``heads``; a ``table`` of words by
+    its rows; a product in front of a cross-entropy by classes (``scores``). A table with fewer rows than features stays
+    whole, and one that is used as weights in a way that is not split.
     """
     readers = _readers(graph)
     shares = {of[0] for node in graph.layers for of in node.usage.shared_parameters.values()}
     roles: dict[str, Role] = {}
+    for node in graph.layers:
+        if isinstance(node.layer, ScaledDotProductAttention | Binary):
+            roles |= _joined(graph, node, readers, tensor_size=tensor_size)
     for node in graph.layers:
         if node.name in roles:
             continue
@@ -116,6 +127,45 @@ def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
         if not isinstance(node.layer, BY_CHANNEL):
             return None
     return None
+
+
+def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:
+    """Return roles around a layer that brings products together: queries, keys and values, or a gate and its units.
+
+    None where it is not fed by products alone, or leads to none.
+    """
+    before: list[Node] = []
+    products: list[Node] = []
+    for name in node.input_names:
+        while name not in graph.input_shapes and len(readers[name]) == 1:
+            each = graph.node(name)
+            if isinstance(each.layer, Dense):
+                products.append(each)
+                break
+            if not isinstance(each.layer, IN_HEADS):
+                return {}
+            before.append(each)
+            name = each.input_names[0]
+        else:
+            return {}
+    after = []
+    last = node
+    while len(readers.get(last.name, ())) == 1:
+        (last,) = readers[last.name]
+        if isinstance(last.layer, Dense) or not isinstance(last.layer, IN_HEADS):
+            break
+        after.append(last)
+    alone = not any(each.usage.shared_parameters for each in (*products, last))
+    if not isinstance(last.layer, Dense) or not alone or len({each.input_names for each in products}) != 1:
+        return {}
+    for each in products:
+        _check_width(each, tensor_size)
+    for each in (*before, *after):
+        if isinstance(each.layer, Reshape) and each.layer.shape[1] % tensor_size:
+            allowed = f"a divisor of the {each.layer.shape[1]} heads of layer {each.name!r}"
+            raise ArgumentError("tensor_size", tensor_size, allowed)
+    names: dict[str, Role] = dict.fromkeys([each.name for each in products], "column")
+    return names | dict.fromkeys([each.name for each in (*before, node, *after)], "between") | {last.name: "row"}
 
 
 def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, list[Node]]) -> dict[str, Role]:
@@ -161,6 +211,15 @@ def _check_width(node: Node, tensor_size: int) -> None:
         raise ArgumentError("tensor_size", tensor_size, f"a divisor of the {count} outputs of layer {node.name!r}")
 
 
+def _between(node: Node, tensor_size: int) -> Layer:
+    """Return a layer between shared products; one that names the heads has its share of them."""
+    layer = node.layer
+    if not isinstance(layer, Reshape):
+        return layer
+    positions, heads, *rest = layer.shape
+    return replace(layer, shape=(positions, heads // tensor_size, *rest))
+
+
 def _rows_of(rows: int, tensor_size: int) -> int:
     return -(-rows // tensor_size)
 
@@ -192,6 +251,7 @@ def _scores(node: Node, tensor_size: int) -> Layer:
 
 _SHARDS: Final[Mapping[str, Callable[[Node, int], Layer]]] = {
     "column": _column,
+    "between": _between,
     "heads": _heads,
     "table": _table,
     "scores": _scores,

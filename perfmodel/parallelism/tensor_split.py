@@ -41,6 +41,8 @@ class _Split:
     """Tensors of the shard that hold some of the positions."""
     summed: set[str] = field(default_factory=set)
     """Gathered tensors whose gradient is a sum over devices."""
+    read: set[str] = field(default_factory=set)
+    """Tensors that a shared product reads."""
     exchanges: list[Exchange] = field(default_factory=list)
     region: dict[str, Any] = field(default_factory=dict)
     """The region of layers that run again in which the layer lies that is being added."""
@@ -213,7 +215,13 @@ def _add(split: _Split, node: Node) -> None:
 
 
 def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
-    """Note what becomes of the gradient of what a shared product reads, and of a copy that was gathered."""
+    """Note what becomes of the gradient of what shared products read, and of a copy that was gathered.
+
+    Products that read the same add up their shares on the device first.
+    """
+    if tensor in split.read:
+        return
+    split.read.add(tensor)
     if read != split.names.get(tensor, tensor):
         split.exchange("all_gather", Phase.BACKWARD, name, tensor, hidden=True)
     elif split.wanted[tensor] or tensor in split.whole.input_shapes:

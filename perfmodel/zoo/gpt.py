@@ -67,7 +67,8 @@ def gpt(
     attention_dropout : float or None
         Rate of dropout on attention weights; None for the same. [1]
     attention : str
-        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory; ``selective``: they go
+        through memory and are made again in the backward phase. [-]
     checkpointed : bool
         Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
     name : str

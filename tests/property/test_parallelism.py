@@ -194,23 +194,46 @@ def test_sequence_parallel_moves_the_same_bytes_and_what_it_hides():
     assert parts.graph.kept_bytes(batch_size=1) < whole.graph.kept_bytes(batch_size=1)
 
 
-@pytest.mark.parametrize("recompute", ["fused", "materialised"])
-def test_published_activations_of_a_shared_layer(recompute):
+@pytest.mark.parametrize("attention", ["fused", "selective", "materialised"])
+def test_published_activations_of_a_shared_layer(attention):
     # Korthikanti et al., table 2: s b h (10 + 24 / t) without and 34 / t with sequence parallelism, in half precision,
     # with 5 a s / (h t) where scores are kept; masks of dropout 1 B, as here
     s, h, heads, t = 2048, 6144, 64, 8
 
     def kept(layers, **sizes):
         graph = zoo.gpt(
-            layers=layers, width=h, heads=heads, sequence_length=s, vocabulary=51_200, dropout=0.1, attention=recompute
+            layers=layers, width=h, heads=heads, sequence_length=s, vocabulary=51_200, dropout=0.1, attention=attention
         )
         (shard,) = place(graph, parallelism="tensor", workers=t, element_bytes=2, **sizes).stages
         return shard.graph.kept_bytes(batch_size=1, dtype="fp16")
 
-    scores = 5 * heads * s / (h * t) if recompute == "materialised" else 0
+    scores = 5 * heads * s / (h * t) if attention == "materialised" else 0
     for sizes, factor in (({}, 10 + 24 / t), ({"sequence_parallel": True}, 34 / t)):
         published = s * h * (factor + scores)
         assert kept(3, **sizes) - kept(2, **sizes) == pytest.approx(published, rel=0.03)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        zoo.gpt(layers=2, width=256, heads=8, sequence_length=64, vocabulary=512, attention="selective"),
+        zoo.llama(layers=2, width=256, heads=8, key_heads=4, intermediate=512, sequence_length=64, vocabulary=512),
+    ],
+    ids=["gpt", "llama"],
+)
+def test_projections_of_their_own_and_gates_are_shared_too(graph, sequence_parallel):
+    (shard,) = place(graph, parallelism="tensor", workers=4, sequence_parallel=sequence_parallel).stages
+    assert not shard.replicated_layers
+    copies = sum(shard.replicated.values())
+    assert 4 * shard.graph.parameter_count - 3 * copies == graph.parameter_count
+    for phase in ("forward", "backward"):
+        assert 4 * _flop(shard.graph, phase, products=True) == _flop(graph, phase, products=True)
+    own = [each for each in shard.exchanges if each.after_layer.startswith("block1") and not each.hidden]
+    # queries, keys and values read one tensor, whose gradient is summed once
+    assert sum(each.bytes_per_sample > 0 for each in own) == (8 if sequence_parallel else 4)
+    with pytest.raises(ArgumentError, match="heads"):
+        place(graph, parallelism="tensor", workers=16)
 
 
 def test_exchanges_run_again_with_their_layers():

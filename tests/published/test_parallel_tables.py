@@ -47,16 +47,14 @@ def test_parameters_are_those_of_the_paper(reports):
 
 
 def test_language_models_take_as_long_as_measured(reports):
-    # Full recomputation within 5 %. Rows with selective recomputation come out short, because their scores go through
-    # memory where the network here keeps them on chip (the table's caveat): never long, and within 20 %.
+    # one curve of efficiencies for the device and nothing of any row: each within 10 %
     scores = reports["korthikanti2022"]
-    full, selective = scores[::2], scores[1::2]
-    assert max(abs(score.error_percent) for score in full) <= 6
-    assert all(-20 <= score.error_percent <= 0 for score in selective)
-    assert _mean(scores) <= 10
-    # and the order of the two, which no constant gets: 22, 24, 23 and 24 % faster in the paper
-    for slow, fast in zip(full, selective, strict=True):
-        assert fast.predicted < 0.8 * slow.predicted
+    assert max(abs(score.error_percent) for score in scores) <= 10
+    assert _mean(scores) <= 5
+    # what keeping activations is worth: 22, 24, 23 and 24 % of the time in the paper
+    for slow, fast in zip(scores[::2], scores[1::2], strict=True):
+        measured, predicted = 1 - fast.measured / slow.measured, 1 - fast.predicted / slow.predicted
+        assert predicted == pytest.approx(measured, abs=0.06)
 
 
 def test_language_models_fit_into_80_gib_as_they_did(reports):
