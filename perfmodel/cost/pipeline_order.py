@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import Quantity, is_symbolic, maximum
 
 Way = Literal["forward", "backward"]
 
@@ -198,6 +200,9 @@ def pipeline_makespan(
     33.0
     """
     chunk_count = len(forward_s)
+    given = [*forward_s, *backward_s, *forward_send_s, *backward_send_s]
+    is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
+    later: Callable[[Quantity, Quantity], Quantity] = max if is_plain else maximum  # several times as fast
     work_s = {"forward": forward_s, "backward": backward_s}
     arrived: dict[Turn, Quantity] = {}
     link_free: dict[tuple[str, int], Quantity] = {}
@@ -211,7 +216,7 @@ def pipeline_makespan(
                 turn = order[places[device]]
                 if turn not in arrived and not is_first(turn):
                     break
-                start = maximum(now[device], arrived.pop(turn, 0.0))
+                start = later(now[device], arrived.pop(turn, 0.0))
                 end = now[device] = start + work_s[turn.phase][turn.chunk]
                 places[device] += 1
                 waiting = True
@@ -224,11 +229,11 @@ def pipeline_makespan(
                     continue
                 send_s = (forward_send_s if turn.phase == "forward" else backward_send_s)[boundary]
                 link = (turn.phase, boundary)
-                arrived[following] = link_free[link] = maximum(end, link_free.get(link, 0.0)) + send_s
+                arrived[following] = link_free[link] = later(end, link_free.get(link, 0.0)) + send_s
     assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
     latest = now[0]
     for each in now[1:]:
-        latest = maximum(latest, each)
+        latest = later(latest, each)
     return latest
 
 

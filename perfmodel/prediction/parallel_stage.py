@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.parallelism.part import structure_of
-from perfmodel.prediction.prepared import prepare
+from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
     from perfmodel.parallelism import StageGraph
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.subject import Subject
@@ -95,6 +96,42 @@ class StagePredictor:
             self._known[key] = self._predicted(stage, batch_size)
         return self._known[key]
 
+    def layer_seconds(self, graph: LayerGraph, batch_size: int) -> dict[str, float]:
+        """Return what each layer takes on one device, so that a network can be cut into equal stages.
+
+        Parameters
+        ----------
+        graph : LayerGraph
+            The network. [-]
+        batch_size : int
+            Samples of a micro-batch. [samples]
+
+        Returns
+        -------
+        dict of str to float
+            Forward and backward phase with launches and exposed dispatch. [s]
+        """
+        prepared = self._prepared(replace(self.subject, graph=graph), Phase.FORWARD_BACKWARD, batch_size)
+        timed = prepared.step(self.factors)
+        groups = timed.groups
+        seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
+        seconds = seconds + groups.exposed_dispatch_s
+        found = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        for occurrence in prepared.plan.table.occurrences:
+            found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        return found
+
+    def _prepared(self, subject: Subject, phase: Phase, batch_size: int) -> Prepared:
+        return prepare(
+            replace(subject, phase=phase),
+            target=self.target,
+            profile=self.profile,
+            batch_size=batch_size,
+            dtype=self.dtype,
+            recompute=self.recompute if phase is not Phase.FORWARD else None,
+            **self.options,
+        )
+
     def _is_fed(self, stage: StageGraph) -> bool:
         """Tell whether a stage reads what comes from the host: an input of the whole network."""
         return set(stage.graph.input_shapes) <= set(self.subject.graph.input_shapes)
@@ -109,16 +146,8 @@ class StagePredictor:
             feed=self.subject.feed if self._is_fed(stage) else (),
         )
 
-        def prepared(phase: Phase) -> Any:
-            return prepare(
-                replace(subject, phase=phase),
-                target=self.target,
-                profile=self.profile,
-                batch_size=batch_size,
-                dtype=self.dtype,
-                recompute=self.recompute if phase is not Phase.FORWARD else None,
-                **self.options,
-            )
+        def prepared(phase: Phase) -> Prepared:
+            return self._prepared(subject, phase, batch_size)
 
         forward = prepared(Phase.FORWARD).step(self.factors).parts
         both = prepared(Phase.FORWARD_BACKWARD).step(self.factors).parts

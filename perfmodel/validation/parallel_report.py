@@ -141,16 +141,23 @@ def _step(
     global_batch_size: int,
 ) -> ParallelStep:
     layout = Layout(**sizes)
-    placed = place(graph, parallelism=parallelism, layout=layout, element_bytes=ELEMENT_BYTES[table.dtype])
     predictor = StagePredictor(
         subject=subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
         target=resolve_target(device=row.device, system=None, threads=None, workers=1),
         profile=load_framework(table.framework),
         dtype=table.dtype,
     )
+    batch_size = global_batch_size // layout.data_size
+    layer_s = None
+    if layout.stages > 1:
+        alone_s = predictor.layer_seconds(graph, layout.micro_batch_size(batch_size))
+        layer_s = {name: seconds / layout.tensor_size for name, seconds in alone_s.items()}
+    placed = place(
+        graph, parallelism=parallelism, layout=layout, element_bytes=ELEMENT_BYTES[table.dtype], layer_s=layer_s
+    )
     return parallel_step(
         placed,
-        batch_size=global_batch_size // placed.layout.data_size,
+        batch_size=batch_size,
         predict_stage=predictor,
         exchange_time=_exchange_time(row, placed),
     )
