@@ -64,6 +64,9 @@ FitOption: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
 ]
+ProgressOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+]
 
 
 def validate_command(
@@ -84,10 +87,7 @@ def validate_command(
         float | None,
         typer.Option(metavar="PERCENT", callback=_percent, help="Exit with code 1 if the MAPE is above this."),
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
     all_tables: AllOption = False,
@@ -109,8 +109,7 @@ def validate_command(
         allowed = "a table, without --data, --to, --quick, --terms and --new-tables; or --all"
         raise ArgumentError("table", table, allowed)
     check_writable(out, argument="--out")
-    if _is_of_many_devices(table):
-        _many_devices(context, table, as_json=as_json, out=out)
+    if _printed_many_devices(context, table, as_json=as_json, out=out):
         return
     check_plot(plot)
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
@@ -132,14 +131,12 @@ def validate_command(
     )  # fmt: skip
 
 
-def _is_of_many_devices(table: str) -> bool:
+def _printed_many_devices(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> bool:
+    """Print the rows of a table of many devices, each of which says all that ran; tell whether it is one."""
     from perfmodel.measurements import parallel_tables
 
-    return table in parallel_tables.names()
-
-
-def _many_devices(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> None:
-    """Print the rows of a table of many devices, whose every option is fixed: nothing is fitted on it."""
+    if table not in parallel_tables.names():
+        return False
     from perfmodel.validation.parallel_report import mean_error, parallel_report
 
     typed = _given(context)
@@ -153,6 +150,7 @@ def _many_devices(context: typer.Context, table: str, *, as_json: bool, out: Pat
         as_json=as_json,
         out=out,
     )
+    return True
 
 
 def _given(context: typer.Context) -> dict[str, str]:
