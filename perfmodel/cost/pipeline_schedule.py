@@ -5,8 +5,9 @@ The order in which devices work is that of ``pipeline_order.py``, whose longest 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from typing import Final
 
 from perfmodel.numeric import Quantity, maximum
 
@@ -49,28 +50,6 @@ def bubble_fraction(*, stage_count: Quantity, micro_batch_count: Quantity, inter
     """
     idle = stage_count - 1
     return idle / (interleave * micro_batch_count + idle)
-
-
-def bubble_overhead(*, stage_count: Quantity, micro_batch_count: Quantity, interleave: Quantity = 1) -> Quantity:
-    r"""Return the time that devices wait over the time that they work, (p - 1)/(v m).
-
-    Parameters
-    ----------
-    stage_count, micro_batch_count, interleave : float, ndarray or sympy.Expr
-        As in ``bubble_fraction``. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        Overhead over the ideal time. [1]
-
-    Examples
-    --------
-    >>> bubble_overhead(stage_count=4, micro_batch_count=8), bubble_overhead(
-    ...     stage_count=4, micro_batch_count=8, interleave=2)
-    (0.375, 0.1875)
-    """
-    return (stage_count - 1) / (interleave * micro_batch_count)
 
 
 def _largest(values: Sequence[Quantity]) -> Quantity:
@@ -254,3 +233,82 @@ def interleaved_time(
     .. [1] Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2.2.
     """
     return (micro_batch_count + (stage_count - 1) / interleave) * (forward_s + backward_s)
+
+
+Times = Sequence[Quantity]
+
+
+def _gpipe_bounds(forward_s: Times, backward_s: Times, count: Quantity, stage_count: int) -> tuple[Quantity, Quantity]:
+    del stage_count
+    exact_s = gpipe_time(forward_s=forward_s, backward_s=backward_s, micro_batch_count=count)
+    return exact_s, exact_s
+
+
+def _in_turn_bounds(
+    forward_s: Times, backward_s: Times, count: Quantity, stage_count: int
+) -> tuple[Quantity, Quantity]:
+    del stage_count
+    times: dict[str, Times] = {"forward_s": forward_s, "backward_s": backward_s}
+    return (
+        one_forward_one_backward_bound(**times, micro_batch_count=count),
+        one_forward_one_backward_time(**times, micro_batch_count=count),
+    )
+
+
+def _interleaved_bounds(
+    forward_s: Times, backward_s: Times, count: Quantity, stage_count: int
+) -> tuple[Quantity, Quantity]:
+    works = [first + second for first, second in zip(forward_s, backward_s, strict=True)]
+    of_devices = [sum(works[device::stage_count]) for device in range(stage_count)]
+    interleave = len(works) // stage_count
+    if interleave == 1:
+        return _in_turn_bounds(forward_s, backward_s, count, stage_count)
+    most_s = interleaved_time(  # no path grows shorter where every chunk is as long as the longest
+        forward_s=interleave * _largest(forward_s),
+        backward_s=interleave * _largest(backward_s),
+        stage_count=stage_count,
+        micro_batch_count=count,
+        interleave=interleave,
+    )
+    return count * _largest(of_devices), most_s
+
+
+_BOUNDS: Final[Mapping[str, Callable[[Times, Times, Quantity, int], tuple[Quantity, Quantity]]]] = {
+    "gpipe": _gpipe_bounds,
+    "1f1b": _in_turn_bounds,
+    "interleaved": _interleaved_bounds,
+}
+
+
+def schedule_bounds(
+    schedule: str, *, forward_s: Times, backward_s: Times, stage_count: int, micro_batch_count: Quantity
+) -> tuple[Quantity, Quantity]:
+    """Return what the micro-batches take at least and at most by the closed forms, without transfers.
+
+    Parameters
+    ----------
+    schedule : str
+        ``gpipe``, ``1f1b`` or ``interleaved``. [-]
+    forward_s, backward_s : sequence of float, ndarray or sympy.Expr
+        Of one micro-batch in each chunk; chunk k is on device k modulo the devices. [s]
+    stage_count : int
+        Devices. [1]
+    micro_batch_count : float, ndarray or sympy.Expr
+        Micro-batches. [1]
+
+    Returns
+    -------
+    tuple of float, ndarray or sympy.Expr
+        Lower and upper bound. [s] Both are the time with ``gpipe``; the upper one is where stages are equal.
+
+    Notes
+    -----
+    Valid for: transfers without time. Ignores: the update.
+
+    Examples
+    --------
+    >>> tuple(map(float, schedule_bounds("1f1b", forward_s=[10, 1], backward_s=[10, 1], stage_count=2,
+    ...     micro_batch_count=5)))
+    (100.0, 102.0)
+    """
+    return _BOUNDS[schedule](forward_s, backward_s, micro_batch_count, stage_count)

@@ -105,11 +105,6 @@ class Placement:
     layout: Layout
     stages: tuple[StageGraph, ...]
 
-    @property
-    def device_count(self) -> int:
-        """Devices that work. [1]"""
-        return self.layout.workers
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:

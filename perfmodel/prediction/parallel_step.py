@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import SCHEDULES, Orders, Turn, most_kept, pipeline_makespan
+from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.parallelism.recompute import with_repeated_exchanges
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.records import Phase
@@ -61,6 +62,10 @@ class ParallelStep:
         From each stage to the next, and back. [s]
     tail_s : float
         What follows the last backward phase: the exchange that is left then, and the update. [s]
+    bounds_s : tuple of float
+        What the micro-batches take at least and at most by the schedule's closed forms, without transfers. [s]
+    equal_bubble_fraction : float
+        Share of the micro-batches' time that devices would wait if all stages were equal. [1]
     """
 
     parts: StepTime
@@ -71,6 +76,8 @@ class ParallelStep:
     forward_send_s: tuple[float, ...]
     backward_send_s: tuple[float, ...]
     tail_s: float
+    bounds_s: tuple[float, float]
+    equal_bubble_fraction: float
 
     def timeline(self) -> Timeline:
         """Play the micro-batches through the pipeline, up to the update.
@@ -209,6 +216,10 @@ def parallel_step(
         forward_send_s=sends[0],
         backward_send_s=sends[1],
         tail_s=float(tail.step_s),
+        bounds_s=_bounds(placement, forward_s, backward_s),
+        equal_bubble_fraction=bubble_fraction(
+            stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
+        ),
     )
 
 
@@ -230,6 +241,22 @@ def _orders(placement: Placement) -> Orders:
             )
         ),
     )
+
+
+def _bounds(placement: Placement, forward_s: Sequence[float], backward_s: Sequence[float]) -> tuple[float, float]:
+    """Return what closed forms say of the schedule; one device works all the time. [s]"""
+    layout = placement.layout
+    if layout.stages == 1:
+        works_s = layout.micro_batches * (sum(forward_s) + sum(backward_s))
+        return works_s, works_s
+    least_s, most_s = schedule_bounds(
+        layout.schedule,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        stage_count=layout.stages,
+        micro_batch_count=layout.micro_batches,
+    )
+    return float(least_s), float(most_s)
 
 
 def _phase_sync(stage: StageGraph, times: StageTimes, size: int, exchange_time: ExchangeTime) -> tuple[float, float]:

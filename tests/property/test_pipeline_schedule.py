@@ -14,11 +14,11 @@ from perfmodel.cost.pipeline_order import (
 )
 from perfmodel.cost.pipeline_schedule import (
     bubble_fraction,
-    bubble_overhead,
     gpipe_time,
     interleaved_time,
     one_forward_one_backward_bound,
     one_forward_one_backward_time,
+    schedule_bounds,
 )
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation import simulate
@@ -69,8 +69,9 @@ def test_published_shares_of_bubbles():
     assert bubble_fraction(stage_count=4, micro_batch_count=8) == pytest.approx(0.27273, abs=5e-6)
     assert bubble_fraction(stage_count=4, micro_batch_count=32) == pytest.approx(0.08571, abs=5e-6)
     assert bubble_fraction(stage_count=4, micro_batch_count=8, interleave=2) == pytest.approx(0.15789, abs=5e-6)
-    assert bubble_overhead(stage_count=4, micro_batch_count=8) == 0.375
-    assert bubble_overhead(stage_count=4, micro_batch_count=8, interleave=2) == 0.1875
+    for interleave, over_ideal in ((1, 0.375), (2, 0.1875)):
+        share = bubble_fraction(stage_count=4, micro_batch_count=8, interleave=interleave)
+        assert share / (1 - share) == pytest.approx(over_ideal, rel=1e-12)
 
 
 def test_no_bubble_with_one_stage_and_none_in_the_limit():
@@ -143,6 +144,22 @@ def test_interleaved_of_equal_chunks_is_exact(stages, count, interleave, forward
     ideal = count * (forward_s + backward_s)
     share = bubble_fraction(stage_count=stages, micro_batch_count=count, interleave=interleave)
     assert 1 - ideal / closed == pytest.approx(share, rel=1e-12)
+
+
+@given(st.data(), st.sampled_from(sorted(SCHEDULES)), st.integers(2, 4), st.integers(1, 3))
+@settings(deadline=None, max_examples=80)
+def test_bounds_hold_for_stages_of_any_length(data, schedule, stages, groups):
+    interleave = 3 if schedule == "interleaved" else 1
+    count = stages * groups
+
+    def times():
+        return data.draw(st.lists(SECONDS, min_size=stages * interleave, max_size=stages * interleave))
+
+    found = {"forward_s": times(), "backward_s": times()}
+    orders = SCHEDULES[schedule](stage_count=stages, micro_batch_count=count, interleave=interleave)
+    least, most = schedule_bounds(schedule, **found, stage_count=stages, micro_batch_count=count)
+    played = _played(orders, **found)
+    assert least * (1 - 1e-9) <= played <= most * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

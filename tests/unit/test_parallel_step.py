@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from perfmodel import zoo
+from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism import place
@@ -101,6 +102,10 @@ def test_parts_sum_to_what_is_played(name, sizes):
     # besides the update itself, what dispatch it does not hide
     assert parts.update_s <= step.tail_s - _wire_of_tied(name) < parts.update_s + 3e-4
     free = _step(name, parallelism="pipeline", workers=4, stages=4, micro_batches=8, **sizes)
+    least, most = free.bounds_s
+    assert least * (1 - 1e-9) <= free.timeline().makespan_s <= most * (1 + 1e-9)
+    assert least == most or sizes["schedule"] != "gpipe"
+    assert free.equal_bubble_fraction == 3 / (3 + 8 * sizes.get("interleave", 1))
     assert free.parts.bubble_s == pytest.approx(parts.bubble_s, rel=1e-9)
     assert parts.exposed_sync_s > free.parts.exposed_sync_s == 0
 
@@ -159,6 +164,17 @@ def test_shared_state_is_divided_as_published():
         assert step.memory[0].activations_bytes == full.memory[0].activations_bytes
         assert step.parts.update_s == pytest.approx(full.parts.update_s / 8)
         assert step.parts.compute_s == full.parts.compute_s
+
+
+def test_published_sizes_of_shared_state():
+    # P 7.5e9 with 2, 2 and 12 B each, 64 workers: 120.0, 31.41, 16.64, 1.875 GB
+    parameters = 7.5e9
+    sizes = {"weights_bytes": 2 * parameters, "gradients_bytes": 2 * parameters, "optimizer_bytes": 12 * parameters}
+    found = [sum(model_state_bytes(**sizes, shard_stage=stage, worker_count=64)) / 1e9 for stage in range(4)]
+    assert found == pytest.approx([120.0, 31.41, 16.64, 1.875], abs=0.005)
+    counts = [sum(model_state_bytes(**sizes, shard_stage=2, worker_count=count)) for count in (1, 2, 8, 64)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == 16 * parameters
 
 
 def test_workers_exchange_all_gradients_and_hide_nothing_unless_somebody_says_how():
