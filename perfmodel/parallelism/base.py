@@ -70,7 +70,9 @@ class StageGraph:
         Samples it computes for each sample of a worker: more than one where a group of workers shares its layers and
         brings all their samples. [1]
     replicated : mapping of str to int
-        Parameters that other stages, or other devices of a tensor group, have too, by layer. [1]
+        Parameters that every device of a tensor group has whole, by layer. [1]
+    copied : mapping of str to int
+        Parameters of an earlier stage that this one has too (tied tables), by layer. [1]
     padding : int
         Parameters of all devices of a tensor group that no device would have alone: tables rounded up. [1]
     replicated_layers : tuple of str
@@ -83,6 +85,7 @@ class StageGraph:
     exchanges: tuple[Exchange, ...] = ()
     batch_factor: int = 1
     replicated: Mapping[str, int] = field(default_factory=dict)
+    copied: Mapping[str, int] = field(default_factory=dict)
     padding: int = 0
     replicated_layers: tuple[str, ...] = ()
 

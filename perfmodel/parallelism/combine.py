@@ -86,7 +86,7 @@ def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGr
     return replace(
         stage,
         exchanges=(*stage.exchanges, *own),
-        replicated={**replicated, **stage.replicated},
+        replicated=replicated,
         padding=0 if position else shard.padding,
         replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
     )
@@ -97,7 +97,7 @@ def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_b
     extra: dict[int, list[Exchange]] = {}
     place_of = {node.name: index for index, stage in enumerate(stages) for node in stage.graph.layers}
     for index, stage in enumerate(stages):
-        for name in stage.replicated:
+        for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
                 if place_of[owner] == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue

@@ -29,7 +29,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
     read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in own)
     inputs = {each: graph.shape(each) for each in read}
     part = LayerGraph(name, inputs=inputs, fixed_batch_size=graph.fixed_batch_size)
-    replicated: dict[str, int] = {}
+    copied: dict[str, int] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
         options = node.usage.options
@@ -40,10 +40,10 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
                 shared[parameter] = owner
             else:
                 owners[of] = (node.name, parameter)
-                replicated[node.name] = replicated.get(node.name, 0) + _size_of(node, parameter)
+                copied[node.name] = copied.get(node.name, 0) + _size_of(node, parameter)
         options = {key: value for key, value in options.items() if key != "shared_parameters"}
         part.add(node.name, node.layer, inputs=node.input_names, shared_parameters=shared or None, **options)
-    return part, replicated
+    return part, copied
 
 
 def _size_of(node: Node, parameter: str) -> int:

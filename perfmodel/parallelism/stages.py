@@ -242,7 +242,7 @@ def cut_into_stages(
 def _stage(
     graph: LayerGraph, nodes: Sequence[Node], *, device: int, first: Cut | None, last: Cut | None, element_bytes: int
 ) -> StageGraph:
-    part, replicated = part_of(graph, nodes, name=f"{graph.name}, stage {device}")
+    part, copied = part_of(graph, nodes, name=f"{graph.name}, stage {device}")
     exchanges = []
     if last is not None:
         size = element_bytes * last.elements
@@ -261,5 +261,5 @@ def _stage(
         device=device,
         input_gradient=first is not None and first.wanted,
         exchanges=tuple(exchanges),
-        replicated=replicated,
+        copied=copied,
     )

@@ -45,7 +45,8 @@ def test_stages_are_the_network(name, count):
     graph = GRAPHS[name]
     stages = place(graph, parallelism="pipeline", workers=count, stages=count, micro_batches=count).stages
     assert [node.name for stage in stages for node in stage.graph.layers] == [node.name for node in graph.layers]
-    twice = sum(sum(stage.replicated.values()) for stage in stages)
+    twice = sum(sum(stage.copied.values()) for stage in stages)
+    assert not any(stage.replicated for stage in stages)
     assert sum(stage.graph.parameter_count for stage in stages) - twice == graph.parameter_count
     assert sum(_flop(stage.graph, "forward") for stage in stages) == _flop(graph, "forward")
     backward = sum(_flop(stage.graph, "backward", input_gradient=stage.input_gradient) for stage in stages)
@@ -302,6 +303,19 @@ def test_three_ways_at_once():
     assert sorted(map(str, of_group)) == sorted(map(str, shard.exchanges))
     data = [each for stage in placed.stages for each in stage.exchanges if each.group == "data"]
     assert {each.kind for each in data} == {"reduce_scatter", "all_gather"}
+
+
+@pytest.mark.parametrize("stages", [1, 3, 5])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_stages_of_shards_are_the_network(stages, sequence_parallel):
+    graph = GRAPHS["gpt2"]
+    sizes = {"stages": stages, "tensor_size": 4, "sequence_parallel": sequence_parallel, "micro_batches": stages}
+    placed = place(graph, parallelism="pipeline", workers=4 * stages, **sizes).stages
+    all_of = sum(stage.graph.parameter_count - sum(stage.copied.values()) for stage in placed)
+    whole_on_each = sum(sum(stage.replicated.values()) for stage in placed)
+    padding = sum(stage.padding for stage in placed)
+    assert padding == 768 * 3  # 50,257 words on 4 devices
+    assert 4 * all_of - 3 * whole_on_each - padding == graph.parameter_count
 
 
 def test_what_does_not_fit_is_refused_with_what_is_allowed():
