@@ -65,6 +65,9 @@ FitOption: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
 ]
+ProgressOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+]
 
 
 def validate_command(
@@ -85,10 +88,7 @@ def validate_command(
         float | None,
         typer.Option(metavar="PERCENT", callback=_percent, help="Exit with code 1 if the MAPE is above this."),
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
     all_tables: AllOption = False,
@@ -110,6 +110,8 @@ def validate_command(
         return
     table = _without_all(table, refused=any(of_all.values()) or "to" in _given(context))
     check_writable(out, argument="--out")
+    if _printed_many_devices(context, table, as_json=as_json, out=out):
+        return
     check_plot(plot)
     if _illustrated(context, table, as_json=as_json, out=out):
         return
@@ -142,6 +144,28 @@ def _illustrated(context: typer.Context, table: str, *, as_json: bool, out: Path
         raise ArgumentError("options", ", ".join(told), allowed)
     shown = ILLUSTRATIONS[table]()
     emit(lambda: str(shown), shown.to_dict, as_json=as_json, out=out)
+    return True
+
+
+def _printed_many_devices(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> bool:
+    """Print the rows of a table of many devices, each of which says all that ran; tell whether it is one."""
+    from perfmodel.measurements import parallel_tables
+
+    if table not in parallel_tables.names():
+        return False
+    from perfmodel.validation.parallel_report import mean_error, parallel_report
+
+    typed = _given(context)
+    told = [option for name, option in typed.items() if name not in ("table", "as_json", "out", "progress")]
+    if told:
+        raise ArgumentError("options", ", ".join(told), f"none beside {table}: each row says what ran")
+    scores = parallel_report(table)
+    emit(
+        lambda: f"{scores.to_text()}\n\nmean error {mean_error(scores):.1f} %, nothing fitted",
+        lambda: {"table": table, "mean_error_percent": mean_error(scores), "rows": [asdict(each) for each in scores]},
+        as_json=as_json,
+        out=out,
+    )
     return True
 
 

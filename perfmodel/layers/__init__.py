@@ -87,6 +87,7 @@ from perfmodel.layers.shape.overwrite import Overwrite as Overwrite
 from perfmodel.layers.shape.pad import Pad as Pad
 from perfmodel.layers.shape.rearrange import Rearrange as Rearrange
 from perfmodel.layers.shape.reshape import Reshape as Reshape
+from perfmodel.layers.shape.shard_view import ShardView as ShardView
 from perfmodel.layers.shape.slice import Slice as Slice
 from perfmodel.layers.shape.transpose import Transpose as Transpose
 from perfmodel.layers.shape.upsample import Upsample as Upsample

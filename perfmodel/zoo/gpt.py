@@ -35,6 +35,7 @@ def gpt(
     dropout: float = 0.0,
     attention_dropout: float | None = None,
     attention: str = "fused",
+    checkpointed: bool = False,
     name: str = "gpt",
 ) -> LayerGraph:
     """Return a language model in the manner of GPT-2 [1]_ with sizes of one's own.
@@ -66,7 +67,10 @@ def gpt(
     attention_dropout : float or None
         Rate of dropout on attention weights; None for the same. [1]
     attention : str
-        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory; ``selective``: they go
+        through memory and are made again in the backward phase. [-]
+    checkpointed : bool
+        Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
     name : str
         What the graph is called. [-]
 
@@ -111,7 +115,17 @@ def gpt(
     shared = {"weight": ("tokens_embedding", "weight")} if tied else None
     x = graph.add("scores", Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
     graph.add("loss", CrossEntropy(), inputs=x)
-    return graph
+    return _with_checkpoints(graph) if checkpointed else graph
+
+
+def _with_checkpoints(graph: LayerGraph) -> LayerGraph:
+    """Return the same network, every block of which is a region that runs again."""
+    marked = LayerGraph(graph.name, inputs=graph.input_shapes)
+    for node in graph.layers:
+        block = node.name.partition("_")[0]
+        region = {"recomputed_in": block, "reruns_all": True} if block.startswith("block") else {}
+        marked.add(node.name, node.layer, inputs=node.input_names, **node.usage.options | region)
+    return marked
 
 
 @checked(size=one_of(SIZES), attention=one_of(ATTENTIONS))

@@ -23,8 +23,14 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.checks import check_choice, is_open_size, refuse
 
-ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {"fused": "recomputed", "materialised": "materialised"}
+ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
+    "fused": "recomputed",
+    "materialised": "materialised",
+    "selective": "materialised",
+}
 """How attention is run, to what becomes of its matrix of scores."""
+SELECTIVE = "selective"
+"""The way of attention whose core alone runs again."""
 ORDERS = ("pre", "post")
 
 
@@ -68,12 +74,13 @@ class TransformerBlock:
         positions are rotated. [-]
     attention : str
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
-        memory. [-]
+        memory; ``selective``: they do, and are not kept, but made again in the backward phase [3]_. [-]
 
     References
     ----------
     .. [1] Shazeer, GLU variants improve transformer, arXiv:2002.05202.
     .. [2] Su, Lu, Pan, Murtadha, Wen, Liu, RoFormer, arXiv:2104.09864.
+    .. [3] Korthikanti et al., Reducing activation recomputation in large transformer models, arXiv:2205.05198.
     """
 
     width: Any
@@ -142,8 +149,8 @@ class TransformerBlock:
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
     def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        if self.rotary:
-            return self._rotary_attention(graph, x, name=name)
+        if self.rotary or self.attention == SELECTIVE:
+            return self._separate_attention(graph, x, name=name)
         layer = MultiHeadAttention(
             heads=self.heads,
             key_heads=self.key_heads,
@@ -155,8 +162,8 @@ class TransformerBlock:
         )
         return graph.add(name, layer, inputs=x)
 
-    def _rotary_attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        """Add the four projections one by one, because the rotation stands between two of them and the scores."""
+    def _separate_attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
+        """Add the four projections one by one, as a rotation, or the border of what runs again, lies behind them."""
         positions = graph.shape(x)[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
         is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
@@ -166,12 +173,13 @@ class TransformerBlock:
             y = graph.add(f"{name}_{part}", dense, inputs=x)
             y = graph.add(f"{name}_{part}_split", Reshape(shape=(positions, heads, self._head_size)), inputs=y)
             y = graph.add(f"{name}_{part}_heads", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
-            if part != "value":
+            if self.rotary and part != "value":
                 y = graph.add(f"{name}_{part}_rotary", RotaryEmbedding(), inputs=y)
             operands[part] = y
         scores = ATTENTIONS[self.attention]
         layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
-        y = graph.add(name, layer, inputs=tuple(operands.values()))
+        region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}
+        y = graph.add(name, layer, inputs=tuple(operands.values()), **region)
         y = graph.add(f"{name}_positions", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
         y = graph.add(f"{name}_join", Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
         has_bias = self.attention_bias if self.output_bias is None else self.output_bias

@@ -1,0 +1,295 @@
+"""In which order the devices of a pipeline work on micro-batches, and how long that takes: the longest path.
+
+A pipeline has as many chunks of layers as devices times ``interleave``; chunk k is on device k modulo the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import Quantity, is_symbolic, maximum
+
+Way = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a device does at a time: one phase of one micro-batch through one chunk of layers.
+
+    Parameters
+    ----------
+    phase : str
+        ``forward`` or ``backward``. [-]
+    chunk : int
+        Chunk of the network, counted over all devices. [1]
+    micro_batch : int
+        Micro-batch, from 0. [1]
+    """
+
+    phase: Way
+    chunk: int
+    micro_batch: int
+
+
+Orders = tuple[tuple[Turn, ...], ...]
+"""Turns of each device, in order."""
+
+
+def _in_turn(forward: Sequence[Turn], backward: Sequence[Turn], *, ahead: int) -> tuple[Turn, ...]:
+    """Return some forward turns, then a forward and a backward one in turn, then what is left."""
+    ahead = min(ahead, len(forward))
+    turns = list(forward[:ahead])
+    for place, turn in enumerate(backward):
+        turns += forward[ahead + place : ahead + place + 1]
+        turns.append(turn)
+    return tuple(turns)
+
+
+def gpipe_order(*, stage_count: int, micro_batch_count: int, interleave: int = 1) -> Orders:
+    """Return every forward phase, then every backward phase, last micro-batch first.
+
+    Parameters
+    ----------
+    stage_count, micro_batch_count, interleave : int
+        Devices, micro-batches, and chunks on a device, which must be one. [1]
+
+    Returns
+    -------
+    tuple of tuple of Turn
+        Turns of each device. [-]
+
+    Examples
+    --------
+    >>> [turn.phase for turn in gpipe_order(stage_count=2, micro_batch_count=2)[0]]
+    ['forward', 'forward', 'backward', 'backward']
+    """
+    _refuse_interleave(interleave, schedule="gpipe")
+    batches = range(micro_batch_count)
+    return tuple(
+        (
+            *(Turn("forward", stage, batch) for batch in batches),
+            *(Turn("backward", stage, batch) for batch in reversed(batches)),
+        )
+        for stage in range(stage_count)
+    )
+
+
+def one_forward_one_backward_order(*, stage_count: int, micro_batch_count: int, interleave: int = 1) -> Orders:
+    """Return as many forward phases as stages follow, then forward and backward phases in turn.
+
+    Parameters
+    ----------
+    stage_count, micro_batch_count, interleave : int
+        Devices, micro-batches, and chunks on a device, which must be one. [1]
+
+    Returns
+    -------
+    tuple of tuple of Turn
+        Turns of each device. [-]
+    """
+    _refuse_interleave(interleave, schedule="1f1b")
+    return tuple(
+        _in_turn(
+            [Turn("forward", stage, batch) for batch in range(micro_batch_count)],
+            [Turn("backward", stage, batch) for batch in range(micro_batch_count)],
+            ahead=stage_count - stage - 1,
+        )
+        for stage in range(stage_count)
+    )
+
+
+def interleaved_order(*, stage_count: int, micro_batch_count: int, interleave: int) -> Orders:
+    """Return the order of Megatron-LM's interleaved schedule: micro-batches in groups of as many as devices.
+
+    Parameters
+    ----------
+    stage_count, micro_batch_count, interleave : int
+        Devices, micro-batches (a multiple of the devices), and chunks on each device, at least two. [1]
+
+    Returns
+    -------
+    tuple of tuple of Turn
+        Turns of each device. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the devices do not divide the micro-batches, or there is one chunk or one device.
+
+    References
+    ----------
+    .. [1] Narayanan et al., SC 2021, arXiv:2104.04473, figure 4, and Megatron-LM, schedules.py.
+    """
+    if interleave == 1:
+        return one_forward_one_backward_order(stage_count=stage_count, micro_batch_count=micro_batch_count)
+    if micro_batch_count % stage_count:
+        allowed = f"a multiple of the {stage_count} stages where interleave={interleave}"
+        raise ArgumentError("micro_batches", micro_batch_count, allowed)
+    turn_count = micro_batch_count * interleave
+
+    def turns(device: int, phase: Way) -> list[Turn]:
+        found = []
+        for index in range(turn_count):
+            group, place = divmod(index, stage_count * interleave)
+            chunk = place // stage_count if phase == "forward" else interleave - 1 - place // stage_count
+            found.append(Turn(phase, chunk * stage_count + device, group * stage_count + place % stage_count))
+        return found
+
+    return tuple(
+        _in_turn(
+            turns(device, "forward"),
+            turns(device, "backward"),
+            ahead=2 * (stage_count - device - 1) + (interleave - 1) * stage_count,
+        )
+        for device in range(stage_count)
+    )
+
+
+def _refuse_interleave(interleave: int, *, schedule: str) -> None:
+    if interleave != 1:
+        raise ArgumentError("interleave", interleave, f"1 with schedule={schedule!r}; schedule='interleaved' has more")
+
+
+SCHEDULES: Final[Mapping[str, Callable[..., Orders]]] = {
+    "gpipe": gpipe_order,
+    "1f1b": one_forward_one_backward_order,
+    "interleaved": interleaved_order,
+}
+"""Name to the order of work."""
+
+
+def pipeline_makespan(
+    orders: Orders,
+    *,
+    forward_s: Sequence[Quantity],
+    backward_s: Sequence[Quantity],
+    forward_send_s: Sequence[Quantity],
+    backward_send_s: Sequence[Quantity],
+) -> Quantity:
+    """Time of all micro-batches: the longest path through turns and transfers.
+
+    Parameters
+    ----------
+    orders : tuple of tuple of Turn
+        Turns of each device. [-]
+    forward_s, backward_s : sequence of float or ndarray
+        Of one micro-batch in each chunk. [s]
+    forward_send_s, backward_send_s : sequence of float or ndarray
+        Of one micro-batch from each chunk to the next, and of its gradient back; one less than chunks. [s]
+
+    Returns
+    -------
+    float or ndarray
+        From the first forward to the last backward phase. [s]
+
+    Notes
+    -----
+    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
+    time, which keeps no device busy. Ignores: the update; links that several transfers share.
+
+    Examples
+    --------
+    >>> orders = one_forward_one_backward_order(stage_count=4, micro_batch_count=8)
+    >>> float(pipeline_makespan(orders, forward_s=[1.0] * 4, backward_s=[2.0] * 4, forward_send_s=[0.0] * 3,
+    ...     backward_send_s=[0.0] * 3))
+    33.0
+    """
+    chunk_count = len(forward_s)
+    given = [*forward_s, *backward_s, *forward_send_s, *backward_send_s]
+    is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
+    later: Callable[[Quantity, Quantity], Quantity] = max if is_plain else maximum  # several times as fast
+    work_s = {"forward": forward_s, "backward": backward_s}
+    arrived: dict[Turn, Quantity] = {}
+    link_free: dict[tuple[str, int], Quantity] = {}
+    now: list[Quantity] = [0.0] * len(orders)
+    places = [0] * len(orders)
+    waiting = True
+    while waiting:
+        waiting = False
+        for device, order in enumerate(orders):
+            while places[device] < len(order):
+                turn = order[places[device]]
+                if turn not in arrived and not is_first(turn):
+                    break
+                start = later(now[device], arrived.pop(turn, 0.0))
+                end = now[device] = start + work_s[turn.phase][turn.chunk]
+                places[device] += 1
+                waiting = True
+                following = following_turn(turn, chunk_count=chunk_count)
+                if following is None:
+                    continue
+                boundary = min(turn.chunk, following.chunk)
+                if following.chunk == turn.chunk:
+                    arrived[following] = end
+                    continue
+                send_s = (forward_send_s if turn.phase == "forward" else backward_send_s)[boundary]
+                link = (turn.phase, boundary)
+                arrived[following] = link_free[link] = later(end, link_free.get(link, 0.0)) + send_s
+    assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
+    latest = now[0]
+    for each in now[1:]:
+        latest = later(latest, each)
+    return latest
+
+
+def is_first(turn: Turn) -> bool:
+    """Tell whether a turn waits for no other: the first forward phase of a micro-batch."""
+    return turn.phase == "forward" and not turn.chunk
+
+
+def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
+    """Return the turn that waits for this one's result; None after a micro-batch's last backward phase.
+
+    Parameters
+    ----------
+    turn : Turn
+        A turn. [-]
+    chunk_count : int
+        Chunks of the network. [1]
+
+    Returns
+    -------
+    Turn or None
+        The same micro-batch in the next chunk, or going back in the one before. [-]
+    """
+    if turn.phase == "forward":
+        if turn.chunk + 1 < chunk_count:
+            return Turn("forward", turn.chunk + 1, turn.micro_batch)
+        return Turn("backward", turn.chunk, turn.micro_batch)
+    return Turn("backward", turn.chunk - 1, turn.micro_batch) if turn.chunk else None
+
+
+def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Quantity:
+    """Return the most that a device keeps of micro-batches on their way, between forward and backward phase.
+
+    Parameters
+    ----------
+    order : sequence of Turn
+        Turns of one device. [-]
+    kept_bytes : mapping of int to float
+        What a micro-batch leaves in memory in each chunk, by its number. [B]
+
+    Returns
+    -------
+    float
+        The largest sum. [B]
+
+    Examples
+    --------
+    1F1B keeps as many micro-batches as stages follow, and its own:
+
+    >>> order = one_forward_one_backward_order(stage_count=4, micro_batch_count=8)[0]
+    >>> int(most_kept(order, kept_bytes={0: 10}))
+    40
+    """
+    now: Quantity = 0
+    most: Quantity = 0
+    for turn in order:
+        now = now + (kept_bytes[turn.chunk] if turn.phase == "forward" else -kept_bytes[turn.chunk])
+        most = maximum(most, now)
+    return most

@@ -1,0 +1,277 @@
+"""What a parallelism makes of a network: the graphs that devices run, and what they exchange."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perfmodel.errors import ArgumentError
+from perfmodel.graph import LayerGraph
+from perfmodel.numeric import Quantity
+from perfmodel.records import Phase
+
+ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
+Group = Literal["data", "tensor", "pipeline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What a device exchanges with others at one place of a step.
+
+    Parameters
+    ----------
+    kind : str
+        ``all_reduce``, ``all_gather``, ``reduce_scatter`` or ``send``. [-]
+    group : str
+        With whom: ``data``, those with the same layers; ``tensor``, those that share each layer; ``pipeline``, the one
+        with the next, or the previous, layers. [-]
+    phase : Phase
+        ``forward`` or ``backward``, for every micro-batch but where nothing depends on samples; ``update``. [-]
+    after_layer : str
+        Layer whose operations in that phase come before. [-]
+    bytes_per_sample : int
+        Size of the whole tensor, on one device before a reduce-scatter and after an all-gather. [B/sample]
+    fixed_bytes : int
+        What of it depends on no sample: parameters and their gradients. [B]
+    hidden : bool
+        Whether the device may go on meanwhile, as long as it has other layers to compute. [-]
+    """
+
+    kind: ExchangeKind
+    group: Group
+    phase: Phase
+    after_layer: str
+    bytes_per_sample: int = 0
+    fixed_bytes: int = 0
+    hidden: bool = False
+
+    def size_bytes(self, batch_size: Quantity) -> Quantity:
+        """Return the size of the tensor at a batch size [samples]. [B]"""
+        return self.fixed_bytes + self.bytes_per_sample * batch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageGraph:
+    """Layers that one device, or one group that shares them, runs in a row.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The layers as this device has them. [-]
+    device : int
+        Place in the pipeline, from 0; several stages may be on one device. [1]
+    input_gradient : bool
+        Whether the gradient of what it reads is computed, because an earlier stage wants it. [-]
+    exchanges : tuple of Exchange
+        In order of execution within each phase. [-]
+    batch_factor : int
+        Samples it computes for each sample of a worker: more than one where a group of workers shares its layers and
+        brings all their samples. [1]
+    replicated : mapping of str to int
+        Parameters that every device of a tensor group has whole, by layer. [1]
+    copied : mapping of str to int
+        Parameters of an earlier stage that this one has too (tied tables), by layer. [1]
+    padding : int
+        Parameters of all devices of a tensor group that no device would have alone: tables rounded up. [1]
+    replicated_layers : tuple of str
+        Layers with products that every device of a tensor group computes whole. [-]
+    """
+
+    graph: LayerGraph
+    device: int = 0
+    input_gradient: bool = False
+    exchanges: tuple[Exchange, ...] = ()
+    batch_factor: int = 1
+    replicated: Mapping[str, int] = field(default_factory=dict)
+    copied: Mapping[str, int] = field(default_factory=dict)
+    padding: int = 0
+    replicated_layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A network on devices.
+
+    Parameters
+    ----------
+    parallelism : str
+        What made it. [-]
+    layout : Layout
+        The sizes that were asked for, every one of them known. [-]
+    stages : tuple of StageGraph
+        In the order of the network; the data-parallel workers all have the same. [-]
+    """
+
+    parallelism: str
+    layout: Layout
+    stages: tuple[StageGraph, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How many devices do what.
+
+    Parameters
+    ----------
+    workers : int
+        Devices in all: tensor groups times stages times data-parallel copies. [1]
+    stages : int
+        Devices in a pipeline. [1]
+    tensor_size : int
+        Devices that share each layer. [1]
+    sequence_parallel : bool
+        Whether what lies between shared layers is shared too, by positions. [-]
+    micro_batches : int
+        Parts of a worker's mini-batch that follow one another. [1]
+    schedule : str
+        Order of work of a pipeline: ``gpipe``, ``1f1b`` or ``interleaved``. [-]
+    interleave : int
+        Stages on each device of a pipeline. [1]
+    shard_stage : int
+        What of the optimizer's state (1), gradients (2), parameters (3) the data-parallel workers share; 0: each has
+        all. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If a number is no count, the groups do not divide the workers, or what is shared is none of these.
+    """
+
+    workers: int = 1
+    stages: int = 1
+    tensor_size: int = 1
+    sequence_parallel: bool = False
+    micro_batches: int = 1
+    schedule: str = "1f1b"
+    interleave: int = 1
+    shard_stage: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave"):
+            given = getattr(self, name)
+            if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+                raise ArgumentError(name, given, "a whole number, at least 1")
+        if isinstance(self.shard_stage, bool) or self.shard_stage not in (0, 1, 2, 3):
+            raise ArgumentError("shard_stage", self.shard_stage, "0, 1, 2 or 3")
+        if not isinstance(self.sequence_parallel, bool):
+            raise ArgumentError("sequence_parallel", self.sequence_parallel, "True or False")
+        group = self.stages * self.tensor_size
+        if self.workers % group:
+            allowed = f"a multiple of stages x tensor_size = {self.stages} x {self.tensor_size} = {group}"
+            raise ArgumentError("workers", self.workers, allowed)
+
+    @property
+    def data_size(self) -> int:
+        """Copies of the network, each with a mini-batch of its own. [1]"""
+        return self.workers // (self.stages * self.tensor_size)
+
+    def micro_batch_size(self, batch_size: int) -> int:
+        """Return the samples of a micro-batch.
+
+        Parameters
+        ----------
+        batch_size : int
+            Samples of a data-parallel worker per step. [samples]
+
+        Returns
+        -------
+        int
+            Samples. [samples]
+
+        Raises
+        ------
+        ArgumentError
+            If the micro-batches do not divide them.
+
+        Examples
+        --------
+        >>> Layout(workers=4, stages=4, micro_batches=8).micro_batch_size(64)
+        8
+        """
+        if batch_size % self.micro_batches:
+            divisors = [count for count in range(1, batch_size + 1) if batch_size % count == 0]
+            shown = ", ".join(map(str, divisors[:12])) + (", ..." if len(divisors) > 12 else "")
+            raise ArgumentError("micro_batches", self.micro_batches, f"a divisor of the batch of {batch_size}: {shown}")
+        return batch_size // self.micro_batches
+
+
+LayerSeconds = Mapping[str, float]
+"""Forward and backward phase of each layer. [s]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A network that is to be placed on devices.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    layout : Layout
+        How many devices do what. [-]
+    element_bytes : int
+        Size of an element of activations, parameters and gradients. [B]
+    layer_s : mapping of str to float or None
+        What each layer takes, so that stages come out equal; None for its FLOP as far as they are known. [s]
+    send_s : callable or None
+        Seconds that a tensor of a size per sample [B/sample] takes from one stage to the next, in the same unit as
+        ``layer_s``; None for nothing. [s]
+    """
+
+    graph: LayerGraph
+    layout: Layout
+    element_bytes: int = 4
+    layer_s: LayerSeconds | None = None
+    send_s: Callable[[int], float] | None = None
+
+
+class Parallelism(ABC):
+    """A way to use several devices for one network: one final class per file."""
+
+    name: ClassVar[str]
+    uses: ClassVar[frozenset[str]]
+    """Fields of Layout, besides the workers, that may differ from their defaults [-]."""
+
+    @abstractmethod
+    def stages(self, request: Request) -> tuple[StageGraph, ...]:
+        """Return the graphs that devices run, in order, with their exchanges; ArgumentError where it cannot be."""
+
+    def resolved(self, layout: Layout) -> Layout:
+        """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""
+        default = Layout()
+        for name in ("stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage"):
+            given, plain = getattr(layout, name), getattr(default, name)
+            if given != plain and name not in self.uses:
+                raise ArgumentError(name, given, f"{plain!r} with parallelism={self.name!r}")
+        return layout
+
+    def place(self, request: Request) -> Placement:
+        """Return the network on devices."""
+        return Placement(parallelism=self.name, layout=request.layout, stages=self.stages(request))
+
+
+def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange, ...]:
+    """Return exchanges in the order of execution: forward, backward from the last layer on, update.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The stage they belong to. [-]
+    exchanges : iterable of Exchange
+        In any order; those after the same layer stay as they are. [-]
+
+    Returns
+    -------
+    tuple of Exchange
+        The same. [-]
+    """
+    places = {node.name: place for place, node in enumerate(graph.layers)}
+    phases = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+
+    def key(exchange: Exchange) -> tuple[int, int]:
+        place = places[exchange.after_layer]
+        return phases.index(exchange.phase), -place if exchange.phase is Phase.BACKWARD else place
+
+    return tuple(sorted(exchanges, key=key))

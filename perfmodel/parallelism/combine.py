@@ -1,0 +1,120 @@
+"""Layers shared by a group, cut into stages, copied for data-parallel workers: one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfmodel.errors import ArgumentError
+from perfmodel.graph import LayerGraph
+from perfmodel.layers.checks import is_open_size
+from perfmodel.parallelism.base import Exchange, Request, StageGraph, in_order
+from perfmodel.parallelism.sharded import gradient_exchanges
+from perfmodel.parallelism.stages import cut_into_stages
+from perfmodel.parallelism.tensor_split import tensor_split
+from perfmodel.records import Phase
+
+
+def combined(request: Request) -> tuple[StageGraph, ...]:
+    """Return the stages of a network whose layers groups of devices share.
+
+    Parameters
+    ----------
+    request : Request
+        The network and how many devices do what. [-]
+
+    Returns
+    -------
+    tuple of StageGraph
+        In order; stage i on device i modulo the pipeline's devices. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a group cannot share the layers, or there are more stages than places to cut.
+    """
+    layout, whole = request.layout, request.graph
+    if layout.sequence_parallel and layout.tensor_size == 1:
+        allowed = "False where tensor_size=1: there is nobody to share positions with"
+        raise ArgumentError("sequence_parallel", True, allowed)
+    shard = StageGraph(graph=whole)
+    if layout.tensor_size > 1:
+        shard = tensor_split(
+            whole,
+            tensor_size=layout.tensor_size,
+            element_bytes=request.element_bytes,
+            sequence_parallel=layout.sequence_parallel,
+        )
+    count = layout.stages * layout.interleave
+    stages: tuple[StageGraph, ...] = (shard,)
+    if count > 1:
+        stages = cut_into_stages(
+            shard.graph,
+            stage_count=count,
+            element_bytes=request.element_bytes,
+            layer_s=request.layer_s,
+            send_s=request.send_s,
+            argument="stages" if layout.interleave == 1 else "interleave",
+        )
+        stages = _with_copies(shard.graph, stages, element_bytes=request.element_bytes)
+        stages = tuple(_of_shard(stage, shard, position=index) for index, stage in enumerate(stages))
+    return tuple(
+        replace(
+            stage,
+            device=index % layout.stages,
+            exchanges=in_order(
+                stage.graph,
+                (
+                    *stage.exchanges,
+                    *gradient_exchanges(
+                        stage.graph,
+                        data_size=layout.data_size,
+                        shard_stage=layout.shard_stage,
+                        element_bytes=request.element_bytes,
+                    ),
+                ),
+            ),
+        )
+        for index, stage in enumerate(stages)
+    )
+
+
+def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGraph:
+    """Return a stage with what a group exchanges in its layers."""
+    names = {node.name for node in stage.graph.layers}
+    own = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
+    replicated = {name: count for name, count in shard.replicated.items() if name in names}
+    return replace(
+        stage,
+        exchanges=(*stage.exchanges, *own),
+        replicated=replicated,
+        padding=0 if position else shard.padding,
+        replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
+    )
+
+
+def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_bytes: int) -> tuple[StageGraph, ...]:
+    """Return stages that add up the gradients of parameters of which several have a copy (tied tables)."""
+    extra: dict[int, list[Exchange]] = {}
+    place_of = {node.name: index for index, stage in enumerate(stages) for node in stage.graph.layers}
+    for index, stage in enumerate(stages):
+        for name in stage.copied:
+            for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
+                if place_of[owner] == index or parameter not in stage.graph.node(name).parameter_shapes:
+                    continue
+                size = element_bytes
+                for extent in stage.graph.node(name).parameter_shapes[parameter]:
+                    assert not is_open_size(extent)
+                    size *= extent
+                for where, layer in ((place_of[owner], owner), (index, name)):
+                    extra.setdefault(where, []).append(
+                        Exchange(
+                            kind="all_reduce",
+                            group="pipeline",
+                            phase=Phase.UPDATE,
+                            after_layer=layer,
+                            fixed_bytes=size,
+                        )
+                    )
+    return tuple(
+        replace(stage, exchanges=(*stage.exchanges, *extra.get(index, ()))) for index, stage in enumerate(stages)
+    )

@@ -1,0 +1,265 @@
+"""Stages: a network cut where one tensor alone leads on, so that the longest stage is as short as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.graph import LayerGraph
+from perfmodel.graph.execution import wants_gradient
+from perfmodel.graph.node import Node
+from perfmodel.layers import SharedShape
+from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
+from perfmodel.parallelism.part import part_of
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place at which a graph can be cut.
+
+    Parameters
+    ----------
+    place : int
+        Layers before it. [1]
+    tensor : str
+        The one that crosses. [-]
+    elements : int
+        Of a sample of it. [1]
+    wanted : bool
+        Whether its gradient comes back. [-]
+    """
+
+    place: int
+    tensor: str
+    elements: int
+    wanted: bool
+
+
+def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
+    """Return the places of a graph where one tensor alone leads on to the layers behind.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+
+    Returns
+    -------
+    tuple of Cut
+        In order. Parameters that layers on both sides use are no tensor that crosses: each side has them. None lies
+        inside a region that runs again, where an input of the network leads past, or behind a loss. [-]
+
+    Examples
+    --------
+    >>> from perfmodel.layers import CrossEntropy, Dense, ReLU
+    >>> g = LayerGraph("classifier", input_shape=(784,))
+    >>> x = g.add("hidden", Dense(units=100), inputs=g.input)
+    >>> x = g.add("relu", ReLU(), inputs=x)
+    >>> x = g.add("scores", Dense(units=10), inputs=x)
+    >>> x = g.add("loss", CrossEntropy(), inputs=x)
+    >>> [(cut.tensor, cut.elements) for cut in cuts_of(g)]
+    [('hidden', 100), ('relu', 100), ('scores', 10)]
+    """
+    nodes = graph.layers
+    wanted = wants_gradient(graph.input_shapes, nodes, input_gradient=False)
+    last_reader: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        last_reader.update(dict.fromkeys(node.input_names, place))
+    crossing = {name for name in graph.input_shapes if name in last_reader}
+    found = []
+    for place, node in enumerate(nodes[:-1]):
+        if node.layer.is_loss:
+            break
+        if node.name in last_reader:
+            crossing.add(node.name)
+        crossing = {name for name in crossing if last_reader[name] > place}
+        following = nodes[place + 1].usage.recomputed_in
+        is_inside = following is not None and following == node.usage.recomputed_in
+        if len(crossing) == 1 and not is_inside:
+            (tensor,) = crossing
+            shape = graph.shape(tensor)
+            if tensor not in graph.input_shapes and not isinstance(shape, SharedShape):
+                found.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
+    return tuple(found)
+
+
+def layer_weights(graph: LayerGraph) -> dict[str, float]:
+    """Return the FLOP of each layer's forward and backward phase, which stand for its time where nobody knows it.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+
+    Returns
+    -------
+    dict of str to float
+        FLOP of one sample. [FLOP/sample]
+    """
+    weights = {node.name: 0.0 for node in graph.layers}
+    batch_size = graph.fixed_batch_size or 1
+    for name, operation in graph.operations(batch_size=batch_size, phase=Phase.FORWARD_BACKWARD):
+        if name in weights:
+            weights[name] += float(operation.work(element_bytes=4).flop_count) / batch_size
+    return weights
+
+
+def balanced_cuts(
+    work: Sequence[float], boundaries: Sequence[tuple[int, float]], *, stage_count: int
+) -> tuple[int, ...] | None:
+    r"""Return the cuts that make the longest stage shortest, and of those the most equal ones.
+
+    .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
+
+    Parameters
+    ----------
+    work : sequence of float
+        What each layer takes, in order. [s]
+    boundaries : sequence of tuple
+        Places where one may cut (layers before it), ascending, and what the transfer there takes. [1], [s]
+    stage_count : int
+        Stages. [1]
+
+    Returns
+    -------
+    tuple of int or None
+        Chosen among the boundaries, by number; None where there are too few. [1]
+
+    Notes
+    -----
+    Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut bears its transfer. Of all cuts with the
+    same longest stage those with the least sum of squares are taken.
+
+    Examples
+    --------
+    >>> balanced_cuts([1, 1, 1, 1, 4], [(1, 0.0), (2, 0.0), (3, 0.0), (4, 0.0)], stage_count=2)
+    (3,)
+    """
+    if stage_count - 1 > len(boundaries):
+        return None
+    before = np.concatenate([[0.0], np.cumsum(np.asarray(work, dtype=float))])
+    places = np.array([0, *(place for place, _ in boundaries), len(work)])
+    sends = np.array([0.0, *(seconds for _, seconds in boundaries), 0.0])
+    reached = before[places]
+    cost = reached[None, :] - reached[:, None] + sends[None, :] + sends[:, None]
+    cost[np.tril_indices(len(places))] = np.inf
+    longest = _least(cost, stage_count, combine=np.maximum)[0]
+    allowed = longest * (1 + _ROUNDING)
+    squares = np.where(cost <= allowed, np.square(cost), np.inf)
+    chosen = _least(squares, stage_count, combine=np.add)[1]
+    return tuple(place - 1 for place in chosen)
+
+
+def _least(
+    cost: NDArray[np.float64], stage_count: int, *, combine: Callable[..., NDArray[np.float64]]
+) -> tuple[float, tuple[int, ...]]:
+    """Return the least combined cost of a path of so many steps from first to last place, and the places between."""
+    best = cost[0]
+    choices = []
+    for _ in range(stage_count - 1):
+        through = combine(best[:, None], cost)
+        choices.append(np.argmin(through, axis=0))
+        best = np.min(through, axis=0)
+    place = len(cost) - 1
+    way = []
+    for choice in reversed(choices):
+        place = int(choice[place])
+        way.append(place)
+    return float(best[-1]), tuple(reversed(way))
+
+
+def cut_into_stages(
+    graph: LayerGraph,
+    *,
+    stage_count: int,
+    element_bytes: int,
+    layer_s: LayerSeconds | None = None,
+    send_s: Callable[[int], float] | None = None,
+    argument: str = "stages",
+) -> tuple[StageGraph, ...]:
+    """Return a network as stages, each a graph whose input is the tensor that crosses.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    stage_count : int
+        Stages. [1]
+    element_bytes : int
+        Size of an element of what crosses. [B]
+    layer_s : mapping of str to float or None
+        What each layer takes; None for its FLOP. [s]
+    send_s : callable or None
+        Time of a tensor of a size per sample [B/sample], in the unit of ``layer_s``; None for nothing. [s]
+    argument : str
+        What the user calls the number of stages. [-]
+
+    Returns
+    -------
+    tuple of StageGraph
+        In order, stage i on device i. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If there are more stages than the network has places to cut, and one.
+    """
+    cuts = cuts_of(graph)
+    weights = layer_weights(graph) if layer_s is None else layer_s
+    nodes = graph.layers
+    work = [float(weights.get(node.name, 0.0)) for node in nodes]
+    boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
+    chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
+    if chosen is None:
+        allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
+        raise ArgumentError(argument, stage_count, allowed)
+    ends = [cuts[index] for index in chosen]
+    places = [0, *(cut.place for cut in ends), len(nodes)]
+    return tuple(
+        _stage(
+            graph,
+            nodes[start:end],
+            device=index,
+            first=ends[index - 1] if index else None,
+            last=ends[index] if index < len(ends) else None,
+            element_bytes=element_bytes,
+        )
+        for index, (start, end) in enumerate(pairwise(places))
+    )
+
+
+def _stage(
+    graph: LayerGraph, nodes: Sequence[Node], *, device: int, first: Cut | None, last: Cut | None, element_bytes: int
+) -> StageGraph:
+    part, copied = part_of(graph, nodes, name=f"{graph.name}, stage {device}")
+    exchanges = []
+    if last is not None:
+        size = element_bytes * last.elements
+        exchanges.append(
+            Exchange(kind="send", group="pipeline", phase=Phase.FORWARD, after_layer=last.tensor, bytes_per_sample=size)
+        )
+    if first is not None and first.wanted:
+        size = element_bytes * first.elements
+        exchanges.append(
+            Exchange(
+                kind="send", group="pipeline", phase=Phase.BACKWARD, after_layer=nodes[0].name, bytes_per_sample=size
+            )
+        )
+    return StageGraph(
+        graph=part,
+        device=device,
+        input_gradient=first is not None and first.wanted,
+        exchanges=tuple(exchanges),
+        copied=copied,
+    )

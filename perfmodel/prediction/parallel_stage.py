@@ -1,0 +1,179 @@
+"""What a stage of a network on several devices takes and keeps, by the path of every prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.graph.liveness import MemoryRules
+from perfmodel.parallelism.part import structure_of
+from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.step_time import StepTime
+from perfmodel.records import ELEMENT_BYTES, Phase
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.parallelism import StageGraph
+    from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.subject import Subject
+    from perfmodel.prediction.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Time and memory of a stage for one micro-batch, without what it exchanges.
+
+    Parameters
+    ----------
+    forward, backward, update : StepTime
+        Parts of each phase; the update is done once for all micro-batches. [s]
+    memory : MemoryFootprint
+        Of one micro-batch, with its update. [B]
+    kept_bytes : float
+        What of a micro-batch waits from its forward to its backward phase, without the stage's input. [B]
+    all_gradients_bytes : float
+        Gradients of all parameters. [B]
+    """
+
+    forward: StepTime
+    backward: StepTime
+    update: StepTime
+    memory: MemoryFootprint
+    kept_bytes: float
+    all_gradients_bytes: float
+
+
+@dataclass(eq=False, kw_only=True)
+class StagePredictor:
+    """Predicts stages on one kind of device, those of the same structure once.
+
+    Parameters
+    ----------
+    subject : Subject
+        The whole network, with optimizer and feed. [-]
+    target : Target
+        The device. [-]
+    profile : FrameworkProfile
+        Framework. [-]
+    dtype : str
+        Data type. [-]
+    recompute : str or None
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    options : mapping of str
+        Further arguments of ``prepare``. [-]
+    factors : mapping of str to float
+        Factors on constants. [1]
+    """
+
+    subject: Subject
+    target: Target
+    profile: FrameworkProfile
+    dtype: str
+    recompute: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    factors: Factors = field(default_factory=lambda: NO_FACTORS)
+    _known: dict[object, StageTimes] = field(default_factory=dict)
+
+    def __call__(self, stage: StageGraph, batch_size: int) -> StageTimes:
+        """Return time and memory of a stage.
+
+        Parameters
+        ----------
+        stage : StageGraph
+            The stage. [-]
+        batch_size : int
+            Samples of a micro-batch. [samples]
+
+        Returns
+        -------
+        StageTimes
+            Without exchanges. [s]
+        """
+        key = (structure_of(stage.graph), stage.input_gradient, self._is_fed(stage), batch_size)
+        if key not in self._known:
+            self._known[key] = self._predicted(stage, batch_size)
+        return self._known[key]
+
+    def layer_seconds(self, graph: LayerGraph, batch_size: int) -> dict[str, float]:
+        """Return what each layer takes on one device, so that a network can be cut into equal stages.
+
+        Parameters
+        ----------
+        graph : LayerGraph
+            The network. [-]
+        batch_size : int
+            Samples of a micro-batch. [samples]
+
+        Returns
+        -------
+        dict of str to float
+            Forward and backward phase with launches and exposed dispatch. [s]
+        """
+        prepared = self._prepared(replace(self.subject, graph=graph), Phase.FORWARD_BACKWARD, batch_size)
+        timed = prepared.step(self.factors)
+        groups = timed.groups
+        seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
+        seconds = seconds + groups.exposed_dispatch_s
+        found = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        for occurrence in prepared.plan.table.occurrences:
+            found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        return found
+
+    def _prepared(self, subject: Subject, phase: Phase, batch_size: int) -> Prepared:
+        return prepare(
+            replace(subject, phase=phase),
+            target=self.target,
+            profile=self.profile,
+            batch_size=batch_size,
+            dtype=self.dtype,
+            recompute=self.recompute if phase is not Phase.FORWARD else None,
+            **self.options,
+        )
+
+    def _is_fed(self, stage: StageGraph) -> bool:
+        """Tell whether a stage reads what comes from the host: an input of the whole network."""
+        return set(stage.graph.input_shapes) <= set(self.subject.graph.input_shapes)
+
+    def _predicted(self, stage: StageGraph, batch_size: int) -> StageTimes:
+        own = self.subject.input_gradient if self._is_fed(stage) else stage.input_gradient
+        subject = replace(
+            self.subject,
+            graph=stage.graph,
+            name=stage.graph.name,
+            input_gradient=own,
+            feed=self.subject.feed if self._is_fed(stage) else (),
+        )
+
+        def prepared(phase: Phase) -> Prepared:
+            return self._prepared(subject, phase, batch_size)
+
+        forward = prepared(Phase.FORWARD).step(self.factors).parts
+        both = prepared(Phase.FORWARD_BACKWARD).step(self.factors).parts
+        whole = prepared(Phase.STEP)
+        timed = whole.step(self.factors)
+        forward = replace(forward, exposed_transfer_s=both.exposed_transfer_s)
+        element_bytes = ELEMENT_BYTES[self.dtype]
+        policy = self.profile.memory
+        rules = MemoryRules(
+            element_bytes=element_bytes,
+            index_bytes=policy.index_bytes,
+            in_place_kinds=policy.in_place,
+            recompute=self.recompute,
+        )
+        constant, slope = stage.graph.liveness(rules=rules, input_gradient=bool(own)).kept
+        return StageTimes(
+            forward=forward,
+            backward=_difference(both, forward),
+            update=_difference(replace(timed.parts, exposed_transfer_s=both.exposed_transfer_s), both),
+            memory=whole.footprint(timed.groups),
+            kept_bytes=float(constant + slope * batch_size) * policy.pool_overhead,
+            all_gradients_bytes=float(element_bytes * stage.graph.trained_parameter_count) * policy.pool_overhead,
+        )
+
+
+def _difference(longer: StepTime, shorter: StepTime) -> StepTime:
+    """Return what one phase adds to another, part by part."""
+    names = [each.name for each in fields(StepTime)]
+    return StepTime(**{name: getattr(longer, name) - getattr(shorter, name) for name in names})

@@ -1,0 +1,193 @@
+"""Pipelines of devices: closed forms, the longest path and the played schedule are one, or say by how much not."""
+
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.cost.pipeline_order import (
+    SCHEDULES,
+    interleaved_order,
+    most_kept,
+    one_forward_one_backward_order,
+    pipeline_makespan,
+)
+from perfmodel.cost.pipeline_schedule import (
+    bubble_fraction,
+    gpipe_time,
+    interleaved_time,
+    one_forward_one_backward_bound,
+    one_forward_one_backward_time,
+    schedule_bounds,
+)
+from perfmodel.errors import ArgumentError
+from perfmodel.simulation import simulate
+from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
+
+SECONDS = st.floats(0.01, 10.0)
+
+
+def _path(orders, *, forward_s, backward_s, forward_send_s=None, backward_send_s=None):
+    none = [0.0] * (len(forward_s) - 1)
+    return pipeline_makespan(
+        orders,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        forward_send_s=forward_send_s or none,
+        backward_send_s=backward_send_s or none,
+    )
+
+
+def _played(orders, *, forward_s, backward_s, forward_send_s=None, backward_send_s=None):
+    none = [0.0] * (len(forward_s) - 1)
+    tasks = pipeline_schedule_tasks(
+        orders,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        forward_hops=[Hop(seconds) for seconds in forward_send_s or none],
+        backward_hops=[Hop(seconds) for seconds in backward_send_s or none],
+    )
+    resources = pipeline_resources(orders, chunk_count=len(forward_s))
+    return simulate(tasks, channels={}, resources=resources).makespan_s
+
+
+@st.composite
+def pipelines(draw, *, sends=True):
+    stages = draw(st.integers(1, 6))
+
+    def times(count, least=0.01):
+        return draw(st.lists(st.floats(least, 10.0), min_size=count, max_size=count))
+
+    found = {"forward_s": times(stages), "backward_s": times(stages)}
+    if sends:
+        found |= {"forward_send_s": times(stages - 1, 0.0), "backward_send_s": times(stages - 1, 0.0)}
+    return draw(st.integers(1, 9)), found
+
+
+def test_published_shares_of_bubbles():
+    # 3 / 11, 3 / 35, 3 / 19 of the step; 3 / 8 and 3 / 16 over the ideal
+    assert bubble_fraction(stage_count=4, micro_batch_count=8) == pytest.approx(0.27273, abs=5e-6)
+    assert bubble_fraction(stage_count=4, micro_batch_count=32) == pytest.approx(0.08571, abs=5e-6)
+    assert bubble_fraction(stage_count=4, micro_batch_count=8, interleave=2) == pytest.approx(0.15789, abs=5e-6)
+    for interleave, over_ideal in ((1, 0.375), (2, 0.1875)):
+        share = bubble_fraction(stage_count=4, micro_batch_count=8, interleave=interleave)
+        assert share / (1 - share) == pytest.approx(over_ideal, rel=1e-12)
+
+
+def test_no_bubble_with_one_stage_and_none_in_the_limit():
+    assert bubble_fraction(stage_count=1, micro_batch_count=3) == 0
+    count = sympy.Symbol("m", positive=True)
+    assert sympy.limit(bubble_fraction(stage_count=4, micro_batch_count=count), count, sympy.oo) == 0
+
+
+@given(pipelines())
+@settings(deadline=None, max_examples=60)
+def test_gpipe_of_any_stages_is_exact(case):
+    count, times = case
+    orders = SCHEDULES["gpipe"](stage_count=len(times["forward_s"]), micro_batch_count=count)
+    expected = _played(orders, **times)
+    assert _path(orders, **times) == pytest.approx(expected, rel=1e-9)
+    assert gpipe_time(micro_batch_count=count, **times) == pytest.approx(expected, rel=1e-9)
+
+
+@given(pipelines())
+@settings(deadline=None, max_examples=60)
+def test_one_forward_one_backward_lies_between_its_bounds_and_the_path_is_exact(case):
+    count, times = case
+    orders = SCHEDULES["1f1b"](stage_count=len(times["forward_s"]), micro_batch_count=count)
+    expected = _played(orders, **times)
+    assert _path(orders, **times) == pytest.approx(expected, rel=1e-9)
+    works = {name: times[name] for name in ("forward_s", "backward_s")}
+    assert one_forward_one_backward_bound(micro_batch_count=count, **works) <= expected * (1 + 1e-9)
+    longest_send = max([0.0, *times["forward_send_s"], *times["backward_send_s"]])
+    shortest_stage = min(a + b for a, b in zip(*works.values(), strict=True))
+    if longest_send <= shortest_stage:
+        assert expected <= one_forward_one_backward_time(micro_batch_count=count, **times) * (1 + 1e-9)
+
+
+@given(pipelines(sends=False))
+@settings(deadline=None, max_examples=60)
+def test_one_forward_one_backward_is_exact_where_the_last_stage_is_longest(case):
+    count, times = case
+    longest = max(a + b for a, b in zip(times["forward_s"], times["backward_s"], strict=True))
+    times["forward_s"][-1] = longest - min(times["backward_s"][-1], longest / 2)
+    times["backward_s"][-1] = longest - times["forward_s"][-1]
+    orders = SCHEDULES["1f1b"](stage_count=len(times["forward_s"]), micro_batch_count=count)
+    expected = _played(orders, **times)
+    assert one_forward_one_backward_time(micro_batch_count=count, **times) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_slow_first_stage_hides_the_others_so_the_closed_form_is_a_bound_there():
+    # stage 0 never waits but for the first gradient: m 20 s; the bound counts the second stage's 2 s besides
+    orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=5)
+    times = {"forward_s": [10.0, 1.0], "backward_s": [10.0, 1.0]}
+    assert _path(orders, **times) == 100.0
+    assert one_forward_one_backward_time(micro_batch_count=5, **times) == 102.0
+
+
+@pytest.mark.parametrize(("stages", "count", "interleave"), [(2, 2, 2), (4, 8, 2), (4, 4, 3), (3, 9, 4), (8, 64, 3)])
+@pytest.mark.parametrize(("forward_s", "backward_s"), [(1.0, 2.0), (1.0, 1.0), (3.0, 1.0)])
+def test_interleaved_of_equal_chunks_is_exact(stages, count, interleave, forward_s, backward_s):
+    chunks = stages * interleave
+    orders = interleaved_order(stage_count=stages, micro_batch_count=count, interleave=interleave)
+    times = {"forward_s": [forward_s / interleave] * chunks, "backward_s": [backward_s / interleave] * chunks}
+    closed = interleaved_time(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        stage_count=stages,
+        micro_batch_count=count,
+        interleave=interleave,
+    )
+    expected = _played(orders, **times)
+    assert _path(orders, **times) == pytest.approx(expected, rel=1e-9)
+    assert closed == pytest.approx(expected, rel=1e-9)
+    ideal = count * (forward_s + backward_s)
+    share = bubble_fraction(stage_count=stages, micro_batch_count=count, interleave=interleave)
+    assert 1 - ideal / closed == pytest.approx(share, rel=1e-12)
+
+
+@given(st.data(), st.sampled_from(sorted(SCHEDULES)), st.integers(2, 4), st.integers(1, 3))
+@settings(deadline=None, max_examples=80)
+def test_bounds_hold_for_stages_of_any_length(data, schedule, stages, groups):
+    interleave = 3 if schedule == "interleaved" else 1
+    count = stages * groups
+
+    def times():
+        return data.draw(st.lists(SECONDS, min_size=stages * interleave, max_size=stages * interleave))
+
+    found = {"forward_s": times(), "backward_s": times()}
+    orders = SCHEDULES[schedule](stage_count=stages, micro_batch_count=count, interleave=interleave)
+    least, most = schedule_bounds(schedule, **found, stage_count=stages, micro_batch_count=count)
+    played = _played(orders, **found)
+    assert least * (1 - 1e-9) <= played <= most * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_does_every_phase_once(schedule):
+    interleave = 2 if schedule == "interleaved" else 1
+    orders = SCHEDULES[schedule](stage_count=3, micro_batch_count=6, interleave=interleave)
+    turns = [turn for order in orders for turn in order]
+    assert len(set(turns)) == len(turns) == 2 * 6 * 3 * interleave
+    for device, order in enumerate(orders):
+        assert {turn.chunk % 3 for turn in order} == {device}
+
+
+def test_what_is_kept_of_micro_batches():
+    kept = dict.fromkeys(range(8), 10)
+    one = one_forward_one_backward_order(stage_count=4, micro_batch_count=8)
+    assert [most_kept(order, kept_bytes=kept) for order in one] == [40, 30, 20, 10]
+    many = SCHEDULES["gpipe"](stage_count=4, micro_batch_count=8)
+    assert [most_kept(order, kept_bytes=kept) for order in many] == [80] * 4
+    # Megatron-LM: 2 (p - d - 1) + (v - 1) p + 1 chunks, so 1 + (p - 1)/(p v) times 1F1B's first stage
+    both = interleaved_order(stage_count=4, micro_batch_count=8, interleave=2)
+    assert [most_kept(order, kept_bytes=kept) for order in both] == [110, 90, 70, 50]
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ArgumentError, match="multiple of the 4 stages"):
+        interleaved_order(stage_count=4, micro_batch_count=6, interleave=2)
+    with pytest.raises(ArgumentError, match="interleaved"):
+        SCHEDULES["1f1b"](stage_count=4, micro_batch_count=8, interleave=2)
+    orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=1)
+    with pytest.raises(ArgumentError, match="1 of them"):
+        pipeline_schedule_tasks(orders, forward_s=[1, 1], backward_s=[1, 1], forward_hops=[], backward_hops=[Hop()])

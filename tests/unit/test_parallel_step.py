@@ -1,0 +1,220 @@
+"""Steps of a network on several devices: parts, bubbles, exchanges, memory."""
+
+from functools import cache
+
+import pytest
+
+from perfmodel import zoo
+from perfmodel.cost.model_state import model_state_bytes
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import load_framework
+from perfmodel.parallelism import place
+from perfmodel.prediction.parallel_stage import StagePredictor
+from perfmodel.prediction.parallel_step import parallel_step
+from perfmodel.prediction.predict import predict_subject
+from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.targets import resolve_target
+
+
+@cache
+def _predictor(name, optimizer="sgd"):
+    graph = GRAPHS[name]
+    return StagePredictor(
+        subject=subject_of_graph(graph, optimizer=optimizer, phase="step"),
+        target=resolve_target(device="v100_sxm2", system=None, threads=None, workers=1),
+        profile=load_framework("generic"),
+        dtype="fp32",
+    )
+
+
+GRAPHS = {"vgg16": zoo.vgg16(), "resnet50": zoo.resnet50(), "gpt": zoo.gpt(layers=8, vocabulary=50_304)}
+every_graph = pytest.mark.parametrize("name", GRAPHS)
+
+
+def _free(exchange, size_bytes):
+    del exchange, size_bytes
+    return 0.0
+
+
+def _wire(exchange, size_bytes):
+    return 1e-5 + size_bytes / (10e9 if exchange.group == "pipeline" else 50e9)
+
+
+def _step(name, *, batch_size=16, exchange_time=_free, optimizer="sgd", **sizes):
+    placed = place(GRAPHS[name], **sizes)
+    predictor = _predictor(name, optimizer)
+    return parallel_step(placed, batch_size=batch_size, predict_stage=predictor, exchange_time=exchange_time)
+
+
+def _single(name, batch_size=16, optimizer="sgd"):
+    predictor = _predictor(name, optimizer)
+    return predict_subject(
+        predictor.subject,
+        target=predictor.target,
+        profile=predictor.profile,
+        batch_size=batch_size,
+        dtype="fp32",
+        library=None,
+    )
+
+
+@every_graph
+def test_one_device_is_the_prediction_of_one_device(name):
+    alone, single = _step(name), _single(name)
+    for part in PARTS:
+        assert getattr(alone.parts, part) == pytest.approx(getattr(single.parts, part), rel=1e-9, abs=1e-15)
+    assert alone.memory[0].total_bytes == pytest.approx(single.memory.total_bytes, rel=1e-12)
+
+
+@every_graph
+def test_layers_on_several_devices_are_no_faster_and_their_memory_adds_up(name):
+    split, single = _step(name, parallelism="model", workers=4), _single(name)
+    assert len(split.memory) == 4
+    works = sum(split.forward_s) + sum(split.backward_s)
+    assert split.parts.step_s == pytest.approx(works + split.tail_s, rel=1e-12)
+    assert split.timeline().makespan_s == pytest.approx(works, rel=1e-9)
+    # less only what the update and the sum of a tied table's gradients take, which is an exchange now
+    assert works >= 0.97 * (single.step_s - single.parts.update_s)
+    assert works <= 1.1 * single.step_s
+    weights = sum(each.weights_bytes for each in split.memory)
+    tied = 50_304 * 768 * 4 if name == "gpt" else 0
+    assert weights == pytest.approx(single.memory.weights_bytes + tied, rel=1e-12)
+    assert max(each.total_bytes for each in split.memory) < single.memory.total_bytes
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"schedule": "gpipe"},
+        {"schedule": "1f1b"},
+        {"schedule": "interleaved", "interleave": 2},
+    ],
+    ids=lambda sizes: sizes["schedule"],
+)
+@every_graph
+def test_parts_sum_to_what_is_played(name, sizes):
+    step = _step(name, exchange_time=_wire, parallelism="pipeline", workers=4, stages=4, micro_batches=8, **sizes)
+    parts = step.parts
+    assert parts.step_s == pytest.approx(sum(getattr(parts, part) for part in PARTS), rel=1e-12)
+    assert all(getattr(parts, part) >= -1e-12 for part in PARTS)
+    assert parts.step_s - step.tail_s == pytest.approx(step.timeline().makespan_s, rel=1e-9)
+    # besides the update itself, what dispatch it does not hide
+    assert parts.update_s <= step.tail_s - _wire_of_tied(name) < parts.update_s + 3e-4
+    free = _step(name, parallelism="pipeline", workers=4, stages=4, micro_batches=8, **sizes)
+    least, most = free.bounds_s
+    assert least * (1 - 1e-9) <= free.timeline().makespan_s <= most * (1 + 1e-9)
+    assert least == most or sizes["schedule"] != "gpipe"
+    assert free.equal_bubble_fraction == 3 / (3 + 8 * sizes.get("interleave", 1))
+    assert free.parts.bubble_s == pytest.approx(parts.bubble_s, rel=1e-9)
+    assert parts.exposed_sync_s > free.parts.exposed_sync_s == 0
+
+
+def _wire_of_tied(name):
+    """Seconds in which the first and the last device add up the gradients of their tables."""
+    return 1e-5 + 4 * 50_304 * 768 / 10e9 if name == "gpt" else 0.0
+
+
+def test_equal_stages_wait_as_long_as_the_formula_says():
+    class Equal:
+        def __init__(self, predictor, stages):
+            self.times = predictor(stages[1], 2)
+
+        def __call__(self, stage, batch_size):
+            assert batch_size == 2
+            return self.times
+
+    placed = place(GRAPHS["gpt"], parallelism="pipeline", workers=4, stages=4, micro_batches=8)
+    equal = Equal(_predictor("gpt"), placed.stages)
+    parts = parallel_step(placed, batch_size=16, predict_stage=equal, exchange_time=_free).parts
+    works_s = parts.step_s - parts.update_s - parts.bubble_s
+    tail_s = equal.times.update.step_s - equal.times.update.update_s
+    assert parts.bubble_s / (works_s + parts.bubble_s - tail_s) == pytest.approx(3 / 11, rel=1e-6)
+
+
+def test_more_micro_batches_mean_shorter_bubbles_and_gpipe_keeps_all_of_them():
+    def step(count, schedule):
+        return _step(
+            "gpt", batch_size=32, parallelism="pipeline", workers=4, stages=4, micro_batches=count, schedule=schedule
+        )
+
+    shares = [step(count, "1f1b").parts.bubble_s / step(count, "1f1b").parts.step_s for count in (1, 4, 16)]
+    assert shares[0] > shares[1] > shares[2]
+    one, all_of_them = step(16, "1f1b"), step(16, "gpipe")
+    kept = [_predictor("gpt")(stage, 2).kept_bytes for stage in _placed_gpt().stages]
+    for place_, (few, many) in enumerate(zip(one.memory, all_of_them.memory, strict=True)):
+        assert few.weights_bytes == many.weights_bytes
+        more = many.activations_bytes - few.activations_bytes
+        assert more == pytest.approx((16 - (4 - place_)) * kept[place_], rel=1e-9)
+
+
+def _placed_gpt():
+    return place(GRAPHS["gpt"], parallelism="pipeline", workers=4, stages=4, micro_batches=16)
+
+
+def test_shared_state_is_divided_as_published():
+    # 16 P; 4 P + 12 P / N; 2 P + 14 P / N; 16 P / N with half precision; here 16 B with Adam in single: 4 + 4 + 8
+    full = _step("gpt", optimizer="adam", workers=8)
+    state = {"weights_bytes": 3, "gradients_bytes": 2, "optimizer_bytes": 1}
+    for stage in (1, 2, 3):
+        step = _step("gpt", optimizer="adam", workers=8, shard_stage=stage)
+        for name, from_stage in state.items():
+            share = 8 if stage >= from_stage else 1
+            assert getattr(step.memory[0], name) == pytest.approx(getattr(full.memory[0], name) / share)
+        assert step.memory[0].activations_bytes == full.memory[0].activations_bytes
+        assert step.parts.update_s == pytest.approx(full.parts.update_s / 8)
+        assert step.parts.compute_s == full.parts.compute_s
+
+
+def test_published_sizes_of_shared_state():
+    # P 7.5e9 with 2, 2 and 12 B each, 64 workers: 120.0, 31.41, 16.64, 1.875 GB
+    parameters = 7.5e9
+    sizes = {"weights_bytes": 2 * parameters, "gradients_bytes": 2 * parameters, "optimizer_bytes": 12 * parameters}
+    found = [sum(model_state_bytes(**sizes, shard_stage=stage, worker_count=64)) / 1e9 for stage in range(4)]
+    assert found == pytest.approx([120.0, 31.41, 16.64, 1.875], abs=0.005)
+    counts = [sum(model_state_bytes(**sizes, shard_stage=2, worker_count=count)) for count in (1, 2, 8, 64)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == 16 * parameters
+
+
+def test_workers_exchange_all_gradients_and_hide_nothing_unless_somebody_says_how():
+    step = _step("vgg16", workers=4, exchange_time=_wire)
+    exchanges = place(GRAPHS["vgg16"], workers=4).stages[0].exchanges
+    assert step.parts.exposed_sync_s == pytest.approx(sum(_wire(each, each.fixed_bytes) for each in exchanges))
+    assert step.parts.sync_s == pytest.approx(step.parts.exposed_sync_s)
+    shared = _step("vgg16", workers=4, exchange_time=_wire, shard_stage=3).parts
+    passes = sum(2 * _wire(each, each.fixed_bytes) for each in exchanges)
+    assert shared.exposed_sync_s == pytest.approx(step.parts.exposed_sync_s + passes)
+
+
+def test_a_group_shares_work_and_pays_with_exchanges():
+    one = _step("gpt")
+    group = _step("gpt", parallelism="tensor", workers=4, exchange_time=_wire)
+    parts = _step("gpt", parallelism="tensor", workers=4, sequence_parallel=True, exchange_time=_wire)
+    assert one.parts.compute_s / 4 <= group.parts.compute_s < one.parts.compute_s / 2
+    assert group.parts.exposed_sync_s > 0 == one.parts.exposed_sync_s
+    # smaller messages cannot be: the same bytes, twice the latencies
+    assert parts.memory[0].activations_bytes < group.memory[0].activations_bytes < one.memory[0].activations_bytes
+    assert parts.parts.memory_bound_s < group.parts.memory_bound_s
+    assert parts.parts.sync_s > parts.parts.exposed_sync_s  # what is gathered again is hidden
+
+
+def test_hybrid_computes_its_share_of_dense_layers_for_all_samples():
+    placed = place(GRAPHS["vgg16"], parallelism="hybrid", workers=4)
+    asked = {}
+
+    def predictor(stage, batch_size):
+        asked[stage.graph.name] = batch_size
+        return _predictor("vgg16")(stage, batch_size)
+
+    step = parallel_step(placed, batch_size=16, predict_stage=predictor, exchange_time=_wire)
+    assert list(asked.values()) == [16, 64]
+    assert len(step.memory) == 1
+    assert step.memory[0].weights_bytes < 0.5 * _single("vgg16").memory.weights_bytes
+    data = _step("vgg16", workers=4, exchange_time=_wire)
+    assert step.parts.exposed_sync_s < data.parts.exposed_sync_s
+
+
+def test_micro_batches_must_divide_the_batch():
+    with pytest.raises(ArgumentError, match="a divisor of the batch of 16"):
+        _step("vgg16", parallelism="pipeline", workers=2, stages=2, micro_batches=5)
