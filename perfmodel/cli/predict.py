@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.networks import load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.cli.executed import Executed
@@ -25,6 +25,10 @@ JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
 WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB} - {"workers"}
 """Options of ``predict`` that do not change how many samples memory holds."""
+SYNC_OPTIONS = (
+    "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
+)  # fmt: skip
+"""Keys of ``--sync-option``."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -59,9 +63,22 @@ def predict_command(
         typer.Option(metavar="NAME", help="Fitted factors on the constants (perfmodel fit --save): name or TOML file."),
     ] = None,
     workers: Annotated[
-        str | None, typer.Option(metavar="N", help="GPUs of the system that work; several need --sync none.")
+        str | None, typer.Option(metavar="N", help="GPUs of the system that work, each on a mini-batch of its own.")
     ] = None,
-    sync: Annotated[str | None, typer.Option(metavar="HOW", help="How several workers agree: none.")] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW", help="How several workers agree: ring_all_reduce, parameter_server, downpour, none."
+        ),
+    ] = None,
+    sync_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Option of it: overlap, bucket_bytes, server_count, group_size, staleness_bound, push_period, "
+            "pull_period; repeatable.",
+        ),
+    ] = None,
     dataset: Annotated[
         str | None, typer.Option(metavar="NAME", help="Data set that is read and decoded: name or TOML file.")
     ] = None,
@@ -125,6 +142,7 @@ def predict_command(
         "pinned": False if pageable else None,
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
+    place |= _sync_options(sync_option or [])
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
     network = load_graph(graph, options=option or [])
     samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
@@ -147,6 +165,17 @@ def predict_command(
         as_json=as_json,
         out=out,
     )
+
+
+def _sync_options(pairs: list[str]) -> dict[str, Any]:
+    """Return the options of ``predict`` that say how workers agree."""
+    from perfmodel.errors import UnknownNameError
+
+    given = key_values(pairs, argument="--sync-option")
+    for name in given:
+        if name not in SYNC_OPTIONS:
+            raise UnknownNameError(kind="--sync-option", name=name, known=SYNC_OPTIONS)
+    return given
 
 
 def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:

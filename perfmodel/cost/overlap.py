@@ -1,4 +1,4 @@
-"""Messages that leave while back-propagation still runs: when the last one is through, and which to merge.
+"""Messages that leave while back-propagation still runs: when each is through, and which share a bucket.
 
 A layer's gradient is ready before those of the layers below it, and can be exchanged while they are computed. One
 channel carries the messages in the order in which their gradients become ready.
@@ -149,51 +149,6 @@ def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]
             found.append(slice(start, end))
             start, held = end, 0.0
     return [*found, slice(start, end)] if start < end else found
-
-
-def merged(*, ready_s: Sequence[float], message_s: Sequence[float], startup_s: float) -> list[slice]:
-    """Merge a message with the next one where waiting for it costs less than starting a message of its own.
-
-    Parameters
-    ----------
-    ready_s : sequence of float
-        When each message could leave, in the order in which they do. [s]
-    message_s : sequence of float
-        What each takes by itself, its start included. [s]
-    startup_s : float
-        What starting a message takes, whatever its size. [s]
-
-    Returns
-    -------
-    list of slice
-        Messages of each bucket. [-]
-
-    Notes
-    -----
-    Valid for: times linear in the bytes. A greedy rule: a message waits for the next if that one is ready before the
-    channel could have sent both apart, that is within a start of the moment at which this one could begin.
-
-    Examples
-    --------
-    >>> merged(ready_s=[1.0, 1.1, 5.0], message_s=[1.2, 1.2, 1.2], startup_s=0.5)
-    [slice(0, 2, None), slice(2, 3, None)]
-
-    References
-    ----------
-    .. [1] S. Shi, X. Chu, B. Li, MG-WFBP: efficient data communication for distributed synchronous SGD algorithms,
-       INFOCOM 2019.
-    """
-    found: list[slice] = []
-    start, free_s = 0, 0.0
-    while start < len(ready_s):
-        end, taken_s = start + 1, float(message_s[start])
-        while end < len(ready_s) and ready_s[end] < max(free_s, ready_s[end - 1]) + startup_s:
-            taken_s += float(message_s[end]) - startup_s
-            end += 1
-        free_s = max(free_s, float(ready_s[end - 1])) + taken_s
-        found.append(slice(start, end))
-        start = end
-    return found
 
 
 def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtype[np.float64]]:

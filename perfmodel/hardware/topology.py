@@ -61,11 +61,6 @@ class Topology:
         ----------
         kind : str
             For example ``switch``. [-]
-
-        Returns
-        -------
-        tuple of str
-            Names. [-]
         """
         return tuple(name for name, place in self.places.items() if place.kind == kind)
 
@@ -199,7 +194,7 @@ class Topology:
         Raises
         ------
         ArgumentError
-            If the node hangs off no socket.
+            If it hangs off no socket.
         """
         if self._place(name).kind == "memory":
             return name
@@ -226,10 +221,10 @@ class Topology:
         ArgumentError
             If the node hangs off none.
         """
-        found = next((above for above in self._upwards(name) if self.places[above].kind in ("root", "socket")), None)
-        if found is None:
-            raise ArgumentError("name", name, "a node that hangs off a root or socket")
-        return found
+        for above in self._upwards(name):
+            if self.places[above].kind in ("root", "socket"):
+                return above
+        raise ArgumentError("name", name, "a node that hangs off a root or socket")
 
     def peer_to_peer(self, first: str, second: str) -> bool:
         """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).

@@ -34,6 +34,16 @@ class Agreement(ABC):
     name: str
     worker_count: int
 
+    @property
+    def counted_workers(self) -> int:
+        """Workers whose gradients of a step are used. [1]"""
+        return self.worker_count
+
+    def staleness(self, parts: StepTime) -> float:
+        """Return the updates that a gradient has missed on average when it is applied. [1]"""
+        del parts
+        return 0.0
+
     @abstractmethod
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
         """Return the parts of a step in which workers agree.
@@ -62,16 +72,18 @@ class Synchronous(Agreement):
         Whether a gradient is exchanged while those of lower layers are computed. [-]
     bucket_bytes : float
         Gradients are exchanged once so many bytes of them are ready. [B]
-    slowdown : float
-        Share by which computing is slower while gradients are exchanged. [1]
     straggler : Straggler or None
         How the times of workers vary; None where they do not. [-]
     """
 
     overlap: bool = True
     bucket_bytes: float = 0.0
-    slowdown: float = 0.0
     straggler: Straggler | None = None
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers that are waited for. [1]"""
+        return self.worker_count - (0 if self.straggler is None else self.straggler.backup_workers)
 
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
         """Return the parts of a step in which all wait for the slowest and for the exchange."""
@@ -109,11 +121,6 @@ class Synchronous(Agreement):
             All parts. [s]
         """
 
-    def with_exchange(self, parts: StepTime, *, total_s: Quantity, exposed_s: Quantity) -> StepTime:
-        """Return the parts with an exchange of which some is hidden, and what hiding it costs."""
-        hidden_s = total_s - exposed_s
-        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s + self.slowdown * hidden_s)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllReduced(Synchronous):
@@ -134,10 +141,10 @@ class AllReduced(Synchronous):
         message_s = self.placed.time(sizes_bytes)
         total_s = float(np.sum(message_s))
         if not self.overlap:
-            return self.with_exchange(parts, total_s=total_s, exposed_s=total_s)
+            return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
         last_s = ends(ready_s=list(ready_s), message_s=list(message_s))[-1]
         exposed_s = exposed_exchange(last_end_s=last_s, computed_s=schedule.backward_s)
-        return self.with_exchange(parts, total_s=total_s, exposed_s=exposed_s)
+        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -150,30 +157,27 @@ class ThroughServer(Synchronous):
         Messages of all workers at once, one way and back. [-]
     server_s_per_byte : float
         Time that the server takes to add up one byte of the gradients of all workers and to update with it. [s/B]
-    variable_s : float
-        What an update takes however small it is. [s]
     """
 
     push: Placed
     pull: Placed
     server_s_per_byte: float
-    variable_s: float = 0.0
 
     def exchanged(  # noqa: D102
         self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
     ) -> StepTime:
         parts = replace(parts, update_s=0.0)  # it is the server's
         push_s, pull_s = self.push.time(sizes_bytes), self.pull.time(sizes_bytes)
-        served_s = self.server_s_per_byte * sizes_bytes + self.variable_s
+        served_s = self.server_s_per_byte * sizes_bytes
         total_s = float(np.sum(push_s + served_s + pull_s))
         if not self.overlap:
-            return self.with_exchange(parts, total_s=total_s, exposed_s=total_s)
+            return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
         arrived = ends(ready_s=list(ready_s), message_s=list(push_s))
         updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
         exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = np.cumsum(pull_s[::-1])  # what the first layers want is pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(wanted_s[::-1]), arrival_s=list(pulled))
-        return self.with_exchange(parts, total_s=total_s, exposed_s=exposed_s)
+        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -195,9 +199,18 @@ class Asynchronous(Agreement):
         """Return what the scheme comes to for workers that compute so long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
+    def staleness(self, parts: StepTime) -> float:
+        """Return the updates of others that a gradient has missed on average. [1]"""
+        return float(self.times(self.computing_s(parts)).mean_staleness)
+
+    @staticmethod
+    def computing_s(parts: StepTime) -> Quantity:
+        """Return what a worker's own step takes, without the update, which is the server's. [s]"""
+        return parts.device_s - parts.update_s - parts.exposed_sync_s - parts.straggler_s
+
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:  # noqa: D102
         del schedule
-        parts = replace(parts, update_s=0.0)  # it is the server's
-        times = self.times(parts.device_s)
+        parts = replace(parts, update_s=0.0)
+        times = self.times(self.computing_s(parts))
         visit_s = times.group_sync_s + times.wait_s
         return replace(parts, straggler_s=times.straggler_s, sync_s=visit_s, exposed_sync_s=visit_s)

@@ -102,6 +102,8 @@ def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject
     asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
+    if machine.worker_count == 1 and asked.sync in ALL_REDUCES:
+        return None
     how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
     return how(asked, machine, subject, ELEMENT_BYTES[dtype])
 

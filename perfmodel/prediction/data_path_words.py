@@ -148,6 +148,8 @@ def _first_epoch(basis: Basis, path: DataPath) -> list[str]:
 
 
 def _counts(basis: Basis) -> list[str]:
+    if basis.prepared.agreement is not None:
+        return []  # other counts exchange other messages
     sizes = job_sizes(basis)
     most = most_useful(sizes)
     if most is None:

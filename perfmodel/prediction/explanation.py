@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
+from perfmodel.prediction.agreement_words import agreement_words
 from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
     PART_NAMES,
@@ -95,6 +96,7 @@ def explain(p: Prediction) -> str:
         _on_arithmetic(p),
         _on_dispatch(p),
         _on_transfer(p),
+        "" if p.basis is None else agreement_words(p.basis),
         "" if p.basis is None else data_path_words(p.basis),
         _on_memory(p),
     ]
@@ -242,6 +244,8 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "threads": p.threads,
         "step_s": p.step_s,
         "samples_per_s": p.samples_per_s,
+        "workers": p.worker_count,
+        "mean_staleness": p.mean_staleness,
         "bottleneck": p.bottleneck,
         "parts": {name: float(getattr(p, name)) for name in PARTS},
         "totals": {name: float(getattr(p, name)) for name in TOTALS},

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from perfmodel.errors import NotYetAvailableError
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
 
@@ -41,6 +42,8 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     slowest varies, as in the closed form, and by the same factor for all workers.
     """
     prepared, parts = basis.prepared, basis.timed.parts
+    if prepared.agreement is not None and prepared.agreement.worker_count > 1:
+        raise NotYetAvailableError("sync", prepared.agreement.name, "timelines of workers that exchange nothing")
     path = prepared.data_path
     path = DataPath(machine=None, prefetch=1) if path is None else path
     channels = _channels(path)

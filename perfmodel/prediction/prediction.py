@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
+from perfmodel.prediction.layer_row import LayerRow
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.interval import Interval
@@ -41,43 +43,6 @@ BOTTLENECK_OF_PART = {
 
 PLAYED_STEPS = 4
 """Steps that a timeline shows unless more are asked for. [1]"""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRow:
-    """One operation of the step.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the layer. [-]
-    phase : str
-        ``forward``, ``backward`` or ``update``. [-]
-    role : str
-        ``output``, ``input_gradient``, ``weight_gradient`` or ``update``. [-]
-    kernel : str
-        The alternative that was chosen. [-]
-    launches : float
-        Kernels launched. [1]
-    flop_count : float
-        Arithmetic that really runs (a Winograd kernel runs less than its convolution counts). [FLOP]
-    bytes : float
-        Device-memory traffic. [B]
-    seconds : float
-        Kernel time and launch gaps. [s]
-    bound_by : str
-        ``compute``, ``memory_bandwidth`` or ``launch``: the largest part of ``seconds``. [-]
-    """
-
-    layer: str
-    phase: str
-    role: str
-    kernel: str
-    launches: float
-    flop_count: float
-    bytes: float
-    seconds: float
-    bound_by: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -195,8 +160,23 @@ class Prediction:
 
     @property
     def samples_per_s(self) -> float:
-        """Samples that one step's time lets through, of all workers together. [samples/s]"""
-        return self.worker_count * self.batch_size / float(self.parts.step_s)
+        """Samples that one step's time lets through, of all workers whose gradients count. [samples/s]"""
+        return self.counted_workers * self.batch_size / float(self.parts.step_s)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How the workers agree; None where they have nothing to agree on."""
+        return None if self.basis is None else self.basis.prepared.agreement
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers whose gradients of a step are used: all but backups. [1]"""
+        return self.worker_count if self.agreement is None else self.agreement.counted_workers
+
+    @property
+    def mean_staleness(self) -> float:
+        """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
+        return 0.0 if self.agreement is None else self.agreement.staleness(self.parts)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Return the time of one pass over a data set.
@@ -216,7 +196,7 @@ class Prediction:
         ArgumentError
             If it is not a whole number of at least one.
         """
-        steps = math.ceil(whole_number("dataset_size", dataset_size) / (self.worker_count * self.batch_size))
+        steps = math.ceil(whole_number("dataset_size", dataset_size) / (self.counted_workers * self.batch_size))
         return steps * float(self.parts.step_s)
 
     @property

@@ -717,7 +717,7 @@ class TestJobs:
         ("options", "told"),
         [
             (("--batch-size", "max", "--workers", "9", "--sync", "none"), "from 1 to 4"),
-            (("--workers", "4"), "sync='none'"),
+            (("--workers", "4", "--sync", "ring_allreduce"), "Did you mean 'ring_all_reduce'"),
             (("--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--input-from", "ssd7"), "ssd0"),
             (("--prefetch", "-1"), "prefetch"),

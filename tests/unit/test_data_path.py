@@ -367,7 +367,6 @@ def test_global_batches_are_split(resnet):
     [
         ({"workers": 5}, ArgumentError, "from 1 to 4"),
         ({"workers": 0}, ArgumentError, "workers"),
-        ({"workers": 2, "sync": "ring_all_reduce"}, NotYetAvailableError, "sync='none'"),
         ({"dataset": "imagnet_jpeg"}, UnknownNameError, "imagenet_jpeg"),
         ({"input_from": "ssd9"}, UnknownNameError, "ssd0"),
         ({"dataset": None, "input_from": "ssd0"}, ArgumentError, "without a dataset"),
@@ -381,7 +380,7 @@ def test_global_batches_are_split(resnet):
         ({"input_from": 5}, ArgumentError, "input_from=5 is not allowed: a storage of the system by its name, one by"),
         ({"sync": "nope"}, UnknownNameError, "unknown sync 'nope'. Did you mean 'none'?"),
         ({"sync": "ring_allreduce"}, UnknownNameError, "Did you mean 'ring_all_reduce'?"),
-        ({"sync": "tree_all_reduce"}, NotYetAvailableError, "sync='none'"),
+        ({"sync": "tree_all_reduce"}, UnknownNameError, "unknown sync 'tree_all_reduce'"),
         ({"input_variation": -0.1}, ArgumentError, "input_variation=-0.1 is not allowed: a number from 0 to 2"),
         ({"input_variation": math.inf}, ArgumentError, "from 0 to 2"),
         ({"input_variation": True}, ArgumentError, "from 0 to 2"),

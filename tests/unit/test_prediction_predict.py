@@ -31,7 +31,8 @@ SIGNATURE = {
 SERVED = {
     "batch_size", "global_batch_size", "device", "system", "framework", "threads", "phase", "dtype", "optimizer",
     "recompute", "library", "pinned", "calibration", "workers", "dataset", "input_from", "prefetch",
-    "decode_cores", "input_variation",
+    "decode_cores", "input_variation", "sync", "overlap", "bucket_bytes", "server_count", "group_size",
+    "staleness_bound", "push_period", "pull_period", "straggler", "backup_workers",
 }  # fmt: skip
 
 
