@@ -96,8 +96,8 @@ def explain(p: Prediction) -> str:
         _on_arithmetic(p),
         _on_dispatch(p),
         _on_transfer(p),
-        "" if p.basis is None else agreement_words(p.basis),
         "" if p.basis is None else data_path_words(p.basis),
+        "" if p.basis is None else agreement_words(p.basis),
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
