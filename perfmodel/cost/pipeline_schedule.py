@@ -103,62 +103,6 @@ def gpipe_time(
     return once + (micro_batch_count - 1) * again
 
 
-def one_forward_one_backward_time(
-    *,
-    forward_s: Sequence[Quantity],
-    backward_s: Sequence[Quantity],
-    forward_send_s: Sequence[Quantity] = (),
-    backward_send_s: Sequence[Quantity] = (),
-    micro_batch_count: Quantity,
-) -> Quantity:
-    r"""Time of all micro-batches where each stage takes forward and backward phases in turn (1F1B).
-
-    .. math:: T \le \sum_i (f_i + b_i) + \sum_i (c_i + c'_i) + (m - 1) P, \quad
-        P = \max_{i \le l} \frac{\sum_{j=i}^{l} (f_j + b_j) + \sum_{j=i}^{l-1} (c_j + c'_j)}{l - i + 1}
-
-    Parameters
-    ----------
-    forward_s, backward_s : sequence of float, ndarray or sympy.Expr
-        Of one micro-batch in each stage, f and b. [s]
-    forward_send_s, backward_send_s : sequence of float, ndarray or sympy.Expr
-        Of one micro-batch between each stage and the next, c, and back, c'; empty for transfers without time. [s]
-    micro_batch_count : float, ndarray or sympy.Expr
-        Micro-batches, m. [1]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        From the first forward to the last backward phase. [s]
-
-    Notes
-    -----
-    Exact where transfers take no time and no stage is longer than the last one, equal stages among them; otherwise an
-    upper bound. P is the period at which micro-batches follow one another: a stage's own work, or a gradient that must
-    have come back from further stages, which with transfers is the longer one even where stages are equal. Valid for:
-    a link of its own in each direction between two stages that carries several messages at once, or transfers no
-    longer than a stage. Ignores: the update.
-
-    Examples
-    --------
-    >>> float(one_forward_one_backward_time(forward_s=[1] * 4, backward_s=[2] * 4, micro_batch_count=8))
-    33.0
-
-    References
-    ----------
-    .. [1] Narayanan et al., PipeDream, SOSP 2019; SC 2021, arXiv:2104.04473.
-    """
-    works = [first + second for first, second in zip(forward_s, backward_s, strict=True)]
-    sends = [first + second for first, second in zip(forward_send_s, backward_send_s, strict=True)]
-    sends = sends or [0.0] * (len(works) - 1)
-    means = [
-        (sum(works[first : last + 1]) + sum(sends[first:last])) / (last - first + 1)
-        for first in range(len(works))
-        for last in range(first, len(works))
-    ]
-    once = sum(works) + sum(sends)
-    return once + (micro_batch_count - 1) * _largest(means)
-
-
 def one_forward_one_backward_bound(
     *, forward_s: Sequence[Quantity], backward_s: Sequence[Quantity], micro_batch_count: Quantity
 ) -> Quantity:
@@ -247,12 +191,8 @@ def _gpipe_bounds(forward_s: Times, backward_s: Times, count: Quantity, stage_co
 def _in_turn_bounds(
     forward_s: Times, backward_s: Times, count: Quantity, stage_count: int
 ) -> tuple[Quantity, Quantity]:
-    del stage_count
-    times: dict[str, Times] = {"forward_s": forward_s, "backward_s": backward_s}
-    return (
-        one_forward_one_backward_bound(**times, micro_batch_count=count),
-        one_forward_one_backward_time(**times, micro_batch_count=count),
-    )
+    least_s = one_forward_one_backward_bound(forward_s=forward_s, backward_s=backward_s, micro_batch_count=count)
+    return least_s, _longest_chunks_time(forward_s, backward_s, count, stage_count)
 
 
 def _interleaved_bounds(
@@ -260,17 +200,21 @@ def _interleaved_bounds(
 ) -> tuple[Quantity, Quantity]:
     works = [first + second for first, second in zip(forward_s, backward_s, strict=True)]
     of_devices = [sum(works[device::stage_count]) for device in range(stage_count)]
-    interleave = len(works) // stage_count
-    if interleave == 1:
+    if len(works) == stage_count:
         return _in_turn_bounds(forward_s, backward_s, count, stage_count)
-    most_s = interleaved_time(  # no path grows shorter where every chunk is as long as the longest
+    return count * _largest(of_devices), _longest_chunks_time(forward_s, backward_s, count, stage_count)
+
+
+def _longest_chunks_time(forward_s: Times, backward_s: Times, count: Quantity, stage_count: int) -> Quantity:
+    """Return the time if every chunk were as long as the longest: no path grows shorter by that. [s]"""
+    interleave = len(forward_s) // stage_count
+    return interleaved_time(
         forward_s=interleave * _largest(forward_s),
         backward_s=interleave * _largest(backward_s),
         stage_count=stage_count,
         micro_batch_count=count,
         interleave=interleave,
     )
-    return count * _largest(of_devices), most_s
 
 
 _BOUNDS: Final[Mapping[str, Callable[[Times, Times, Quantity, int], tuple[Quantity, Quantity]]]] = {
@@ -299,7 +243,7 @@ def schedule_bounds(
     Returns
     -------
     tuple of float, ndarray or sympy.Expr
-        Lower and upper bound. [s] Both are the time with ``gpipe``; the upper one is where stages are equal.
+        Lower and upper bound. [s] Both are the time with ``gpipe``; the upper one is where chunks are equal.
 
     Notes
     -----
@@ -309,6 +253,6 @@ def schedule_bounds(
     --------
     >>> tuple(map(float, schedule_bounds("1f1b", forward_s=[10, 1], backward_s=[10, 1], stage_count=2,
     ...     micro_batch_count=5)))
-    (100.0, 102.0)
+    (100.0, 120.0)
     """
     return _BOUNDS[schedule](forward_s, backward_s, micro_batch_count, stage_count)

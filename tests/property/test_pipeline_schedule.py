@@ -17,7 +17,6 @@ from perfmodel.cost.pipeline_schedule import (
     gpipe_time,
     interleaved_time,
     one_forward_one_backward_bound,
-    one_forward_one_backward_time,
     schedule_bounds,
 )
 from perfmodel.errors import ArgumentError
@@ -92,17 +91,13 @@ def test_gpipe_of_any_stages_is_exact(case):
 
 @given(pipelines())
 @settings(deadline=None, max_examples=60)
-def test_one_forward_one_backward_lies_between_its_bounds_and_the_path_is_exact(case):
+def test_one_forward_one_backward_takes_at_least_its_bound_and_the_path_is_exact(case):
     count, times = case
     orders = SCHEDULES["1f1b"](stage_count=len(times["forward_s"]), micro_batch_count=count)
     expected = _played(orders, **times)
     assert _path(orders, **times) == pytest.approx(expected, rel=1e-9)
     works = {name: times[name] for name in ("forward_s", "backward_s")}
     assert one_forward_one_backward_bound(micro_batch_count=count, **works) <= expected * (1 + 1e-9)
-    longest_send = max([0.0, *times["forward_send_s"], *times["backward_send_s"]])
-    shortest_stage = min(a + b for a, b in zip(*works.values(), strict=True))
-    if longest_send <= shortest_stage:
-        assert expected <= one_forward_one_backward_time(micro_batch_count=count, **times) * (1 + 1e-9)
 
 
 @given(pipelines(sends=False))
@@ -113,16 +108,15 @@ def test_one_forward_one_backward_is_exact_where_the_last_stage_is_longest(case)
     times["forward_s"][-1] = longest - min(times["backward_s"][-1], longest / 2)
     times["backward_s"][-1] = longest - times["forward_s"][-1]
     orders = SCHEDULES["1f1b"](stage_count=len(times["forward_s"]), micro_batch_count=count)
-    expected = _played(orders, **times)
-    assert one_forward_one_backward_time(micro_batch_count=count, **times) == pytest.approx(expected, rel=1e-9)
+    once = sum([*times["forward_s"], *times["backward_s"]])
+    assert _played(orders, **times) == pytest.approx(once + (count - 1) * longest, rel=1e-9)
 
 
-def test_a_slow_first_stage_hides_the_others_so_the_closed_form_is_a_bound_there():
-    # stage 0 never waits but for the first gradient: m 20 s; the bound counts the second stage's 2 s besides
+def test_a_slow_first_stage_hides_the_others():
+    # stage 0 never waits but for the first gradient: m 20 s
     orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=5)
     times = {"forward_s": [10.0, 1.0], "backward_s": [10.0, 1.0]}
     assert _path(orders, **times) == 100.0
-    assert one_forward_one_backward_time(micro_batch_count=5, **times) == 102.0
 
 
 @pytest.mark.parametrize(("stages", "count", "interleave"), [(2, 2, 2), (4, 8, 2), (4, 4, 3), (3, 9, 4), (8, 64, 3)])
@@ -144,6 +138,13 @@ def test_interleaved_of_equal_chunks_is_exact(stages, count, interleave, forward
     ideal = count * (forward_s + backward_s)
     share = bubble_fraction(stage_count=stages, micro_batch_count=count, interleave=interleave)
     assert 1 - ideal / closed == pytest.approx(share, rel=1e-12)
+
+
+def test_a_long_forward_and_a_long_backward_phase_in_different_stages_keep_to_the_bound():
+    found = {"forward_s": [1.0, 3.0, 0.5, 1.0], "backward_s": [1.0, 0.5, 3.0, 1.0]}
+    orders = one_forward_one_backward_order(stage_count=4, micro_batch_count=4)
+    assert _played(orders, **found) == 22.0  # more than once through all, and thrice the longest stage: 21.5
+    assert schedule_bounds("1f1b", **found, stage_count=4, micro_batch_count=4)[1] == 42.0
 
 
 @given(st.data(), st.sampled_from(sorted(SCHEDULES)), st.integers(2, 4), st.integers(1, 3))
