@@ -285,6 +285,21 @@ class FeedTable(SpecTable):
     pinned: bool
 
 
+class ExchangeTable(SpecTable):
+    """How a framework exchanges gradients between workers.
+
+    Attributes
+    ----------
+    collectives : str or None
+        Its library of collectives; None where none is stated. [-]
+    bucket_mib : float or None
+        Gradients that it sends in one message; None for those of a layer. [MiB]
+    """
+
+    collectives: Identifier | None = None
+    bucket_mib: NonNegativeNumber | None = None
+
+
 class FrameworkProfile(SpecFile):
     """A framework profile as its file states it.
 
@@ -304,6 +319,8 @@ class FrameworkProfile(SpecFile):
         How mini-batches arrive. [-]
     memory : MemoryTable
         What is kept. [-]
+    exchange : ExchangeTable
+        How workers exchange gradients. [-]
     constant : dict of str to Constant
         Unit, meaning and range of each constant. [-]
     """
@@ -317,6 +334,7 @@ class FrameworkProfile(SpecFile):
     cpu: CpuTable
     feed: FeedTable
     memory: MemoryTable
+    exchange: ExchangeTable = Field(default_factory=ExchangeTable)
     constant: dict[Identifier, Constant]
 
     @model_validator(mode="after")

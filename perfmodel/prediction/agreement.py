@@ -12,10 +12,12 @@ from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, ex
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
+    from perfmodel.sync.library import LibraryCollective
     from perfmodel.sync.placed import Placed
 
 
@@ -29,10 +31,13 @@ class Agreement(ABC):
         The strategy, as a caller names it. [-]
     worker_count : int
         Workers. [1]
+    sources : tuple of SpecFile
+        Files whose numbers it takes, besides the system's. [-]
     """
 
     name: str
     worker_count: int
+    sources: tuple[SpecFile, ...] = ()
 
     @property
     def counted_workers(self) -> int:
@@ -128,11 +133,11 @@ class AllReduced(Synchronous):
 
     Parameters
     ----------
-    placed : Placed
-        The algorithm on the workers' devices. [-]
+    placed : Placed or LibraryCollective
+        The algorithm on the workers' devices, or a library's choice of them. [-]
     """
 
-    placed: Placed
+    placed: Placed | LibraryCollective
 
     def exchanged(  # noqa: D102
         self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any

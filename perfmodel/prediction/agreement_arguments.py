@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
 from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
@@ -16,13 +17,18 @@ from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.collectives import ALL_REDUCES, collective
+from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place
+from perfmodel.units import MIB
 
 if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
 PARAMETER_SERVER: Final = "parameter_server"
+LIBRARY: Final = "all_reduce"
+"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 GROUPED: Final = ("hierarchical", "mixed")
 """Strategies that know groups."""
 
@@ -38,7 +44,7 @@ class Asked:
     overlap : bool
         Whether gradients are exchanged during back-propagation. [-]
     bucket_bytes : float or None
-        Size of a message; None sends every layer's gradient by itself. [B]
+        Size of a message; None for what the framework does. [B]
     server_count : int
         Shards of a parameter server. [1]
     group_size : int or None
@@ -67,10 +73,12 @@ class Asked:
 
 def sync_names() -> tuple[str, ...]:
     """Return every value of ``sync``."""
-    return (NO_SYNC, *ALL_REDUCES, *SCHEMES)
+    return (NO_SYNC, LIBRARY, *ALL_REDUCES, *SCHEMES)
 
 
-def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject, dtype: str) -> Agreement | None:
+def resolve_agreement(
+    asked: Asked, *, machine: Machine | None, subject: Subject, profile: FrameworkProfile, dtype: str
+) -> Agreement | None:
     """Return how the workers of a job agree.
 
     Parameters
@@ -81,6 +89,8 @@ def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject
         The workers' devices in a system; None for one device. [-]
     subject : Subject
         What is trained. [-]
+    profile : FrameworkProfile
+        The framework, whose habits of exchange hold where the caller says nothing. [-]
     dtype : str
         Data type of gradients. [-]
 
@@ -102,8 +112,12 @@ def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject
     asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
-    if machine.worker_count == 1 and asked.sync in ALL_REDUCES:
+    if machine.worker_count == 1 and asked.sync not in SCHEMES:
         return None
+    if asked.bucket_bytes is None and profile.exchange.bucket_mib is not None:
+        asked = replace(asked, bucket_bytes=profile.exchange.bucket_mib * MIB)
+    if asked.sync == LIBRARY:
+        return _by_library(asked, machine, profile)
     how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
     return how(asked, machine, subject, ELEMENT_BYTES[dtype])
 
@@ -147,6 +161,18 @@ def _all_reduced(asked: Asked, machine: Machine, subject: Subject, element_bytes
     options: dict[str, Any] = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
     placed = place(algorithm, machine.system.topology, machine.names, **options)
     return AllReduced(placed=placed, **_common(asked, machine))
+
+
+def _by_library(asked: Asked, machine: Machine, profile: FrameworkProfile) -> Agreement:
+    named = profile.exchange.collectives
+    if named is None:
+        allowed = (
+            f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
+        )
+        raise ArgumentError("sync", asked.sync, allowed)
+    library = load_collective_library(named)
+    placed = place_library(library, LIBRARY, machine.system.topology, machine.names)
+    return AllReduced(placed=placed, sources=(library,), **_common(asked, machine))
 
 
 def _through_server(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:

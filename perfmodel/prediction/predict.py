@@ -237,15 +237,16 @@ def predict(
     workers : int
         GPUs of the system that work, each on a mini-batch of its own. [1]
     sync : str
-        How workers agree on parameters: all wait for all (``ring_all_reduce``, ``binomial_tree``,
+        How workers agree on parameters: all wait for all (``all_reduce`` as the framework's library of collectives
+        does it at each size, ``ring_all_reduce``, ``binomial_tree``,
         ``recursive_doubling``, ``halving_doubling``, ``double_binary_tree``, ``hierarchical``, ``host_tree``,
         ``in_network``, ``one_to_all``, ``parameter_server``), they do not (``downpour``, ``delay_compensated``,
         ``bounded_staleness``, ``mixed``), or they exchange nothing (``none``). [-]
     overlap : bool
         Whether gradients are exchanged while back-propagation still runs. [-]
     bucket_bytes : float
-        Gradients are exchanged once so many bytes of them are ready; None sends every layer's by itself, infinity all
-        in one message. [B]
+        Gradients are exchanged once so many bytes of them are ready; 0 sends every layer's by itself, infinity all
+        in one message; None does as the framework. [B]
     server_count : int
         Shards of a parameter server, each in a host memory of its own. [1]
     group_size : int
@@ -336,6 +337,7 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
+    profile = load_framework(framework)
     agreement = resolve_agreement(
         Asked(
             sync=sync,
@@ -351,12 +353,13 @@ def predict(
         ),
         machine=target.machine,
         subject=subject,
+        profile=profile,
         dtype=dtype,
     )
     return predict_subject(
         subject,
         target=target,
-        profile=load_framework(framework),
+        profile=profile,
         batch_size=resolved_batch_size(batch_size, global_batch_size, workers=workers),
         dtype=dtype,
         library=library,

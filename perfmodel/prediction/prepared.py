@@ -113,7 +113,8 @@ class Prepared:
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
-        own = (self.profile, *self.libraries.values(), *self.target.specs)
+        agreed = () if self.agreement is None else self.agreement.sources
+        own = (self.profile, *self.libraries.values(), *self.target.specs, *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:

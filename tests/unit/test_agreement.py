@@ -228,3 +228,23 @@ def test_a_stall_is_the_longest_lateness(pairs):
     wanted, arrival = zip(*pairs, strict=True)
     late = max(each[1] - each[0] for each in pairs)
     assert float(arrival_stall(wanted_s=wanted, arrival_s=arrival)) == max(late, 0.0)
+
+
+def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
+    job = {"system": "dgx_a100", "workers": 8, "batch_size": 32, "framework": "pytorch_2"}
+    p = step(networks[1], "all_reduce", **job)
+    assert "NCCL 2.27" in {spec.name for spec in p.sources}
+    size = 25 * 2**20
+    ready = p.basis.prepared.gradients(p.groups, p.basis.timed.numbers).sizes_bytes
+    messages = bucket_sums(ready, buckets(ready, bucket_bytes=size))
+    assert len(messages) == 4  # 102 MB
+    assert p.sync_s == pytest.approx(sum(p.agreement.placed.time(messages)))
+    bare = step(networks[1], "ring_all_reduce", **job)
+    assert p.sync_s > bare.sync_s  # calls and protocols cost something
+    apart = step(networks[1], "all_reduce", bucket_bytes=0, **job)
+    assert apart.sync_s > 2 * p.sync_s  # 107 calls
+
+
+def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
+    with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12 states no library of collectives"):
+        step(alexnet, "all_reduce", framework="tensorflow_1_12")
