@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -68,6 +69,14 @@ def test_strong_scaling_shares_one_batch(vgg):
     assert strong.rows[2].efficiency < 0.7 < 0.95 < weak.rows[2].efficiency
     assert strong.rows[2].speedup == pytest.approx(strong.rows[0].step_s / strong.rows[2].step_s)
     assert (strong.kind, weak.kind) == ("strong scaling", "weak scaling")
+
+
+def test_a_run_brings_its_batch_and_framework():
+    run_of_table = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
+    report = pm.scaling(replace(run_of_table, batch_size=16), system="survey_fig5", workers=(1, 4))
+    assert "caffe" in report.title.lower()
+    assert "16 samples per worker" in report.title
+    assert 1 < report.rows[1].speedup < 4
 
 
 def test_rows_that_cannot_be_stay_with_their_reason(vgg):
