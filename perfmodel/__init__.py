@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.scaling import scaling
+    from perfmodel.planning.scaling_report import ScalingReport
+    from perfmodel.planning.straggler_slowdown import straggler_slowdown
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
@@ -48,6 +51,7 @@ _MODULE_OF = {
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
+    "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
     "audit": "perfmodel.importers.audit",
     "catalogue": "perfmodel.hardware.catalogue",
@@ -66,11 +70,13 @@ _MODULE_OF = {
     "max_batch_size": "perfmodel.prediction.batch_limit",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
+    "scaling": "perfmodel.planning.scaling",
+    "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "formula", "plan", "scaling", "sweep",
+    "advise", "calibrate", "compare", "formula", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -79,6 +85,7 @@ __all__ = [
     "FrameworkProfile",
     "LayerGraph",
     "Prediction",
+    "ScalingReport",
     "Work",
     "__version__",
     "audit",
@@ -101,6 +108,8 @@ __all__ = [
     "measurements",
     "predict",
     "refresh",
+    "scaling",
+    "straggler_slowdown",
     "transfer",
     "validate",
     "zoo",

@@ -13,6 +13,7 @@ import typer
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
+from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
 from perfmodel.cli.transfer import transfer_command
 from perfmodel.cli.validate import validate_command
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("predict")(predict_command)
+app.command("scaling")(scaling_command)
 app.command("validate")(validate_command)
 app.command("fit")(fit_command)
 app.command("audit")(audit_command)

@@ -142,7 +142,7 @@ def predict_command(
         "pinned": False if pageable else None,
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
-    place |= _sync_options(sync_option or [])
+    place |= sync_options(sync_option or [])
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
     network = load_graph(graph, options=option or [])
     samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
@@ -167,8 +167,24 @@ def predict_command(
     )
 
 
-def _sync_options(pairs: list[str]) -> dict[str, Any]:
-    """Return the options of ``predict`` that say how workers agree."""
+def sync_options(pairs: list[str]) -> dict[str, Any]:
+    """Return the options of ``predict`` that say how workers agree.
+
+    Parameters
+    ----------
+    pairs : list of str
+        What was typed for ``--sync-option``. [-]
+
+    Returns
+    -------
+    dict
+        Value by name. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such option; names the nearest.
+    """
     from perfmodel.errors import UnknownNameError
 
     given = key_values(pairs, argument="--sync-option")

@@ -9,33 +9,6 @@ from __future__ import annotations
 from perfmodel.numeric import Quantity
 
 
-def critical_batch_size(*, least_steps: Quantity, least_examples: Quantity) -> Quantity:
-    """Return the batch size at which twice the least steps and twice the least examples are needed.
-
-    Parameters
-    ----------
-    least_steps : float, ndarray or sympy.Expr
-        Steps to the target with any batch, however large, S_min. [1]
-    least_examples : float, ndarray or sympy.Expr
-        Examples to the target with any batch, however small, E_min. [samples]
-
-    Returns
-    -------
-    float, ndarray or sympy.Expr
-        E_min / S_min. [samples]
-
-    Notes
-    -----
-    Valid for: the caller's own measurements of both.
-
-    Examples
-    --------
-    >>> critical_batch_size(least_steps=1000, least_examples=1e6)
-    1000.0
-    """
-    return least_examples / least_steps
-
-
 def steps_to_target(
     *,
     least_steps: Quantity,
@@ -53,7 +26,7 @@ def steps_to_target(
     least_steps : float, ndarray or sympy.Expr
         Steps with any batch, however large, S_min. [1]
     critical_batch : float, ndarray or sympy.Expr
-        Critical batch size, B_c. [samples]
+        Batch size at which twice the least steps and twice the least examples are needed, B_c. [samples]
     global_batch_size : float, ndarray or sympy.Expr
         Samples of one update, b. [samples]
     staleness : float, ndarray or sympy.Expr

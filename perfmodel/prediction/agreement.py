@@ -44,6 +44,11 @@ class Agreement(ABC):
         """Workers whose gradients of a step are used. [1]"""
         return self.worker_count
 
+    @property
+    def batches_per_update(self) -> int:
+        """Mini-batches of one worker that make up an update. [1]"""
+        return self.counted_workers
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
@@ -199,6 +204,11 @@ class Asynchronous(Agreement):
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers
+
+    @property
+    def batches_per_update(self) -> int:
+        """Mini-batches of one worker, or of a group, that make up an update. [1]"""
+        return int(self.times(1.0).batches_per_update)
 
     def times(self, computing_s: Quantity) -> AsynchronousTimes:
         """Return what the scheme comes to for workers that compute so long. [s]"""

@@ -174,6 +174,17 @@ class Prediction:
         return self.worker_count if self.agreement is None else self.agreement.counted_workers
 
     @property
+    def samples_per_update(self) -> int:
+        """Samples whose gradients make up one update of a network; workers that exchange nothing have one each."""
+        return self.batch_size if self.agreement is None else self.agreement.batches_per_update * self.batch_size
+
+    @property
+    def updates_per_s(self) -> float:
+        """Updates of a network; workers that exchange nothing have one each. [1/s]"""
+        networks = self.worker_count if self.agreement is None else 1
+        return self.samples_per_s / networks / self.samples_per_update
+
+    @property
     def mean_staleness(self) -> float:
         """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
         return 0.0 if self.agreement is None else self.agreement.staleness(self.parts)

@@ -224,10 +224,10 @@ class Table(Sequence[Row], Generic[Row]):
         columns = {name: list(self.column(name)) for name in self.columns}
         return pd.DataFrame(columns, columns=list(columns))
 
-    def _rendered(self, count: int) -> list[_Column]:
-        """Return the columns of the first rows as text."""
+    def _rendered(self, count: int, columns: Sequence[str] | None = None) -> list[_Column]:
+        """Return columns of the first rows as text."""
         rendered = []
-        for name in self.columns:
+        for name in self.columns if columns is None else columns:
             values = self.column(name)[:count]
             unit, texts = column_texts(name, values)
             heading = self.headings.get(name, name)
@@ -238,13 +238,15 @@ class Table(Sequence[Row], Generic[Row]):
         left = len(self) - count
         return f"... and {left:,} more rows: .head(n) and .to_frame() reach them" if left > 0 else ""
 
-    def to_text(self, *, max_rows: int | None = None) -> str:
+    def to_text(self, *, max_rows: int | None = None, columns: Sequence[str] | None = None) -> str:
         """Return the table as aligned text without colour.
 
         Parameters
         ----------
         max_rows : int or None
             Rows to show; None for all. [1]
+        columns : sequence of str or None
+            Columns to show; None for all. [-]
 
         Returns
         -------
@@ -254,7 +256,7 @@ class Table(Sequence[Row], Generic[Row]):
         if not self:
             return f"{self.title}\n(no rows)".lstrip()
         count = len(self) if max_rows is None else max_rows
-        lines = zip(*(column.aligned() for column in self._rendered(count)), strict=True)
+        lines = zip(*(column.aligned() for column in self._rendered(count, columns)), strict=True)
         body = ["  ".join(cells).rstrip() for cells in lines]
         return "\n".join(line for line in [self.title, *body, self._rows_left_out(count)] if line)
 

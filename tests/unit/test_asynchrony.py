@@ -9,7 +9,7 @@ import sympy
 
 from perfmodel.cost.bounded_staleness import bounded_staleness_excess
 from perfmodel.cost.delay_compensation import backup_bytes, extra_flop_count, extra_service_time
-from perfmodel.cost.effective_progress import critical_batch_size, steps_to_target
+from perfmodel.cost.effective_progress import steps_to_target
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, normal_order_statistic
 from perfmodel.cost.queueing import (
     closed_network,
@@ -246,7 +246,6 @@ def test_all_but_the_counts_may_be_symbols():
 
 
 def test_effective_progress_is_off_unless_asked():
-    assert critical_batch_size(least_steps=1000, least_examples=1e6) == 1000
     given = {"least_steps": 1000, "critical_batch": 1000}
     for size, steps, examples in ((1000, 2000, 2e6), (4000, 1250, 5e6)):
         assert steps_to_target(global_batch_size=size, **given) == steps

@@ -1,0 +1,1 @@
+"""What would change: predictions side by side."""

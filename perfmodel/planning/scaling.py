@@ -1,0 +1,271 @@
+"""scaling(): what more workers are worth, by how they agree."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.cost.effective_progress import steps_to_target
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.planning.scaling_report import ScalingReport, ScalingRow
+from perfmodel.prediction.agreement_arguments import GROUPED, sync_names
+from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.predict import predict
+from perfmodel.prediction.report import fit_sentence
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.measurements.run import Run
+    from perfmodel.prediction.prediction import Prediction
+
+SECONDS_PER_HOUR: Final = 3600.0
+"""By definition. [s/h]"""
+
+MOST_PENALTY: Final = 1e6
+"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+
+OF_A_ROW: Final = ("graph", "system", "workers", "sync", "batch_size", "global_batch_size")
+"""Arguments of ``predict`` that a report gives itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a caller says of how batch size and staleness slow down learning, and whether anything.
+
+    Parameters
+    ----------
+    critical_batch_size : float or None
+        Batch size at which twice the least steps are needed; None where nobody asks. [samples]
+    staleness_penalty : float
+        Share of steps lost per update of staleness. [1]
+    least_steps : float or None
+        Updates to the loss with any batch, however large; None where only ratios are asked for. [1]
+    """
+
+    critical_batch_size: float | None = None
+    staleness_penalty: float = 0.0
+    least_steps: float | None = None
+
+    def seconds(self, p: Prediction) -> float:
+        """Return the time to the loss, for one least step where their number is not told. [s]"""
+        assert self.critical_batch_size is not None
+        updates = steps_to_target(
+            least_steps=1.0 if self.least_steps is None else self.least_steps,
+            critical_batch=self.critical_batch_size,
+            global_batch_size=p.samples_per_update,
+            staleness=p.mean_staleness,
+            staleness_penalty=self.staleness_penalty,
+        )
+        return float(updates) / p.updates_per_s
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Question:
+    """What is the same in every row, with the one worker that all are compared with."""
+
+    graph: LayerGraph | Run
+    given: dict[str, Any]
+    options: dict[str, Any]
+    dataset_size: int | None
+    usd_per_hour: float | None
+    progress: Progress
+
+    @cached_property
+    def alone(self) -> Prediction:
+        """One worker that has nobody to agree with, nor a server."""
+        options = {name: value for name, value in self.options.items() if name != "group_size"}
+        return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
+
+    def row(self, sync: str, workers: int) -> ScalingRow:
+        """Return one row; with the reason where it cannot be."""
+        options = {name: value for name, value in self.options.items() if name != "group_size" or sync in GROUPED}
+        try:
+            p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
+        except ArgumentError as error:
+            return ScalingRow(sync=sync, workers=workers, reason=str(error))
+        if not p.memory.fits:
+            return ScalingRow(sync=sync, workers=workers, reason=fit_sentence(p))
+        speedup = p.samples_per_s / self.alone.samples_per_s
+        epoch_s = None if self.dataset_size is None else p.epoch_s(dataset_size=self.dataset_size)
+        usd = None
+        if epoch_s is not None and self.usd_per_hour is not None:
+            usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * workers
+        to_loss_s, to_loss_speedup = self._to_loss(p)
+        return ScalingRow(
+            sync=sync,
+            workers=workers,
+            step_s=p.step_s,
+            samples_per_s=p.samples_per_s,
+            speedup=speedup,
+            efficiency=speedup / workers,
+            exposed_sync_s=p.exposed_sync_s,
+            straggler_s=p.straggler_s,
+            mean_staleness=p.mean_staleness,
+            bottleneck=p.bottleneck,
+            epoch_s=epoch_s,
+            usd_per_epoch=usd,
+            to_loss_s=to_loss_s,
+            to_loss_speedup=to_loss_speedup,
+        )
+
+    def _to_loss(self, p: Prediction) -> tuple[float | None, float | None]:
+        """Return the time to the loss, and that of one worker over it."""
+        if self.progress.critical_batch_size is None:
+            return None, None
+        seconds = self.progress.seconds(p)
+        return None if self.progress.least_steps is None else seconds, self.progress.seconds(self.alone) / seconds
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader must know of the numbers."""
+        notes = ["speed-up is over one worker that exchanges nothing and updates by itself"]
+        if not self.alone.memory.fits:
+            notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
+        if self.usd_per_hour is not None:
+            notes.append(f"{self.usd_per_hour:g} USD an hour for each worker; servers of their own are not paid for")
+        progress = self.progress
+        if progress.critical_batch_size is not None:
+            notes.append(
+                f"time to the same loss by a critical batch size of {progress.critical_batch_size:g} samples and a "
+                f"penalty of {progress.staleness_penalty:g} per update of staleness, both as given, not predicted"
+            )
+        return tuple(notes)
+
+
+def _listed(argument: str, given: Any) -> list[Any]:
+    """Return the different entries of what may be a single one."""
+    entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not entries:
+        raise ArgumentError(argument, given, "at least one")
+    return list(dict.fromkeys(entries))
+
+
+def _check_options(options: dict[str, Any], syncs: Sequence[str]) -> None:
+    known = [name for name in inspect.signature(predict).parameters if name not in OF_A_ROW]
+    for name in options:
+        if name not in known:
+            kind = "option of scaling"
+            raise UnknownNameError(kind, name, known)
+    group_size = options.get("group_size")
+    if group_size is not None:
+        whole_number("group_size", group_size)
+        if not set(syncs) & set(GROUPED):
+            raise ArgumentError("group_size", group_size, f"None but for sync {' or '.join(GROUPED)}")
+
+
+def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
+    """Read what a caller says of progress."""
+    if critical_batch_size is None:
+        for name, value in (("staleness_penalty", staleness_penalty), ("least_steps", least_steps)):
+            if value is not None:
+                raise ArgumentError(name, value, "None without critical_batch_size=, which has no default")
+        return Progress()
+    if phase != "step":
+        raise ArgumentError("critical_batch_size", critical_batch_size, f"None with phase={phase!r}: nothing is learnt")
+    penalty = 0.0 if staleness_penalty is None else from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty)
+    return Progress(
+        critical_batch_size=positive("critical_batch_size", critical_batch_size),
+        staleness_penalty=penalty,
+        least_steps=None if least_steps is None else positive("least_steps", least_steps),
+    )
+
+
+def scaling(
+    graph: LayerGraph | Run,
+    *,
+    system: str | Path | Wired,
+    workers: int | Iterable[int],
+    sync: str | Iterable[str] = "ring_all_reduce",
+    batch_size: int | None = None,
+    global_batch_size: int | None = None,
+    dataset_size: int | None = None,
+    usd_per_hour: float | None = None,
+    critical_batch_size: float | None = None,
+    staleness_penalty: float | None = None,
+    least_steps: float | None = None,
+    **options: Any,
+) -> ScalingReport:
+    """Say what more workers are worth, for each way to agree.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table. [-]
+    system : str, Path, System or Cluster
+        Whose GPUs work. [-]
+    workers : int or iterable of int
+        Numbers of workers. [1]
+    sync : str or iterable of str
+        Ways to agree, as in :func:`perfmodel.predict`. [-]
+    batch_size : int
+        Samples per worker and step, for any number of workers: weak scaling. [samples]
+    global_batch_size : int
+        Samples per step over all workers, instead of it: strong scaling. [samples]
+    dataset_size : int
+        Samples of an epoch; without it there is none. [samples]
+    usd_per_hour : float
+        Price of one worker for an hour; a job pays for all of its workers. Needs ``dataset_size``. [USD/h]
+    critical_batch_size : float
+        Batch size at which twice the least updates reach a loss, of your own measuring: asks for the speed-up in the
+        time to that loss. [samples]
+    staleness_penalty : float
+        Share of updates that one update of staleness adds, your own; none unless given. [1]
+    least_steps : float
+        Updates that reach the loss with any batch, however large; asks for the time to it. [1]
+    **options : object
+        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups. [-]
+
+    Returns
+    -------
+    ScalingReport
+        A row for each way and number of workers; ``plot()``, ``to_frame()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed with any number of workers, or both batch sizes are given.
+    UnknownNameError
+        If a name or option is unknown; names the nearest.
+
+    Notes
+    -----
+    Valid for: as :func:`perfmodel.predict`. What only some rows cannot do (workers that the system has not, or that do
+    not divide the mini-batch, groups that do not divide the workers, too little memory) is their ``reason``.
+    Ignores: what hosts and servers cost besides the workers.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> report = pm.scaling(pm.zoo.alexnet(), system="survey_fig5", workers=(1, 2, 4), batch_size=64)
+    >>> [round(row.speedup, 2) for row in report.rows]
+    [1.0, 2.0, 3.37]
+    """
+    if batch_size is not None and global_batch_size is not None:
+        raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
+    syncs = [one_of("sync", name, sync_names()) for name in _listed("sync", sync)]
+    counts = [whole_number("workers", count) for count in _listed("workers", workers)]
+    _check_options(options, syncs)
+    if usd_per_hour is not None and dataset_size is None:
+        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
+    question = _Question(
+        graph=graph,
+        given={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
+        options=options,
+        dataset_size=None if dataset_size is None else whole_number("dataset_size", dataset_size),
+        usd_per_hour=None if usd_per_hour is None else positive("usd_per_hour", usd_per_hour),
+        progress=_progress(critical_batch_size, staleness_penalty, least_steps, options.get("phase", "step")),
+    )
+    alone = question.alone  # refuses what no row could do
+    size = f"{alone.batch_size} samples {'per worker' if global_batch_size is None else 'in all'}"
+    return ScalingReport(
+        title=f"{alone.subject} on {alone.target.removeprefix('1 x ')} with {alone.framework}, {size}",
+        is_strong=global_batch_size is not None,
+        one_worker_s=alone.step_s,
+        rows=Table([question.row(name, count) for name in syncs for count in counts], row_type=ScalingRow),
+        notes=question.notes(),
+    )

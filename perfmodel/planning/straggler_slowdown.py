@@ -1,0 +1,182 @@
+"""straggler_slowdown(): how much longer a step takes that waits for the slowest of ever more workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.straggler import straggler_of
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+WORKERS: Final = tuple(range(1, 101))
+"""Workers unless others are asked for. [1]"""
+
+VARIATIONS: Final = (0.05, 0.1, 0.2)
+"""Coefficients of variation unless others are asked for: those of a quiet, a usual and a shared machine. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowdownRow:
+    """One number of workers whose times vary.
+
+    Parameters
+    ----------
+    cv : float
+        Coefficient of variation of a worker's time. [1]
+    workers : int
+        Workers. [1]
+    slowdown : float
+        Mean time of the last that is waited for, over the mean of all. [1]
+    """
+
+    cv: float
+    workers: int
+    slowdown: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StragglerSlowdown:
+    """How much longer steps take that wait for the slowest.
+
+    Parameters
+    ----------
+    distribution : str
+        Of a worker's time. [-]
+    backup_workers : int
+        Workers that nobody waits for. [1]
+    rows : Table of SlowdownRow
+        One for each coefficient of variation and number of workers. [-]
+    """
+
+    distribution: str
+    backup_workers: int
+    rows: Table[SlowdownRow]
+
+    def __str__(self) -> str:
+        return str(self.rows)
+
+    def _repr_html_(self) -> str:
+        return self.rows._repr_html_()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
+        return self.rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return distribution, backups and rows as plain values."""
+        return {
+            "distribution": self.distribution,
+            "backup_workers": self.backup_workers,
+            "rows": self.rows.to_dicts(),
+        }
+
+    def plot(self, path: str | Path | None = None, *, marked_workers: int | None = None) -> Figure:
+        """Draw the slowdown over the number of workers, a line for each coefficient of variation.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+        marked_workers : int or None
+            A number of workers to mark, with the slowdowns there. [1]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture. [-]
+        """
+        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.quantities import percent_text
+        from perfmodel.presentation.worker_curves import Curve, Panel, worker_figure
+
+        curves = []
+        for cv in dict.fromkeys(self.rows.column("cv")):
+            rows = sorted((row for row in self.rows if row.cv == cv), key=lambda row: row.workers)
+            values = tuple(row.slowdown for row in rows)
+            curves.append(
+                Curve(name=f"cv {percent_text(cv)}", workers=tuple(row.workers for row in rows), values=values)
+            )
+        figure = worker_figure(
+            [Panel(label="slowdown: mean step over that of one worker", curves=tuple(curves))],
+            title=self.rows.title,
+            marked_workers=marked_workers,
+        )
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def straggler_slowdown(
+    *,
+    workers: Iterable[int] = WORKERS,
+    cv: float | Iterable[float] = VARIATIONS,
+    distribution: str = "normal",
+    backup_workers: int = 0,
+) -> StragglerSlowdown:
+    """Say how much longer a step takes that waits for the slowest of its workers, by their number.
+
+    Parameters
+    ----------
+    workers : iterable of int
+        Numbers of workers, more than ``backup_workers``. [1]
+    cv : float or iterable of float
+        Coefficients of variation of a worker's time: standard deviation over mean. [1]
+    distribution : str
+        ``normal``, ``lognormal`` or ``shifted_exponential``. [-]
+    backup_workers : int
+        The slowest workers, whose gradients of a step are not waited for. [1]
+
+    Returns
+    -------
+    StragglerSlowdown
+        A row for each of both; ``plot()`` and ``to_frame()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a number is not allowed, or there are no more workers than backups.
+    UnknownNameError
+        If the distribution is unknown; names the nearest.
+
+    Notes
+    -----
+    Valid for: workers that are independent and alike, and computing that is all of the step. Ignores: the exchange,
+    and one worker that is always slow.
+
+    Examples
+    --------
+    >>> for row in straggler_slowdown(workers=[40]).rows:
+    ...     print(row.cv, round(row.slowdown, 4))
+    0.05 1.108
+    0.1 1.2161
+    0.2 1.4322
+    """
+    if isinstance(workers, str) or not isinstance(workers, Iterable):
+        raise ArgumentError("workers", workers, "a list of numbers of workers")
+    counts = [whole_number("workers", count) for count in workers]
+    variations = [cv] if isinstance(cv, str) or not isinstance(cv, Iterable) else list(cv)
+    rows = []
+    for variation in dict.fromkeys(variations):
+        if isinstance(variation, bool) or not isinstance(variation, int | float):
+            raise ArgumentError("cv", variation, "numbers from 0")
+        straggler = straggler_of({"distribution": distribution, "cv": variation}, backup_workers=backup_workers)
+        rows += [
+            SlowdownRow(
+                cv=variation,
+                workers=count,
+                slowdown=float(straggler.slowest_s(compute_s=1.0, worker_count=count)),
+            )
+            for count in dict.fromkeys(counts)
+        ]
+    backups = f", but for {backup_workers} of them" if backup_workers else ""
+    title = f"waiting for the slowest of workers{backups}, {distribution} times"
+    table = Table(rows, title=title, row_type=SlowdownRow)
+    return StragglerSlowdown(distribution=distribution, backup_workers=backup_workers, rows=table)
