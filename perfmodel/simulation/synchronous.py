@@ -135,7 +135,7 @@ def synchronous_tasks(
 
     Notes
     -----
-    A step begins for all once it has ended for all. A bucket leaves when all workers have it ready and the one before is
+    A step begins for all once it has ended for all. A bucket leaves when all have it ready and the one before is
     through. Servers send parameters back when workers begin the next step, those of the first layers first; in the
     first step workers fetch what they begin with.
     """
