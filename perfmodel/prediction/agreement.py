@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, exposed_exchange
+from perfmodel.errors import NotYetAvailableError
+from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
+from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
+from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
     from perfmodel.hardware.source import SpecFile
     from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
+    from perfmodel.simulation import Task
     from perfmodel.sync.library import LibraryCollective
-    from perfmodel.sync.placed import Placed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,6 +79,57 @@ class Agreement(ABC):
             The same with ``sync_s``, ``exposed_sync_s`` and ``straggler_s``. [s]
         """
 
+    @abstractmethod
+    def played(
+        self,
+        fed: Iterable[Task],
+        parts: StepTime,
+        schedule: GradientSchedule,
+        *,
+        workers: Sequence[str],
+        step_count: int,
+        seed: int,
+    ) -> tuple[Iterable[Task], Mapping[str, int]]:
+        """Return the steps of all workers as tasks, and what these hold besides the workers.
+
+        Parameters
+        ----------
+        fed : iterable of Task
+            What brings mini-batches; its tasks of computing are left out for those of the agreement. [-]
+        parts : StepTime
+            The step as ``applied`` returns it. [s]
+        schedule : GradientSchedule
+            When its gradients are ready. [s]
+        workers : sequence of str
+            Names of the devices. [-]
+        step_count : int
+            Steps. [1]
+        seed : int
+            What times that vary are drawn with. [-]
+
+        Returns
+        -------
+        tuple of (iterable of Task, mapping of str to int)
+            Tasks, and units of resources. [-]
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Buckets:
+    """Gradients in the messages that carry them, in the order in which they become ready.
+
+    Parameters
+    ----------
+    sizes_bytes : ndarray, shape (buckets,)
+        Messages. [B]
+    ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
+        When each is ready in the backward phase, and wanted in the next forward phase. [s]
+    """
+
+    sizes_bytes: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    wanted_s: NDArray[np.float64]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Synchronous(Agreement):
@@ -102,16 +161,51 @@ class Synchronous(Agreement):
             parts = replace(parts, straggler_s=waited_s)
         if self.worker_count == 1:
             return parts
-        merged = buckets(schedule.sizes_bytes, bucket_bytes=self.bucket_bytes)
-        sizes_bytes = bucket_sums(schedule.sizes_bytes, merged)
-        ready_s = schedule.ready_s[[each.stop - 1 for each in merged]]
-        wanted_s = np.array([np.min(schedule.wanted_s[each], axis=0) for each in merged])
-        return self.exchanged(parts, schedule, sizes_bytes=sizes_bytes, ready_s=ready_s, wanted_s=wanted_s)
+        return self.exchanged(parts, schedule, self.merged(schedule))
+
+    def merged(self, schedule: GradientSchedule) -> Buckets:
+        """Return the gradients in messages."""
+        slices = buckets(schedule.sizes_bytes, bucket_bytes=self.bucket_bytes)
+        return Buckets(
+            sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
+            ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
+            wanted_s=np.array([np.min(schedule.wanted_s[each], axis=0) for each in slices]),
+        )
+
+    def played(  # noqa: D102
+        self,
+        fed: Iterable[Task],
+        parts: StepTime,
+        schedule: GradientSchedule,
+        *,
+        workers: Sequence[str],
+        step_count: int,
+        seed: int,
+    ) -> tuple[Iterable[Task], Mapping[str, int]]:
+        messages = self.merged(schedule)
+        own_s = parts.device_s - parts.exposed_sync_s - parts.straggler_s
+        step = SynchronousStep(
+            forward_s=float(schedule.forward_s),
+            backward_s=float(schedule.backward_s),
+            rest_s=max(0.0, float(own_s - schedule.forward_s - schedule.backward_s)),
+            sizes_bytes=messages.sizes_bytes.tolist(),
+            ready_s=messages.ready_s.tolist(),
+            wanted_s=messages.wanted_s.tolist(),
+            overlap=self.overlap,
+            exchange=self.exchange,
+        )
+        relative = np.ones((step_count, self.worker_count))
+        if self.straggler is not None:
+            relative = self.straggler.drawn(step_count=step_count, worker_count=self.worker_count, seed=seed)
+        return synchronous_tasks(fed, step, workers=workers, relative=relative), self.exchange.resources
+
+    @property
+    @abstractmethod
+    def exchange(self) -> PlayedExchange:
+        """What is played for each message."""
 
     @abstractmethod
-    def exchanged(
-        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
-    ) -> StepTime:
+    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:
         """Return the parts with those of the exchange.
 
         Parameters
@@ -120,10 +214,8 @@ class Synchronous(Agreement):
             The step without it. [s]
         schedule : GradientSchedule
             Lengths of the phases. [s]
-        sizes_bytes : ndarray, shape (buckets,)
-            Messages. [B]
-        ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
-            When each is ready in the backward phase, and wanted in the next forward phase. [s]
+        messages : Buckets
+            What is exchanged. [-]
 
         Returns
         -------
@@ -144,15 +236,18 @@ class AllReduced(Synchronous):
 
     placed: Placed | LibraryCollective
 
-    def exchanged(  # noqa: D102
-        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
-    ) -> StepTime:
-        del wanted_s
-        message_s = self.placed.time(sizes_bytes)
+    @property
+    def exchange(self) -> PlayedExchange:  # noqa: D102
+        if not isinstance(self.placed, Placed):
+            raise NotYetAvailableError("sync", self.name, "timelines of algorithms by their names")
+        return PlayedExchange(gather=self.placed)
+
+    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
+        message_s = self.placed.time(messages.sizes_bytes)
         total_s = float(np.sum(message_s))
         if not self.overlap:
             return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
-        last_s = ends(ready_s=list(ready_s), message_s=list(message_s))[-1]
+        last_s = ends(ready_s=list(messages.ready_s), message_s=list(message_s))[-1]
         exposed_s = exposed_exchange(last_end_s=last_s, computed_s=schedule.backward_s)
         return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
 
@@ -173,20 +268,22 @@ class ThroughServer(Synchronous):
     pull: Placed
     server_s_per_byte: float
 
-    def exchanged(  # noqa: D102
-        self, parts: StepTime, schedule: GradientSchedule, *, sizes_bytes: Any, ready_s: Any, wanted_s: Any
-    ) -> StepTime:
+    @property
+    def exchange(self) -> PlayedExchange:  # noqa: D102
+        return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
+
+    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
         parts = replace(parts, update_s=0.0)  # it is the server's
-        push_s, pull_s = self.push.time(sizes_bytes), self.pull.time(sizes_bytes)
-        served_s = self.server_s_per_byte * sizes_bytes
+        push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
+        served_s = self.server_s_per_byte * messages.sizes_bytes
         total_s = float(np.sum(push_s + served_s + pull_s))
         if not self.overlap:
             return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
-        arrived = ends(ready_s=list(ready_s), message_s=list(push_s))
+        arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
         updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
         exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = np.cumsum(pull_s[::-1])  # what the first layers want is pulled first
-        exposed_s = exposed_s + arrival_stall(wanted_s=list(wanted_s[::-1]), arrival_s=list(pulled))
+        exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
 
 
@@ -229,3 +326,18 @@ class Asynchronous(Agreement):
         times = self.times(self.computing_s(parts))
         visit_s = times.group_sync_s + times.wait_s
         return replace(parts, straggler_s=times.straggler_s, sync_s=visit_s, exposed_sync_s=visit_s)
+
+    def played(  # noqa: D102
+        self,
+        fed: Iterable[Task],
+        parts: StepTime,
+        schedule: GradientSchedule,
+        *,
+        workers: Sequence[str],
+        step_count: int,
+        seed: int,
+    ) -> tuple[Iterable[Task], Mapping[str, int]]:
+        del schedule
+        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(parts))))
+        tasks = fed_asynchronous_tasks(fed, numbers, workers=workers, step_count=step_count, seed=seed)
+        return tasks, server_resources(numbers)

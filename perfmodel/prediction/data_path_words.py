@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.prediction.agreement import Synchronous
 from perfmodel.prediction.copy_lanes import lanes_needed
 from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
@@ -27,6 +28,8 @@ COUPLED: Final = 0.7
 
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
 """Stage to the units it has."""
+
+AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline they do not."
 
 
 def data_path_words(basis: Basis) -> str:
@@ -56,9 +59,10 @@ def data_path_words(basis: Basis) -> str:
         *_counts(basis),
     ]
     if path.machine is not None and not path.machine.shares_alike:
+        waits = isinstance(basis.prepared.agreement, Synchronous)
         sentences.append(
-            "The wiring gives some workers more than others; all are given the time of the one who gets least, as if "
-            "they waited for one another, while in the timeline they do not."
+            "The wiring gives some workers more than others; all are given the time of the one who gets least, "
+            + ("as they wait for one another." if waits else AS_IF_WAITING)
         )
     return " ".join(sentence for sentence in sentences if sentence)
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import NotYetAvailableError
+import numpy as np
+
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.step_time import StepTime
+    from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
 """Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
+
+OF_AGREEMENT: Final = (1,)
+"""Key by which the draws of workers and servers are others than those of the input with the same seed. [-]"""
 
 
 def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
@@ -37,13 +44,12 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
     Notes
     -----
-    Valid for: workers that do not wait for one another. Where flows share channels unequally the period differs from
-    the closed form, which gives every worker the time of the one who gets least. Of the stages before the copy only the
-    slowest varies, as in the closed form, and by the same factor for all workers.
+    Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
+    differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
+    know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
+    and by the same factor for all workers.
     """
-    prepared, parts = basis.prepared, basis.timed.parts
-    if prepared.agreement is not None and prepared.agreement.worker_count > 1:
-        raise NotYetAvailableError("sync", prepared.agreement.name, "timelines of workers that exchange nothing")
+    prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
     path = prepared.data_path
     path = DataPath(machine=None, prefetch=1) if path is None else path
     channels = _channels(path)
@@ -53,7 +59,17 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
         for place, name in enumerate(names)
     }
     resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
-    tasks = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
+    tasks: Iterable[Task] = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
+    if prepared.agreement is not None:
+        tasks, servers = prepared.agreement.played(
+            tasks,
+            parts,
+            prepared.gradients(timed.groups, timed.numbers),
+            workers=names,
+            step_count=step_count,
+            seed=int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0]),
+        )
+        resources |= servers
     return simulate(tasks, channels=channels, resources=resources)
 
 

@@ -329,12 +329,13 @@ class Prediction:
         step_count : int
             Steps. [1]
         seed : int
-            What the times that vary (``input_variation``) are drawn with; the same seed draws the same. [-]
+            What the times that vary (``input_variation``, ``straggler``, an asynchronous server's) are drawn with; the
+            same seed draws the same. [-]
 
         Returns
         -------
         Timeline
-            What every worker reads, decodes, copies and computes, when. [s]
+            What every worker reads, decodes, copies, computes and exchanges, when. [s]
 
         Raises
         ------

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from perfmodel.cost.order_statistics import DISTRIBUTIONS, RelativeTimes
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.numeric import Quantity, is_symbolic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +87,28 @@ class Straggler:
         """
         return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
 
+    def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
+        """Draw the time of each worker in each step, relative to the mean.
+
+        Parameters
+        ----------
+        step_count, worker_count : int
+            Steps, and workers, those that are not waited for among them. [1]
+        seed : int
+            What they are drawn with. [-]
+
+        Returns
+        -------
+        ndarray, shape (steps, workers)
+            Relative times; whoever is not waited for drops its step when the last one is done that is. [1]
+        """
+        times = self.times.draw(step_count * worker_count, generator=np.random.default_rng(seed))
+        times = times.reshape(step_count, worker_count)
+        last = np.sort(times)[:, worker_count - self.backup_workers - 1]
+        return np.minimum(times, last[:, None])
+
 
 def _check_backups(backup_workers: int, worker_count: Quantity) -> None:
-    import numpy as np
-
     if np.any(np.asarray(worker_count) <= backup_workers):
         allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
         raise ArgumentError("backup_workers", backup_workers, allowed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -131,6 +131,48 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     for step in range(step_count):
         for visitor in range(visitors):
             yield from _step(numbers, visitor, step, float(compute_s[visitor]) * relative[step, visitor], generator)
+
+
+def fed_asynchronous_tasks(
+    fed: Iterable[Task], numbers: AsynchronousNumbers, *, workers: Sequence[str], step_count: int, seed: int = 0
+) -> Iterator[Task]:
+    """Tasks of workers that read on their own and train with a parameter server.
+
+    Parameters
+    ----------
+    fed : iterable of Task
+        What brings their mini-batches (``input_pipeline_tasks``), with a task ``worker/compute/step`` of each step. [-]
+    numbers : AsynchronousNumbers
+        Those in effect for a scheme, single numbers. [-]
+    workers : sequence of str
+        Names, which are also the resources that compute; a group is of neighbours. [-]
+    step_count : int
+        Steps of each worker. [1]
+    seed : int
+        What the times are drawn with. [-]
+
+    Yields
+    ------
+    Task
+        Those of ``asynchronous_tasks``; ``worker/compute/step`` ends a step of a worker.
+    """
+    after: dict[str, tuple[str, ...]] = {}
+    for task in fed:
+        if task.kind == "compute":
+            after[task.name] = task.after
+        else:
+            yield task
+    group = int(numbers.group_size)
+    for task in asynchronous_tasks(numbers, step_count=step_count, seed=seed):
+        visitor, kind, step, *place = task.name.split("/")
+        if kind == "compute":
+            worker = workers[int(visitor) * group + int(place[0])]
+            yield replace(task, resource=worker, after=(*task.after, *after[f"{worker}/compute/{step}"]))
+        else:
+            yield task
+        if kind == "end":
+            for worker in workers[int(visitor) * group : (int(visitor) + 1) * group]:
+                yield Task(f"{worker}/compute/{step}", after=(task.name,), kind="end")
 
 
 def _drawn(

@@ -129,7 +129,7 @@ def _one_round(
 
 def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ...]) -> Task:
     channels = route.channel_names if flow_bytes else ()
-    return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="transfer")
+    return Task(name, flow_bytes=flow_bytes, channels=channels, latency_s=route.latency_s, after=after, kind="message")
 
 
 class _Pipeline:

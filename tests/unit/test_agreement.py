@@ -183,8 +183,6 @@ def test_it_says_what_is_exchanged_and_what_is_hidden(alexnet):
     said = " ".join(step(alexnet, "downpour").explain().split())
     assert "A gradient has missed 3 updates of others" in said
     assert "Workers exchange nothing." in step(alexnet, "none").explain()
-    with pytest.raises(NotYetAvailableError, match="timelines"):
-        step(alexnet, "ring_all_reduce").play(2)
 
 
 def test_the_command_line_says_how_workers_agree(capsys):

@@ -1,0 +1,163 @@
+"""Steps of workers that agree, played: the period of the closed form, the bytes of the algorithm, the same draws."""
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.cli.app import run
+from perfmodel.simulation.asynchronous import play_asynchronous
+from perfmodel.sync.asynchronous import SCHEMES
+
+WORKERS = {"survey_fig5": 4, "dgx_a100": 8, "survey_fig6": 16}
+SYNCHRONOUS = ("ring_all_reduce", "halving_doubling", "hierarchical", "parameter_server", "one_to_all")
+MORE = {"bounded_staleness": {"staleness_bound": 2}, "hierarchical": {"group_size": 2}, "mixed": {"group_size": 2}}
+MIB25 = 25 * 2**20
+
+
+@pytest.fixture(scope="module")
+def networks():
+    return {"alexnet": pm.zoo.alexnet(), "resnet50": pm.zoo.resnet50()}
+
+
+def step(graph, sync, system="survey_fig5", **options):
+    job = {"batch_size": 16, "system": system, "workers": WORKERS[system], "sync": sync, **MORE.get(sync, {})}
+    return pm.predict(graph, **job | options)
+
+
+def step_ends(timeline):
+    """When each step of each worker ended. [s]"""
+    ends = defaultdict(list)
+    for span in timeline.spans:
+        if "/compute/" in span.task and span.kind in ("update", "end"):
+            ends[span.task.split("/compute/")[0]].append(span.end_s)
+    return np.array(list(ends.values()))
+
+
+def period(prediction, step_count, **options):
+    ends = step_ends(prediction.play(step_count, **options))
+    assert len(ends) == prediction.worker_count
+    return float(np.mean(ends[:, -1] - ends[:, 0])) / (step_count - 1)
+
+
+def exchanged_bytes(agreement, size_bytes):
+    """What the algorithm says passes each channel in a step. [B]"""
+    placed = [agreement.placed] if hasattr(agreement, "placed") else [agreement.push, agreement.pull]
+    found = defaultdict(float)
+    for each in placed:
+        for name, size in each.channel_bytes(size_bytes).items():
+            found[name] += size
+    return dict(found)
+
+
+@pytest.mark.parametrize("bucket_bytes", [None, MIB25, math.inf])
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("network", ["alexnet", "resnet50"])
+@pytest.mark.parametrize("system", ["survey_fig5", "dgx_a100"])
+@pytest.mark.parametrize("sync", SYNCHRONOUS)
+def test_played_steps_take_what_the_closed_form_says(networks, sync, system, network, overlap, bucket_bytes):
+    """With mini-batches copied before a step, so that they meet no gradients."""
+    graph = networks[network]
+    p = step(graph, sync, system, overlap=overlap, bucket_bytes=bucket_bytes, prefetch=0)
+    timeline = p.play(3)
+    ends = step_ends(timeline)
+    assert len(ends) == p.worker_count
+    assert np.diff(ends) == pytest.approx(np.full((p.worker_count, 2), p.step_s), rel=1e-9)
+    sent = defaultdict(float)
+    for span in timeline.spans:
+        for name in span.channels if span.task.startswith("sync/") else ():
+            sent[name] += span.flow_bytes / 3
+    assert dict(sent) == pytest.approx(exchanged_bytes(p.agreement, 4 * graph.parameter_count), rel=1e-9)
+
+
+@pytest.mark.parametrize("sync", SYNCHRONOUS)
+def test_copies_that_meet_gradients_change_a_step_by_little(networks, sync):
+    for system in ("survey_fig5", "dgx_a100"):
+        for graph in networks.values():
+            p = step(graph, sync, system, bucket_bytes=MIB25, batch_size=64)
+            assert -1e-9 < period(p, 6) / p.step_s - 1 < 0.05
+
+
+def test_a_bucket_leaves_when_all_have_it_and_the_one_before_is_through(networks):
+    p = step(networks["alexnet"], "ring_all_reduce", bucket_bytes=MIB25, prefetch=0)
+    timeline = p.play(2)
+    starts = {span.task: span.start_s for span in timeline.spans}
+    ends = {span.task: span.end_s for span in timeline.spans}
+    count = sum(task.startswith("sync/1/") and task.endswith("/ready") for task in ends)
+    assert count > 2
+    for place in range(count):
+        ready = max(ends[f"gpu{worker}/backward/1/{place}"] for worker in range(4))
+        before = ends[f"sync/1/{place - 1}"] if place else 0.0
+        first = min(when for task, when in starts.items() if task.startswith(f"sync/1/{place}/0/"))
+        assert first == max(ready, before)
+    assert starts["sync/1/0/ready"] < 0.5 * ends[f"gpu0/backward/1/{count}"] + 0.5 * starts["gpu0/backward/1/0"]
+    assert all(starts[f"gpu{worker}/compute/1"] >= ends[f"sync/1/{count - 1}"] for worker in range(4))
+
+
+def test_a_server_works_bucket_by_bucket_and_layers_wait_for_their_parameters(networks):
+    p = step(networks["alexnet"], "parameter_server", bucket_bytes=MIB25, prefetch=0)
+    timeline = p.play(3)
+    ends = {span.task: span.end_s for span in timeline.spans}
+    served = [span for span in timeline.spans if span.kind == "serve"]
+    (server,) = {span.resource for span in served}
+    assert timeline.busy_s(server) == pytest.approx(3 * p.agreement.server_s_per_byte * 4 * 61_100_840)
+    forward = [span for span in timeline.spans if span.task.startswith("gpu2/forward/2/")]
+    assert len(forward) > 2
+    assert forward[0].start_s >= max(ends[task] for task in ends if task.startswith("sync/1/") and "served" in task)
+    last_pull = max(ends[task] for task in ends if task.startswith("sync/2/") and task.endswith("/pull"))
+    assert forward[0].start_s < last_pull <= forward[-1].start_s  # the last layers get theirs while the first compute
+
+
+@pytest.mark.parametrize(("sync", "options"), [
+    ("downpour", {"straggler": {"distribution": "normal", "cv": 0.2}}),
+    ("mixed", {"straggler": {"distribution": "normal", "cv": 0.2}}),
+    ("bounded_staleness", {}),
+])  # fmt: skip
+def test_asynchronous_steps_are_those_of_the_scheme_within_the_error_of_the_draw(networks, sync, options):
+    p = step(networks["alexnet"], sync, batch_size=64, **options)
+    ends = step_ends(p.play(1300, seed=3))
+    in_batches = np.diff(ends[:, 50::62]).mean(axis=0) / 62
+    error_s = in_batches.std(ddof=1) / math.sqrt(len(in_batches))
+    computing_s = float(p.agreement.computing_s(p.parts))
+    numbers = SCHEMES[sync].in_effect(replace(p.agreement.numbers, compute_s=computing_s))
+    alone = play_asynchronous(numbers, step_count=600, seed=4)
+    both_s = math.hypot(error_s, alone.step_s_error)
+    assert both_s < 0.025 * p.step_s
+    assert abs(in_batches.mean() - alone.step_s) < 4 * both_s
+    beyond = 0.03 if sync == "bounded_staleness" else 0.0  # its closed form is not exact: docs/asynchrony.md
+    assert abs(in_batches.mean() - p.step_s) < 4 * error_s + beyond * p.step_s
+
+
+def test_a_seed_draws_the_same_again(networks):
+    normal = {"distribution": "normal", "cv": 0.1}
+    for sync in ("downpour", "ring_all_reduce"):
+        p = step(networks["alexnet"], sync, straggler=normal)
+        spans = [p.play(5, seed=seed).spans for seed in (0, 0, 1)]
+        assert spans[0] == spans[1] == p.play(5).spans != spans[2]
+
+
+@pytest.mark.parametrize("backup_workers", [0, 2])
+def test_stragglers_are_waited_for_but_for_backups(networks, backup_workers):
+    normal = {"distribution": "normal", "cv": 0.1}
+    job = {"system": "survey_fig6", "straggler": normal, "backup_workers": backup_workers, "bucket_bytes": math.inf}
+    after = step(networks["alexnet"], "ring_all_reduce", overlap=False, **job)
+    lengths = np.diff(step_ends(after.play(120, seed=1))[0])
+    error_s = lengths.std(ddof=1) / math.sqrt(len(lengths))
+    assert error_s < 0.1 * after.straggler_s
+    assert abs(lengths.mean() - after.step_s) < 4 * error_s
+    # the closed form takes what is exposed at mean times; who is slow hides more
+    meanwhile = step(networks["alexnet"], "ring_all_reduce", **job | {"bucket_bytes": MIB25})
+    played = period(meanwhile, 40, seed=1)
+    assert meanwhile.step_s - meanwhile.straggler_s - 4 * error_s < played < meanwhile.step_s + 4 * error_s
+
+
+def test_the_command_line_traces_workers_that_agree(tmp_path):
+    path = tmp_path / "steps.json"
+    words = ["predict", "alexnet", "--system", "survey_fig5", "--workers", "4", "--batch-size", "16"]
+    assert run([*words, "--sync", "parameter_server", "--trace", str(path)]) == 0
+    kinds = {event.get("cat") for event in json.loads(path.read_text())["traceEvents"]}
+    assert kinds >= {"forward", "backward", "message", "serve"}
