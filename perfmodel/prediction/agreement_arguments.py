@@ -96,10 +96,7 @@ def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject
     UnknownNameError
         If there is no such strategy; names the nearest.
     """
-    if asked.sync not in sync_names():
-        kind = "sync"
-        raise UnknownNameError(kind, str(asked.sync), sync_names())
-    asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
+    asked = checked(asked, worker_count=1 if machine is None else machine.worker_count)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     if machine.worker_count == 1 and asked.sync in ALL_REDUCES:
@@ -108,8 +105,31 @@ def resolve_agreement(asked: Asked, *, machine: Machine | None, subject: Subject
     return how(asked, machine, subject, ELEMENT_BYTES[dtype])
 
 
-def _checked(asked: Asked, *, worker_count: int) -> Asked:
-    """Return the same with every number checked."""
+def checked(asked: Asked, *, worker_count: int) -> Asked:
+    """Return the same with every number checked.
+
+    Parameters
+    ----------
+    asked : Asked
+        What the caller says. [-]
+    worker_count : int
+        Workers. [1]
+
+    Returns
+    -------
+    Asked
+        With a straggler made of its mapping. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed.
+    UnknownNameError
+        If there is no such strategy; names the nearest.
+    """
+    if asked.sync not in sync_names():
+        kind = "sync"
+        raise UnknownNameError(kind, str(asked.sync), sync_names())
     flag("overlap", asked.overlap)
     for name in ("server_count", "push_period", "pull_period"):
         whole_number(name, getattr(asked, name))

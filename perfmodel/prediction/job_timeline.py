@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.errors import NotYetAvailableError
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
+from perfmodel.prediction.spread import Spread
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
 
 if TYPE_CHECKING:
@@ -39,9 +40,12 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     -----
     Valid for: workers that do not wait for one another. Where flows share channels unequally the period differs from
     the closed form, which gives every worker the time of the one who gets least. Of the stages before the copy only the
-    slowest varies, as in the closed form, and by the same factor for all workers.
+    slowest varies, as in the closed form, and by the same factor for all workers. Of a network on several devices it is
+    one step of one data-parallel worker, micro-batch by micro-batch, up to what follows the last backward phase.
     """
     prepared, parts = basis.prepared, basis.timed.parts
+    if isinstance(prepared, Spread):
+        return prepared.parallel(basis.factors).timeline()
     if prepared.agreement is not None and prepared.agreement.worker_count > 1:
         raise NotYetAvailableError("sync", prepared.agreement.name, "timelines of workers that exchange nothing")
     path = prepared.data_path
