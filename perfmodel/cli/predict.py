@@ -26,14 +26,16 @@ JOB = (
     "decode_cores", "input_variation", "pinned",
 )  # fmt: skip
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
-WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB} - {"workers"}
-"""Options of ``predict`` that do not change how many samples memory holds."""
 SYNC_OPTIONS = (
     "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
 )  # fmt: skip
 """Keys of ``--sync-option``."""
 PARALLEL_OPTIONS = ("schedule", "interleave", "sequence_parallel", "shard_stage", "accumulation_steps")
 """Keys of ``--parallel-option``."""
+SPREADING = {"parallelism", "stages", "micro_batches", "tensor_size", *PARALLEL_OPTIONS}
+"""Options of ``predict`` that spread a network over devices or micro-batches."""
+WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB, *SYNC_OPTIONS} - {"workers"}
+"""Options of ``predict`` that do not change how many samples memory holds."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -225,11 +227,15 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
     Raises
     ------
     ArgumentError
-        If not even one fits.
+        If not even one fits, or the network is spread over devices.
     """
     from perfmodel.errors import ArgumentError
     from perfmodel.prediction.batch_limit import max_batch_size
 
+    spreading = [name for name in options if name in SPREADING]
+    if spreading:
+        argument, allowed = "--batch-size", f"a number with {spreading[0]}: max is that of a whole network on a device"
+        raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT_ON_SIZE}
     found = max_batch_size(graph, **of_size)
     if not found:

@@ -111,8 +111,6 @@ class Spread(Prepared):
         What the caller said. [-]
     worker_batch_size : int
         Samples of a data-parallel worker per step. [samples]
-    whole : Subject
-        The whole network. [-]
     """
 
     placement: Placement
@@ -120,7 +118,6 @@ class Spread(Prepared):
     exchanges: PlacedExchanges
     asked: SpreadAsked
     worker_batch_size: int
-    whole: Subject
 
     @property
     def worker_count(self) -> int:
@@ -357,7 +354,6 @@ def prepare_spread(
             exchanges=exchanges,
             asked=asked,
             worker_batch_size=batch_size,
-            whole=subject,
         )
 
     longest = spread(placement.stages[0]).nominal.longest

@@ -1,11 +1,15 @@
 """Every parallelism through predict(): parts, memory and bytes, on shipped systems and networks of the zoo."""
 
+import json
 from functools import cache
 
 import pytest
 
 import perfmodel as pm
+from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.sync.collectives import collective
+from perfmodel.sync.placed import place
 
 SYSTEMS = {"survey_fig5": 1, "survey_fig6": 2, "dgx_a100": 2}
 """System -> data-parallel workers beside a group of four devices."""
@@ -49,6 +53,7 @@ def test_parts_sum_memory_is_no_more_and_bytes_are_those_of_the_algorithm(name, 
     assert p.memory.total_bytes <= whole(name, system, samples).memory.total_bytes * 1.001
     assert p.samples_per_s == pytest.approx(p.worker_count * BATCH_SIZE / p.step_s)
     assert p.worker_count == job["workers"]
+    assert p.timeline.makespan_s == pytest.approx(p.step_s - p.spread.nominal.tail_s, rel=1e-9)
     check_bytes(p)
 
 
@@ -137,6 +142,51 @@ def test_it_says_who_does_what():
     assert low_s < p.step_s < high_s
     own = {row.layer for row in p.layers}
     assert own < {node.name for node in network("vgg16").layers}
+
+
+def test_groups_that_send_at_once_share_the_network():
+    topology = pm.load_system("survey_fig6").topology
+    names = topology.devices()
+    pair, other = (names[0], names[4]), (names[1], names[5])  # both ways leave the first machine for the second
+    alone = place(collective("send_receive"), topology, pair)
+    both = place(collective("send_receive"), topology, pair, beside=[other])
+    assert both.seconds_per_byte == pytest.approx(2 * alone.seconds_per_byte)
+    assert both.latency_s == pytest.approx(alone.latency_s)
+    with pytest.raises(ArgumentError, match="beside"):
+        place(collective("send_receive"), topology, pair, beside=[names[5:8]])
+
+
+def test_shared_parameters_are_gathered_for_every_micro_batch():
+    job = {"batch_size": 16, "system": "survey_fig5", "workers": 4, "overlap": False}
+    size = 4 * network("alexnet").parameter_count
+    sent = {
+        (stage, steps): pm.predict(
+            network("alexnet"), shard_stage=stage, accumulation_steps=steps, **job
+        ).stages[0].sent_bytes
+        for stage, steps in [(1, 1), (1, 2), (3, 1), (3, 2)]
+    }  # fmt: skip
+    share = 3 / 4 * size
+    assert sent == pytest.approx({(1, 1): 2 * share, (1, 2): 2 * share, (3, 1): 3 * share, (3, 2): 5 * share})
+
+
+def test_the_command_line_spreads_too(capsys):
+    words = ["predict", "vgg16", "--system", "survey_fig5", "--parallelism", "pipeline", "--stages", "4"]
+    words += ["--micro-batches", "8", "--parallel-option", "schedule=gpipe", "--json"]
+    assert run([*words, "--batch-size", "16"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    job = {"batch_size": 16, "system": "survey_fig5", "stages": 4, "micro_batches": 8, "schedule": "gpipe"}
+    assert told["step_s"] == pytest.approx(pm.predict(network("vgg16"), parallelism="pipeline", **job).step_s)
+    assert [row["stage"] for row in told["stages"]] == [0, 1, 2, 3]
+    assert run([*words, "--batch-size", "max"]) == 2
+    assert "whole network" in capsys.readouterr().err
+    assert run([*words, "--batch-size", "16", "--parallel-option", "schedul=gpipe"]) == 2
+    assert "schedule" in capsys.readouterr().err
+
+
+def test_a_cpu_accumulates_too():
+    p = pm.predict(network("alexnet"), batch_size=16, device="i7_3820", accumulation_steps=2)
+    assert sum(p.breakdown.values()) == pytest.approx(p.step_s)
+    assert p.bubble_s == p.sync_s == 0
 
 
 PIPELINE = {"parallelism": "pipeline"}
