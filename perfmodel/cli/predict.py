@@ -21,14 +21,21 @@ NETWORK_HELP = (
 )
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
-JOB = ("workers", "sync", "dataset", "input_from", "prefetch", "decode_cores", "input_variation", "pinned")
+JOB = (
+    "workers", "sync", "parallelism", "stages", "micro_batches", "tensor_size", "dataset", "input_from", "prefetch",
+    "decode_cores", "input_variation", "pinned",
+)  # fmt: skip
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
-WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB} - {"workers"}
-"""Options of ``predict`` that do not change how many samples memory holds."""
 SYNC_OPTIONS = (
     "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
 )  # fmt: skip
 """Keys of ``--sync-option``."""
+PARALLEL_OPTIONS = ("schedule", "interleave", "sequence_parallel", "shard_stage", "accumulation_steps")
+"""Keys of ``--parallel-option``."""
+SPREADING = {"parallelism", "stages", "micro_batches", "tensor_size", *PARALLEL_OPTIONS}
+"""Options of ``predict`` that spread a network over devices or micro-batches."""
+WITHOUT_EFFECT_ON_SIZE = {"calibration", *JOB, *SYNC_OPTIONS} - {"workers"}
+"""Options of ``predict`` that do not change how many samples memory holds."""
 NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
@@ -77,6 +84,25 @@ def predict_command(
             metavar="KEY=VALUE",
             help="Option of it: overlap, bucket_bytes, server_count, group_size, staleness_bound, push_period, "
             "pull_period; repeatable.",
+        ),
+    ] = None,
+    parallelism: Annotated[
+        str | None, typer.Option(metavar="KIND", help="What devices share: data, model, pipeline, tensor, hybrid.")
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option(metavar="N", help="Devices of each worker that have its layers in turn.")
+    ] = None,
+    micro_batches: Annotated[
+        str | None, typer.Option(metavar="N", help="Parts of a worker's mini-batch that follow one another.")
+    ] = None,
+    tensor_size: Annotated[
+        str | None, typer.Option(metavar="N", help="Devices of each worker that share each layer.")
+    ] = None,
+    parallel_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Further: schedule, interleave, sequence_parallel, shard_stage, accumulation_steps; repeatable.",
         ),
     ] = None,
     dataset: Annotated[
@@ -134,6 +160,10 @@ def predict_command(
         "calibration": calibration,
         "workers": number_as_typed(workers),
         "sync": sync,
+        "parallelism": parallelism,
+        "stages": number_as_typed(stages),
+        "micro_batches": number_as_typed(micro_batches),
+        "tensor_size": number_as_typed(tensor_size),
         "dataset": dataset,
         "input_from": input_from,
         "prefetch": number_as_typed(prefetch),
@@ -143,6 +173,7 @@ def predict_command(
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
     place |= sync_options(sync_option or [])
+    place |= _options(parallel_option or [], argument="--parallel-option", known=PARALLEL_OPTIONS)
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
     network = load_graph(graph, options=option or [])
     samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
@@ -185,12 +216,17 @@ def sync_options(pairs: list[str]) -> dict[str, Any]:
     UnknownNameError
         If there is no such option; names the nearest.
     """
+    return _options(pairs, argument="--sync-option", known=SYNC_OPTIONS)
+
+
+def _options(pairs: list[str], *, argument: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return options of ``predict`` that stand together."""
     from perfmodel.errors import UnknownNameError
 
-    given = key_values(pairs, argument="--sync-option")
+    given = key_values(pairs, argument=argument)
     for name in given:
-        if name not in SYNC_OPTIONS:
-            raise UnknownNameError(kind="--sync-option", name=name, known=SYNC_OPTIONS)
+        if name not in known:
+            raise UnknownNameError(kind=argument, name=name, known=known)
     return given
 
 
@@ -212,11 +248,15 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
     Raises
     ------
     ArgumentError
-        If not even one fits.
+        If not even one fits, or the network is spread over devices.
     """
     from perfmodel.errors import ArgumentError
     from perfmodel.prediction.batch_limit import max_batch_size
 
+    spreading = [name for name in options if name in SPREADING]
+    if spreading:
+        argument, allowed = "--batch-size", f"a number with {spreading[0]}: max is that of a whole network on a device"
+        raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT_ON_SIZE}
     found = max_batch_size(graph, **of_size)
     if not found:

@@ -70,6 +70,12 @@ class Asked:
     straggler: Mapping[str, Any] | Straggler | None = None
     backup_workers: int = 0
 
+    def in_buckets_of(self, profile: FrameworkProfile) -> Asked:
+        """Return the same with a framework's size of messages, where the caller gives none."""
+        if self.bucket_bytes is not None or profile.exchange.bucket_mib is None:
+            return self
+        return replace(self, bucket_bytes=profile.exchange.bucket_mib * MIB)
+
 
 def sync_names() -> tuple[str, ...]:
     """Return every value of ``sync``."""
@@ -106,24 +112,43 @@ def resolve_agreement(
     UnknownNameError
         If there is no such strategy; names the nearest.
     """
-    if asked.sync not in sync_names():
-        kind = "sync"
-        raise UnknownNameError(kind, str(asked.sync), sync_names())
-    asked = _checked(asked, worker_count=1 if machine is None else machine.worker_count)
+    asked = checked(asked, worker_count=1 if machine is None else machine.worker_count)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     if machine.worker_count == 1 and asked.sync not in SCHEMES:
         return None
-    if asked.bucket_bytes is None and profile.exchange.bucket_mib is not None:
-        asked = replace(asked, bucket_bytes=profile.exchange.bucket_mib * MIB)
+    asked = asked.in_buckets_of(profile)
     if asked.sync == LIBRARY:
         return _by_library(asked, machine, profile)
     how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
     return how(asked, machine, subject, ELEMENT_BYTES[dtype])
 
 
-def _checked(asked: Asked, *, worker_count: int) -> Asked:
-    """Return the same with every number checked."""
+def checked(asked: Asked, *, worker_count: int) -> Asked:
+    """Return the same with every number checked.
+
+    Parameters
+    ----------
+    asked : Asked
+        What the caller says. [-]
+    worker_count : int
+        Workers. [1]
+
+    Returns
+    -------
+    Asked
+        With a straggler made of its mapping. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed.
+    UnknownNameError
+        If there is no such strategy; names the nearest.
+    """
+    if asked.sync not in sync_names():
+        kind = "sync"
+        raise UnknownNameError(kind, str(asked.sync), sync_names())
     flag("overlap", asked.overlap)
     for name in ("server_count", "push_period", "pull_period"):
         whole_number(name, getattr(asked, name))

@@ -7,22 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.records import ELEMENT_BYTES, Phase
-
-RESERVED: dict[str, tuple[Any, str]] = {
-    "parallelism": ("data", "one device (parallelism='data', workers=1)"),
-    "stages": (1, "one stage (stages=1)"),
-    "micro_batches": (1, "one micro-batch (micro_batches=1)"),
-    "schedule": ("1f1b", "one stage, which has no schedule"),
-    "interleave": (1, "one stage"),
-    "tensor_size": (1, "one device (tensor_size=1)"),
-    "sequence_parallel": (False, "one device"),
-    "shard_stage": (0, "one device, which has nothing to shard"),
-    "accumulation_steps": (1, "one mini-batch per update (accumulation_steps=1)"),
-}
-"""Argument of the public signature -> its default and what is served meanwhile."""
-
 
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
@@ -49,31 +35,6 @@ def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> Non
     """
     if value is not None and not isinstance(value, types):
         raise ArgumentError(name, value, allowed)
-
-
-def refuse_reserved(given: dict[str, Any]) -> None:
-    """Raise for any argument that differs from its default and that this version does not serve.
-
-    Parameters
-    ----------
-    given : dict
-        Reserved arguments by name. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a count is a truth value or a fraction.
-    NotYetAvailableError
-        Naming the argument, its value and what is served.
-    """
-    for name, value in given.items():
-        default, served = RESERVED[name]
-        is_count = isinstance(default, int) and not isinstance(default, bool)
-        if is_count and isinstance(value, bool | float | np.floating):
-            raise ArgumentError(name, value, f"a whole number; this version serves {served}")
-        alike = isinstance(value, int | np.integer) if is_count else type(value) is type(default)
-        if not alike or value != default:
-            raise NotYetAvailableError(name, value, served)
 
 
 def _is_finite(value: Any) -> bool:

@@ -25,6 +25,7 @@ from perfmodel.prediction.report import (
     report_html,
     title,
 )
+from perfmodel.prediction.spread_words import spread_words
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import (
     byte_rate_text,
@@ -96,8 +97,7 @@ def explain(p: Prediction) -> str:
         _on_arithmetic(p),
         _on_dispatch(p),
         _on_transfer(p),
-        "" if p.basis is None else data_path_words(p.basis),
-        "" if p.basis is None else agreement_words(p.basis),
+        *_on_workers(p),
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
@@ -193,6 +193,14 @@ def _on_transfer(p: Prediction) -> str:
     )
 
 
+def _on_workers(p: Prediction) -> tuple[str, ...]:
+    if p.basis is None:
+        return ()
+    if p.spread is not None:
+        return (spread_words(p),)
+    return data_path_words(p.basis), agreement_words(p.basis)
+
+
 def _on_memory(p: Prediction) -> str:
     contents = sorted(((size, name) for name, size in memory_contents(p).items() if size), reverse=True)
     listed = ", ".join(f"{name} {bytes_text(size_bytes)}" for size_bytes, name in contents)
@@ -246,6 +254,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "samples_per_s": p.samples_per_s,
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
+        "stages": p.stages.to_dicts(),
         "bottleneck": p.bottleneck,
         "parts": {name: float(getattr(p, name)) for name in PARTS},
         "totals": {name: float(getattr(p, name)) for name in TOTALS},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
+from perfmodel.prediction.spread import Spread
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
     differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
     know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
-    and by the same factor for all workers.
+    and by the same factor for all workers. Of a network on several devices it is one step of one data-parallel worker,
+    micro-batch by micro-batch, up to what follows the last backward phase.
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
+    if isinstance(prepared, Spread):
+        return prepared.parallel(basis.factors).timeline()
     path = prepared.data_path
     path = DataPath(machine=None, prefetch=1) if path is None else path
     channels = _channels(path)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.prediction.step_time import GroupTimes
+    from perfmodel.records import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +49,74 @@ class LayerRow:
     bytes: float
     seconds: float
     bound_by: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Piece:
+    """Layers that a device runs in a row, with what each operation costs.
+
+    Parameters
+    ----------
+    table : KernelTable
+        Their operations, lowered. [-]
+    groups : GroupTimes
+        What each unique operation costs. [s]
+    batch_size : int
+        Samples at once. [samples]
+    launch_gap_s : float
+        Time of one launch besides its kernel. [s]
+    repeats : mapping of Phase to float
+        How often each phase runs in a step, where that is not once. [1]
+    names : mapping of str to str
+        What layers are called, where that is not what the table calls them. [-]
+    """
+
+    table: KernelTable
+    groups: GroupTimes
+    batch_size: int
+    launch_gap_s: float
+    repeats: Mapping[Phase, float] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[LayerRow]:
+        """Return every operation in the order it runs, all its repetitions together."""
+        flop_count, moved_bytes = self._totals_of_alternatives()
+        launch_s = self.groups.launches * self.launch_gap_s
+        seconds = self.groups.compute_s + self.groups.memory_s + launch_s
+        by_branch = np.stack([self.groups.compute_s, self.groups.memory_s, launch_s]).argmax(axis=0)
+        rows = []
+        for occurrence in self.table.occurrences:
+            group = occurrence.group
+            alternative = self.groups.chosen[group]
+            times = self.repeats.get(occurrence.phase, 1)
+            rows.append(
+                LayerRow(
+                    layer=self.names.get(occurrence.layer, occurrence.layer),
+                    phase=occurrence.phase.value,
+                    role=occurrence.role.value,
+                    kernel=self.table.alternative_names[alternative],
+                    launches=times * float(self.groups.launches[group]),
+                    flop_count=times * float(flop_count[alternative]),
+                    bytes=times * float(moved_bytes[alternative]),
+                    seconds=times * float(seconds[group]),
+                    bound_by=("compute", "memory_bandwidth", "launch")[by_branch[group]],
+                )
+            )
+        return rows
+
+    def _totals_of_alternatives(self) -> tuple[Any, Any]:
+        """Return FLOP and bytes of every alternative, all launches together."""
+        matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
+        flop_count = np.concatenate(
+            [
+                2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
+                stream["flop_count"] * stream["launches"],
+            ]
+        )
+        moved_bytes = np.concatenate(
+            [(each["read_bytes"] + each["written_bytes"]) * each["launches"] for each in (matmul, stream)]
+        )
+        return tuple(
+            np.add.reduceat(rows[self.table.row_order], self.table.alternative_starts)
+            for rows in (flop_count, moved_bytes)
+        )  # type: ignore[return-value]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.parallelism import StageGraph
     from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.prepared import TimedStep
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
@@ -35,6 +36,10 @@ class StageTimes:
         What of a micro-batch waits from its forward to its backward phase, without the stage's input. [B]
     all_gradients_bytes : float
         Gradients of all parameters. [B]
+    backward_s : float
+        Kernels of the backward phase with their launches. [s]
+    gradient_ready_s : tuple of float
+        When in the backward phase the gradient of each layer with trained parameters is ready, in their order. [s]
     """
 
     forward: StepTime
@@ -43,6 +48,8 @@ class StageTimes:
     memory: MemoryFootprint
     kept_bytes: float
     all_gradients_bytes: float
+    backward_s: float = 0.0
+    gradient_ready_s: tuple[float, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,6 +82,7 @@ class StagePredictor:
     options: dict[str, Any] = field(default_factory=dict)
     factors: Factors = field(default_factory=lambda: NO_FACTORS)
     _known: dict[object, StageTimes] = field(default_factory=dict)
+    _lowered: dict[object, dict[Phase, Prepared]] = field(default_factory=dict)
 
     def __call__(self, stage: StageGraph, batch_size: int) -> StageTimes:
         """Return time and memory of a stage.
@@ -91,10 +99,46 @@ class StagePredictor:
         StageTimes
             Without exchanges. [s]
         """
-        key = (structure_of(stage.graph), stage.input_gradient, self._is_fed(stage), batch_size)
+        key = self._key(stage, batch_size)
         if key not in self._known:
             self._known[key] = self._predicted(stage, batch_size)
         return self._known[key]
+
+    def with_factors(self, factors: Factors) -> StagePredictor:
+        """Return the same with other factors on constants [1]; nothing is lowered again."""
+        return replace(self, factors=factors, _known={})
+
+    def prepared(self, stage: StageGraph, batch_size: int) -> dict[Phase, Prepared]:
+        """Return a stage made ready, up to and with each phase.
+
+        Parameters
+        ----------
+        stage : StageGraph
+            The stage. [-]
+        batch_size : int
+            Samples of a micro-batch. [samples]
+
+        Returns
+        -------
+        dict of Phase to Prepared
+            ``forward``, ``forward_backward`` and ``step``. [-]
+        """
+        key = self._key(stage, batch_size)
+        if key not in self._lowered:
+            own = self.subject.input_gradient if self._is_fed(stage) else stage.input_gradient
+            subject = replace(
+                self.subject,
+                graph=stage.graph,
+                name=stage.graph.name,
+                input_gradient=own,
+                feed=self.subject.feed if self._is_fed(stage) else (),
+            )
+            phases = (Phase.FORWARD, Phase.FORWARD_BACKWARD, Phase.STEP)
+            self._lowered[key] = {phase: self._prepared(subject, phase, batch_size) for phase in phases}
+        return self._lowered[key]
+
+    def _key(self, stage: StageGraph, batch_size: int) -> object:
+        return (structure_of(stage.graph), stage.input_gradient, self._is_fed(stage), batch_size)
 
     def layer_seconds(self, graph: LayerGraph, batch_size: int) -> dict[str, float]:
         """Return what each layer takes on one device, so that a network can be cut into equal stages.
@@ -137,21 +181,9 @@ class StagePredictor:
         return set(stage.graph.input_shapes) <= set(self.subject.graph.input_shapes)
 
     def _predicted(self, stage: StageGraph, batch_size: int) -> StageTimes:
-        own = self.subject.input_gradient if self._is_fed(stage) else stage.input_gradient
-        subject = replace(
-            self.subject,
-            graph=stage.graph,
-            name=stage.graph.name,
-            input_gradient=own,
-            feed=self.subject.feed if self._is_fed(stage) else (),
-        )
-
-        def prepared(phase: Phase) -> Prepared:
-            return self._prepared(subject, phase, batch_size)
-
-        forward = prepared(Phase.FORWARD).step(self.factors).parts
-        both = prepared(Phase.FORWARD_BACKWARD).step(self.factors).parts
-        whole = prepared(Phase.STEP)
+        lowered = self.prepared(stage, batch_size)
+        forward, both = (lowered[phase].step(self.factors).parts for phase in (Phase.FORWARD, Phase.FORWARD_BACKWARD))
+        whole = lowered[Phase.STEP]
         timed = whole.step(self.factors)
         forward = replace(forward, exposed_transfer_s=both.exposed_transfer_s)
         element_bytes = ELEMENT_BYTES[self.dtype]
@@ -162,7 +194,8 @@ class StagePredictor:
             in_place_kinds=policy.in_place,
             recompute=self.recompute,
         )
-        constant, slope = stage.graph.liveness(rules=rules, input_gradient=bool(own)).kept
+        constant, slope = stage.graph.liveness(rules=rules, input_gradient=bool(whole.subject.input_gradient)).kept
+        backward_s, ready_s = _gradients_ready(whole, timed)
         return StageTimes(
             forward=forward,
             backward=_difference(both, forward),
@@ -170,7 +203,19 @@ class StagePredictor:
             memory=whole.footprint(timed.groups),
             kept_bytes=float(constant + slope * batch_size) * policy.pool_overhead,
             all_gradients_bytes=float(element_bytes * stage.graph.trained_parameter_count) * policy.pool_overhead,
+            backward_s=backward_s,
+            gradient_ready_s=ready_s,
         )
+
+
+def _gradients_ready(prepared: Prepared, timed: TimedStep) -> tuple[float, tuple[float, ...]]:
+    """Return the length of the backward phase, and when the gradient of each layer is ready in it. [s]"""
+    counts = prepared.subject.graph.trained_parameter_counts
+    if not counts:
+        return 0.0, ()
+    schedule = prepared.gradients(timed.groups, timed.numbers)
+    ready = dict(zip(schedule.layers, schedule.ready_s.tolist(), strict=True))
+    return float(schedule.backward_s), tuple(ready.get(name, float(schedule.backward_s)) for name in counts)
 
 
 def _difference(longer: StepTime, shorter: StepTime) -> StepTime:

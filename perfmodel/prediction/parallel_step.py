@@ -10,38 +10,16 @@ from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import SCHEDULES, Orders, Turn, most_kept, pipeline_makespan
 from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.parallelism.recompute import with_repeated_exchanges
+from perfmodel.prediction.parallel_sync import ExchangeTime, SyncOfDevice, data_sync_of
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.records import Phase
 from perfmodel.simulation import Timeline, simulate
 from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
 if TYPE_CHECKING:
-    from perfmodel.parallelism import Exchange, Placement, StageGraph
+    from perfmodel.parallelism import Placement, StageGraph
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.parallel_stage import StageTimes
-
-ExchangeTime = Callable[["Exchange", float], float]
-"""Seconds of an exchange of so many bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataSync:
-    """What data-parallel workers spend on gradients and parameters.
-
-    Parameters
-    ----------
-    total_s : float
-        Hidden or not. [s]
-    exposed_s : float
-        What is left when computing ends. [s]
-    """
-
-    total_s: float
-    exposed_s: float
-
-
-SyncOfDevice = Callable[[Sequence["StageGraph"], Sequence["StageTimes"]], DataSync]
-"""What the workers' exchange of the stages of one device costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +32,8 @@ class ParallelStep:
         Of the device that works longest, with the bubbles it waits. [s]
     memory : tuple of MemoryFootprint
         Of each device of a pipeline; of one that all others are like, elsewhere. [B]
+    longest : int
+        The device that works longest, by its place in the pipeline. [1]
     orders : tuple of tuple of Turn
         What each device of a pipeline does, in order. [-]
     forward_s, backward_s : tuple of float
@@ -70,6 +50,7 @@ class ParallelStep:
 
     parts: StepTime
     memory: tuple[MemoryFootprint, ...]
+    longest: int
     orders: Orders
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
@@ -98,37 +79,6 @@ class ParallelStep:
         return simulate(tasks, channels={}, resources=resources)
 
 
-def serial_sync(placement: Placement, exchange_time: ExchangeTime) -> SyncOfDevice:
-    """Return the cost of workers that exchange gradients and parameters while nothing else goes on.
-
-    Parameters
-    ----------
-    placement : Placement
-        The network on devices. [-]
-    exchange_time : callable
-        Seconds of an exchange. [s]
-
-    Returns
-    -------
-    callable
-        All of it is exposed. Parameters that workers share are gathered for every micro-batch. [s]
-    """
-    repeats = placement.layout.micro_batches
-
-    def sync(stages: Sequence[StageGraph], times: Sequence[StageTimes]) -> DataSync:
-        del times
-        total_s = 0.0
-        for stage in stages:
-            for exchange in stage.exchanges:
-                if exchange.group == "data":
-                    gathers = exchange.kind == "all_gather" and exchange.phase is not Phase.UPDATE
-                    once_s = exchange_time(exchange, exchange.size_bytes(0))
-                    total_s += once_s * (repeats if gathers else 1)
-        return DataSync(total_s, total_s)
-
-    return sync
-
-
 def parallel_step(
     placement: Placement,
     *,
@@ -149,7 +99,7 @@ def parallel_step(
     predict_stage : callable
         Time and memory of a stage at a micro-batch. [-]
     exchange_time : callable
-        Seconds of an exchange of so many bytes. [s]
+        Seconds of an exchange of so many bytes of a stage. [s]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_sync : callable or None
@@ -194,7 +144,7 @@ def parallel_step(
     devices = [[index for index, stage in enumerate(stages) if stage.device == device] for device in range(len(orders))]
     busy_s = [layout.micro_batches * sum(forward_s[index] + backward_s[index] for index in own) for own in devices]
     longest = max(range(len(devices)), key=busy_s.__getitem__)
-    sync = serial_sync(placement, exchange_time) if data_sync is None else data_sync
+    sync = data_sync_of(placement, exchange_time) if data_sync is None else data_sync
     tail, total_s = _tail(stages, times, devices, sync=sync, exchange_time=exchange_time, placement=placement)
     inside_s = layout.micro_batches * sum(sum(synced[index]) for index in devices[longest])
     sends_s = layout.micro_batches * sum(_total(stages[index], size, exchange_time) for index in devices[longest])
@@ -203,13 +153,14 @@ def parallel_step(
     parts = replace(
         parts,
         exposed_sync_s=parts.exposed_sync_s + inside_s + makespans[1] - makespans[0],
-        bubble_s=makespans[0] - busy_s[longest],
+        bubble_s=max(0.0, makespans[0] - busy_s[longest]),  # rounding may leave less than nothing
         sync_s=sends_s + total_s,
     )
     memory = tuple(_memory(own, times, orders[device], placement) for device, own in enumerate(devices))
     return ParallelStep(
         parts=parts,
         memory=memory,
+        longest=longest,
         orders=orders,
         forward_s=forward_s,
         backward_s=backward_s,
@@ -267,7 +218,7 @@ def _phase_sync(stage: StageGraph, times: StageTimes, size: int, exchange_time: 
         for exchange in stage.exchanges:
             if exchange.group == "tensor" and exchange.phase is phase:
                 size_bytes = exchange.size_bytes(size * stage.batch_factor)
-                seconds[exchange.hidden] += exchange_time(exchange, size_bytes)
+                seconds[exchange.hidden] += exchange_time(exchange, size_bytes, stage)
         found.append(seconds[False] + max(0.0, seconds[True] - float(lasting_s)))
     return found[0], found[1]
 
@@ -275,7 +226,7 @@ def _phase_sync(stage: StageGraph, times: StageTimes, size: int, exchange_time: 
 def _total(stage: StageGraph, size: int, exchange_time: ExchangeTime) -> float:
     """Return what a stage exchanges for a micro-batch, hidden or not. [s]"""
     return sum(
-        exchange_time(exchange, exchange.size_bytes(size * stage.batch_factor))
+        exchange_time(exchange, exchange.size_bytes(size * stage.batch_factor), stage)
         for exchange in stage.exchanges
         if exchange.group != "data" and exchange.phase is not Phase.UPDATE
     )
@@ -288,7 +239,7 @@ def _sends(
 
     def seconds(stage: StageGraph, phase: Phase) -> float:
         return sum(
-            exchange_time(exchange, exchange.size_bytes(size * stage.batch_factor))
+            exchange_time(exchange, exchange.size_bytes(size * stage.batch_factor), stage)
             for exchange in stage.exchanges
             if exchange.kind == "send" and exchange.phase is phase
         )
@@ -314,7 +265,7 @@ def _tail(
     for own in devices:
         data = sync([stages[index] for index in own], [times[index] for index in own])
         others_s = sum(
-            exchange_time(exchange, exchange.size_bytes(0))
+            exchange_time(exchange, exchange.size_bytes(0), stages[index])
             for index in own
             for exchange in stages[index].exchanges
             if exchange.group != "data" and exchange.phase is Phase.UPDATE

@@ -11,18 +11,18 @@ from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import CalibrationFile, load_calibration
+from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
+from perfmodel.hardware.wired import Wired
 from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
 from perfmodel.prediction.arguments import (
     DTYPES,
-    RESERVED,
     flag,
     of_type,
     one_of,
-    refuse_reserved,
     resolved_batch_size,
     whole_number,
 )
@@ -31,6 +31,8 @@ from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.spread import prepare_spread
+from perfmodel.prediction.spread_arguments import refuse_missing_devices, resolve_spread, spread_arguments
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.target import Target
 from perfmodel.prediction.targets import resolve_target
@@ -38,9 +40,9 @@ from perfmodel.prediction.targets import resolve_target
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.wired import Wired
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.spread import SpreadAsked
 
 
 def predict_subject(
@@ -57,6 +59,7 @@ def predict_subject(
     recompute: str | None = None,
     data_path: DataPath | None = None,
     agreement: Agreement | None = None,
+    spread: SpreadAsked | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
 
@@ -86,24 +89,21 @@ def predict_subject(
         What brings the mini-batches; None for ones that are in host memory. [-]
     agreement : Agreement or None
         How several workers agree; None where they have nothing to agree on. [-]
+    spread : SpreadAsked or None
+        How the network is spread over devices; None where every worker has the whole. [-]
 
     Returns
     -------
     Prediction
         Time, parts, memory and their reasons.
     """
-    prepared = prepare(
-        subject,
-        target=target,
-        profile=profile,
-        batch_size=batch_size,
-        dtype=dtype,
-        library=library,
-        pinned=pinned,
-        recompute=recompute,
-        data_path=data_path,
-        agreement=agreement,
-    )
+    how: dict[str, Any] = {"target": target, "profile": profile, "batch_size": batch_size, "dtype": dtype}
+    how |= {"library": library, "pinned": pinned, "recompute": recompute}
+    prepared: Prepared
+    if spread is None:
+        prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
+    else:
+        prepared = prepare_spread(subject, spread, **how)
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
@@ -132,7 +132,7 @@ def predict_subject(
             timed=timed,
             calibration=calibration,
             library=library,
-            recompute=recompute,
+            recompute=recompute if spread is None else None,
         ),
     )
 
@@ -260,12 +260,21 @@ def predict(
         ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``. [-]
     backup_workers : int
         Workers whose gradients of a step are not waited for, the slowest ones. [1]
-    stages, micro_batches, interleave, tensor_size, shard_stage, accumulation_steps : int
-        Sizes of parallel execution; reserved. [1]
-    parallelism, schedule : str
-        Kinds of parallel execution; reserved. [-]
+    parallelism : str
+        What devices share: ``data`` nothing, ``model`` and ``pipeline`` the layers, ``tensor`` each layer, ``hybrid``
+        the dense layers. ``workers x stages x tensor_size`` devices work: tensor groups are neighbours. [-]
+    stages, tensor_size : int
+        Devices that have the layers one after the other, and that share each layer, of every worker. [1]
+    micro_batches, accumulation_steps : int
+        Parts of a worker's mini-batch, which follow one another, with one exchange and one update at the end. [1]
+    schedule : str
+        Order of a pipeline's work: ``1f1b``, ``gpipe`` or ``interleaved`` (``interleave`` stages on each device). [-]
+    interleave : int
+        Stages on each device of a pipeline. [1]
     sequence_parallel : bool
-        Option of parallel execution; reserved. [-]
+        Whether what lies between shared layers is shared too, by positions. [-]
+    shard_stage : int
+        What workers share: optimizer state (1), gradients (2), parameters (3), or nothing (0). [1]
     library : str, Path or LibraryProfile
         A BLAS or DNN library in place of the one of its kind that the framework file names. [-]
     dataset : str, Path or Dataset
@@ -301,7 +310,7 @@ def predict(
     SpecError
         If a spec file is wrong; lists every fault.
     NotYetAvailableError
-        If a reserved argument differs from its default.
+        If options are only served apart from one another.
 
     Examples
     --------
@@ -310,13 +319,24 @@ def predict(
     >>> p.memory.fits
     True
     """
-    reserved = locals()
-    refuse_reserved({name: reserved[name] for name in RESERVED})
-    workers = whole_number("workers", workers)
+    spread = spread_arguments(
+        workers=workers,
+        parallelism=parallelism,
+        stages=stages,
+        micro_batches=micro_batches,
+        schedule=schedule,
+        interleave=interleave,
+        tensor_size=tensor_size,
+        sequence_parallel=sequence_parallel,
+        shard_stage=shard_stage,
+        accumulation_steps=accumulation_steps,
+    )
     of_type("dataset", dataset, (str, Path, Dataset), "a name, a path to a .toml file, or a Dataset")
     storages = "a storage of the system by its name, one by its name or path to a .toml file, a Storage, or 'memory'"
     of_type("input_from", input_from, (str, Path, Storage), storages)
-    target = resolve_target(device=device, system=system, threads=threads, workers=workers)
+    system = system if system is None or isinstance(system, Wired) else load_system(system)
+    refuse_missing_devices(spread, system)
+    target = resolve_target(device=device, system=system, threads=threads, workers=spread.device_count)
     data_path = resolve_data_path(
         target,
         dataset=dataset,
@@ -338,29 +358,27 @@ def predict(
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
     profile = load_framework(framework)
-    agreement = resolve_agreement(
-        Asked(
-            sync=sync,
-            overlap=overlap,
-            bucket_bytes=bucket_bytes,
-            server_count=server_count,
-            group_size=group_size,
-            staleness_bound=staleness_bound,
-            push_period=push_period,
-            pull_period=pull_period,
-            straggler=straggler,
-            backup_workers=backup_workers,
-        ),
-        machine=target.machine,
-        subject=subject,
-        profile=profile,
-        dtype=dtype,
+    agreed = Asked(
+        sync=sync,
+        overlap=overlap,
+        bucket_bytes=bucket_bytes,
+        server_count=server_count,
+        group_size=group_size,
+        staleness_bound=staleness_bound,
+        push_period=push_period,
+        pull_period=pull_period,
+        straggler=straggler,
+        backup_workers=backup_workers,
     )
+    asked = resolve_spread(spread, agreed.in_buckets_of(profile), subject=subject, dataset=dataset)
+    agreement = None
+    if asked is None:
+        agreement = resolve_agreement(agreed, machine=target.machine, subject=subject, profile=profile, dtype=dtype)
     return predict_subject(
         subject,
         target=target,
         profile=profile,
-        batch_size=resolved_batch_size(batch_size, global_batch_size, workers=workers),
+        batch_size=resolved_batch_size(batch_size, global_batch_size, workers=spread.workers),
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
@@ -368,4 +386,5 @@ def predict(
         recompute=check_recompute(recompute),
         data_path=data_path,
         agreement=agreement,
+        spread=asked,
     )

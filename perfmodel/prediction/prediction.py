@@ -8,12 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
-from perfmodel.prediction.layer_row import LayerRow
+from perfmodel.prediction.layer_row import LayerRow, Piece
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.provenance import ConstantRow
+    from perfmodel.prediction.spread import Spread, StageRow
     from perfmodel.simulation import Timeline
 
 BOTTLENECK_OF_PART = {
@@ -155,8 +154,8 @@ class Prediction:
 
     @property
     def worker_count(self) -> int:
-        """Workers of the job, one device each. [1]"""
-        return 1 if self.data_path is None else self.data_path.worker_count
+        """Workers of the job, each with a mini-batch of its own. [1]"""
+        return 1 if self.basis is None else self.basis.prepared.worker_count
 
     @property
     def samples_per_s(self) -> float:
@@ -236,46 +235,29 @@ class Prediction:
 
     @cached_property
     def layers(self) -> Table[LayerRow]:
-        """Every operation of the step in the order it runs; iterable, prints as a table, has ``to_frame()``."""
-        flop_count, moved_bytes = self._totals_of_alternatives()
-        launch_s = self.groups.launches * self.launch_gap_s
-        seconds = self.groups.compute_s + self.groups.memory_s + launch_s
-        by_branch = np.stack([self.groups.compute_s, self.groups.memory_s, launch_s]).argmax(axis=0)
-        rows = []
-        for occurrence in self.table.occurrences:
-            group = occurrence.group
-            alternative = self.groups.chosen[group]
-            rows.append(
-                LayerRow(
-                    layer=occurrence.layer,
-                    phase=occurrence.phase.value,
-                    role=occurrence.role.value,
-                    kernel=self.table.alternative_names[alternative],
-                    launches=float(self.groups.launches[group]),
-                    flop_count=float(flop_count[alternative]),
-                    bytes=float(moved_bytes[alternative]),
-                    seconds=float(seconds[group]),
-                    bound_by=("compute", "memory_bandwidth", "launch")[by_branch[group]],
-                )
-            )
-        return Table(tuple(rows), title=f"{self.subject} on {self.target}, operation by operation")
+        """Every operation of the step in the order it runs; iterable, prints as a table, has ``to_frame()``.
 
-    def _totals_of_alternatives(self) -> tuple[Any, Any]:
-        """Return FLOP and bytes of every alternative, all launches together."""
-        matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
-        flop_count = np.concatenate(
-            [
-                2 * matmul["count"] * matmul["m"] * matmul["n"] * matmul["k"] * matmul["launches"],
-                stream["flop_count"] * stream["launches"],
-            ]
-        )
-        moved_bytes = np.concatenate(
-            [(each["read_bytes"] + each["written_bytes"]) * each["launches"] for each in (matmul, stream)]
-        )
-        return tuple(
-            np.add.reduceat(rows[self.table.row_order], self.table.alternative_starts)
-            for rows in (flop_count, moved_bytes)
-        )  # type: ignore[return-value]
+        Of a network on several devices those of the device that works longest, all micro-batches together.
+        """
+        own = Piece(table=self.table, groups=self.groups, batch_size=self.batch_size, launch_gap_s=self.launch_gap_s)
+        pieces = (own,) if self.basis is None or self.spread is None else self.spread.pieces(self.basis.factors)
+        rows = tuple(row for piece in pieces for row in piece.rows())
+        return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
+
+    @property
+    def spread(self) -> Spread | None:
+        """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
+        from perfmodel.prediction.spread import Spread
+
+        prepared = None if self.basis is None else self.basis.prepared
+        return prepared if isinstance(prepared, Spread) else None
+
+    @cached_property
+    def stages(self) -> Table[StageRow]:
+        """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
+        from perfmodel.prediction.spread import NO_STAGES
+
+        return NO_STAGES if self.basis is None or self.spread is None else self.spread.stage_rows(self.basis.factors)
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""

@@ -86,6 +86,11 @@ class Prepared:
     data_path: DataPath | None = None
     agreement: Agreement | None = None
 
+    @property
+    def worker_count(self) -> int:
+        """Workers of the job, each with a mini-batch of its own. [1]"""
+        return 1 if self.data_path is None else self.data_path.worker_count
+
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""

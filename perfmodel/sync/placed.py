@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,7 @@ def place(
     ranks: Sequence[str],
     *,
     servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
     reduce_s_per_byte: float = 0.0,
     through_host: bool = False,
     **options: Any,
@@ -201,6 +202,9 @@ def place(
         Devices, or host memories where CPUs are the workers. [-]
     servers : sequence of str
         Nodes of its servers; unless given the memories of the hosts in turn, or the switch that all hang off. [-]
+    beside : sequence of sequence of str
+        Further groups, each as large as ``ranks``, that do the same at the same time: their messages share channels
+        with those of ``ranks``. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     through_host : bool
@@ -233,28 +237,56 @@ def place(
     255
 
     """
-    twice = [name for name, count in Counter(ranks).items() if count > 1]
+    twice = [
+        name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
+    ]
     if twice:
         raise ArgumentError("ranks", twice[0], "each device once")
+    if any(len(group) != len(ranks) for group in beside):
+        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)}, as ranks are")
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
-    order = tuple(ranks)
-    if collective.ring and len(order) > 1:
-        order = ring_order(topology, order, through_host=through_host)
-    rounds = collective.rounds(len(order), **options)
+    orders = [tuple(group) for group in (ranks, *beside)]
+    if collective.ring and len(ranks) > 1:
+        orders = [ring_order(topology, order, through_host=through_host) for order in orders]
+    rounds = collective.rounds(len(ranks), **options)
     needed = collective.server_count_of(**options) if rounds else 0
-    given = tuple(servers) or _default_servers(collective, topology, order, needed)
-    if len(given) != needed:
-        raise ArgumentError("servers", given, f"{needed} nodes: one for each server of {collective.name}")
-    names = dict(enumerate(order)) | {SERVER - index: name for index, name in enumerate(given)}
+    hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
+    for given in hosts:
+        if len(given) != needed:
+            raise ArgumentError("servers", given, f"{needed} nodes: one for each server of {collective.name}")
+    names = dict(enumerate(name for order in orders for name in order))
+    names |= {SERVER - index: name for index, name in enumerate(name for given in hosts for name in given)}
     return Placed(
         collective=collective,
-        order=order,
-        servers=given,
-        rounds=tuple(_placed(each, topology, names, through_host=through_host) for each in rounds),
+        order=orders[0],
+        servers=hosts[0],
+        rounds=tuple(
+            _placed(
+                _of_groups(each, len(orders), rank_count=len(ranks), server_count=needed),
+                topology,
+                names,
+                through_host=through_host,
+            )
+            for each in rounds
+        ),
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
     )
+
+
+def _of_groups(each: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
+    """Return a round of several groups at once, whose ranks and servers are counted on."""
+
+    def end(rank: int, group: int) -> int:
+        return rank + group * rank_count if rank >= 0 else rank - group * server_count
+
+    messages = tuple(
+        Message(end(message.source, group), end(message.sink, group), message.share)
+        for group in range(group_count)
+        for message in each.messages
+    )
+    return each if group_count == 1 else replace(each, messages=messages)
 
 
 def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +11,10 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.measurements import parallel_tables
 from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
-from perfmodel.parallelism import Exchange, Layout, Placement, place
+from perfmodel.parallelism import Layout, place
+from perfmodel.prediction.exchange_times import LinkExchanges
 from perfmodel.prediction.parallel_stage import StagePredictor
-from perfmodel.prediction.parallel_step import ExchangeTime, ParallelStep, parallel_step
+from perfmodel.prediction.parallel_step import ParallelStep, parallel_step
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.tables import Table
@@ -23,12 +23,8 @@ from perfmodel.records import ELEMENT_BYTES
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
 
-# Parts of a message that the busiest device sends, and messages one after the other, of p devices.
-_ALL_REDUCES: Final[Mapping[str, Callable[[int], tuple[float, int]]]] = {
-    "ring_all_reduce": lambda count: (2 * (count - 1) / count, 2 * (count - 1)),
-    "binomial_tree": lambda count: (2.0 * math.ceil(math.log2(count)), 2 * math.ceil(math.log2(count))),
-    "tree": lambda count: (2.0 * math.ceil(math.log2(count)), 2 * math.ceil(math.log2(count))),
-}
+_STRATEGIES: Final = {"tree": "binomial_tree"}
+"""What a source calls a strategy -> its name here, where that is another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,29 +155,9 @@ def _step(
         placed,
         batch_size=batch_size,
         predict_stage=predictor,
-        exchange_time=_exchange_time(row, placed),
+        exchange_time=LinkExchanges(
+            placement=placed,
+            links={group: load_link(name) for group, name in row.links.items()},
+            all_reduce=_STRATEGIES.get(row.sync, row.sync),
+        ),
     )
-
-
-def _exchange_time(row: ParallelRow, placed: Placement) -> ExchangeTime:
-    """Return what exchanges cost over the row's links, by the messages of their algorithm."""
-    layout = placed.layout
-    counts = {
-        "data": layout.data_size,
-        "tensor": layout.tensor_size if placed.parallelism != "hybrid" else layout.workers,
-        "pipeline": 2,
-    }
-    links = {group: load_link(name) for group, name in row.links.items()}
-
-    def seconds(exchange: Exchange, size_bytes: float) -> float:
-        count = counts[exchange.group]
-        link = links[exchange.group]
-        if exchange.kind == "send":
-            share, messages = 1.0, 1
-        elif exchange.kind == "all_reduce":
-            share, messages = _ALL_REDUCES[row.sync if exchange.group == "data" else "ring_all_reduce"](count)
-        else:
-            share, messages = (count - 1) / count, count - 1
-        return messages * link.latency_s + share * size_bytes / link.effective_bandwidth_bytes_per_s
-
-    return seconds

@@ -163,7 +163,7 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "ring_all_reduce", "overlap": "yes"}, ArgumentError, "overlap"),
         ({"sync": "ring_all_reduce", "backup_workers": 1}, ArgumentError, "straggler"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
-        ({"sync": "ring_all_reduce", "parallelism": "pipeline"}, NotYetAvailableError, "parallelism"),
+        ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
     ],
 )
 def test_what_cannot_be_is_refused(alexnet, options, error, told):

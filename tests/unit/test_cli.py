@@ -468,7 +468,7 @@ class TestReviewed:
             assert all(set(source) >= {"title", "url", "note", "fields"} for source in file["sources"])
 
     @pytest.mark.parametrize(
-        ("argument", "value"), [("workers", True), ("stages", 1.0), ("pinned", "no"), ("workers", np.array([1, 2]))]
+        ("argument", "value"), [("workers", True), ("stages", 1.5), ("pinned", "no"), ("workers", np.array([1, 2]))]
     )
     def test_arguments_of_the_wrong_type(self, argument: str, value: object) -> None:
         graph = perfmodel.zoo.alexnet()

@@ -32,12 +32,13 @@ GRAPHS = {"vgg16": zoo.vgg16(), "resnet50": zoo.resnet50(), "gpt": zoo.gpt(layer
 every_graph = pytest.mark.parametrize("name", GRAPHS)
 
 
-def _free(exchange, size_bytes):
-    del exchange, size_bytes
+def _free(exchange, size_bytes, stage):
+    del exchange, size_bytes, stage
     return 0.0
 
 
-def _wire(exchange, size_bytes):
+def _wire(exchange, size_bytes, stage=None):
+    del stage
     return 1e-5 + size_bytes / (10e9 if exchange.group == "pipeline" else 50e9)
 
 

@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import ArgumentError, NotYetAvailableError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.prediction.arguments import RESERVED
 
 GRAPH = pm.zoo.fcn5()
 GOOD = {"batch_size": 16, "device": "gtx_1080"}
@@ -28,12 +27,6 @@ SIGNATURE = {
     "input_from": None, "prefetch": 1, "pinned": True, "decode_cores": None, "input_variation": 0.0,
     "calibration": None,
 }  # fmt: skip
-SERVED = {
-    "batch_size", "global_batch_size", "device", "system", "framework", "threads", "phase", "dtype", "optimizer",
-    "recompute", "library", "pinned", "calibration", "workers", "dataset", "input_from", "prefetch",
-    "decode_cores", "input_variation", "sync", "overlap", "bucket_bytes", "server_count", "group_size",
-    "staleness_bound", "push_period", "pull_period", "straggler", "backup_workers",
-}  # fmt: skip
 
 
 def test_the_whole_signature_is_there_with_its_defaults():
@@ -41,26 +34,6 @@ def test_the_whole_signature_is_there_with_its_defaults():
     assert (graph.name, graph.default) == ("graph", inspect.Parameter.empty)
     assert {each.kind for each in others} == {inspect.Parameter.KEYWORD_ONLY}
     assert {each.name: each.default for each in others} == SIGNATURE
-
-
-def test_every_argument_is_served_or_reserved():
-    assert set(RESERVED) == set(SIGNATURE) - SERVED
-    assert {name: default for name, (default, _) in RESERVED.items()} == {name: SIGNATURE[name] for name in RESERVED}
-
-
-OTHER = {int: 2, str: "other", bool: None, type(None): 3}
-
-
-@pytest.mark.parametrize("argument", sorted(RESERVED))
-def test_a_reserved_argument_is_refused_by_name(argument):
-    default = SIGNATURE[argument]
-    named = {"sync": "tree_all_reduce"}  # words that are no way to agree at all are unknown
-    given = (not default) if isinstance(default, bool) else named.get(argument, OTHER[type(default)])
-    with pytest.raises(NotYetAvailableError, match=rf"^{argument}={given!r} is not available") as caught:
-        pm.predict(GRAPH, **GOOD, **{argument: given})
-    assert caught.value.argument == argument
-    assert isinstance(caught.value, NotImplementedError)
-    pm.predict(GRAPH, **GOOD, **{argument: default})
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, math.nan, math.inf, True, False, "16", None, [16]])
