@@ -334,8 +334,9 @@ def predict(
     of_type("dataset", dataset, (str, Path, Dataset), "a name, a path to a .toml file, or a Dataset")
     storages = "a storage of the system by its name, one by its name or path to a .toml file, a Storage, or 'memory'"
     of_type("input_from", input_from, (str, Path, Storage), storages)
-    system = system if system is None or isinstance(system, Wired) else load_system(system)
-    refuse_missing_devices(spread, system)
+    if device is None and system is not None and not isinstance(system, Wired):
+        system = load_system(system)
+    refuse_missing_devices(spread, system if isinstance(system, Wired) else None)
     target = resolve_target(device=device, system=system, threads=threads, workers=spread.device_count)
     data_path = resolve_data_path(
         target,
