@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
+    from perfmodel.hardware.topology import Topology
     from perfmodel.hardware.wired import Wired
 
 
@@ -127,7 +128,7 @@ class Machine:
         """Return what the memory buses of a machine carry: the rate at which copies of other kinds pass them. [B/s]"""
         topology = self.system.topology
         memories = [name for name in topology.memories() if topology.places[name].node == node]
-        return sum(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower in memories)
+        return sum(bus_bytes_per_s(topology, name) for name in memories)
 
     @property
     def core_count(self) -> int:
@@ -237,6 +238,24 @@ class Machine:
                 max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
             )
         return tuple(routes)
+
+
+def bus_bytes_per_s(topology: Topology, memory: str) -> float:
+    """Return what the bus of a host memory carries, in both directions together.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    memory : str
+        A memory's node. [-]
+
+    Returns
+    -------
+    float
+        Rate. [B/s]
+    """
+    return next(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower == memory)
 
 
 def _received(adapter: str, network: Link) -> Route:

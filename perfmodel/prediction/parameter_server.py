@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.machine import bus_bytes_per_s
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
@@ -64,12 +65,7 @@ def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
 
 def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
     """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
-    topology = machine.system.topology
-    rates = []
-    for name in servers:
-        (above,) = [wire for wire in topology.wires if wire.lower == name]
-        rates.append(above.upward.capacity_bytes_per_s)
-    return min(rates)
+    return min(bus_bytes_per_s(machine.system.topology, name) for name in servers)
 
 
 def update_passes(subject: Subject, *, element_bytes: int) -> float:
