@@ -87,7 +87,7 @@ def test_command_prints_rows_beside_their_predictions():
     assert told.exit_code == 0
     content = json.loads(told.stdout)
     assert len(content["rows"]) == 6
-    assert content["mean_error_percent"] == pytest.approx(mean_error(parallel_report("paleo2017")))
+    assert content["mape_percent"] == pytest.approx(reports["paleo2017"].mape)
     refused = runner.invoke(app, ["validate", "paleo2017", "--ablate"])
     assert refused.exit_code != 0
 
