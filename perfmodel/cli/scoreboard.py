@@ -11,7 +11,6 @@ import typer
 from perfmodel.atomic_write import replacement_of
 from perfmodel.cli.output import progress_bar
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import one_of
 
 if TYPE_CHECKING:
     from perfmodel.validation.collected import Collected, Picture
@@ -94,6 +93,7 @@ def write_scoreboard(
         section.
     """
     from perfmodel.measurements.data_folder import read_data_folder
+    from perfmodel.prediction.arguments import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
     from perfmodel.validation.folder_checks import check_folder
     from perfmodel.validation.folder_scores import check_hashes, score_folder
