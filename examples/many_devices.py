@@ -40,17 +40,17 @@ def row(what: str, p: pm.Prediction, alone: pm.Prediction) -> Row:
 
 
 def data_parallel() -> None:
-    """Four workers, each with a mini-batch of its own, that agree in several ways."""
+    """Print four workers, each with a mini-batch of its own, that agree in several ways."""
     graph, job = pm.zoo.alexnet(), {"batch_size": 64, "system": MACHINE}
     alone = pm.predict(graph, **job)
     rows = [row("one worker", alone, alone)]
-    for sync in ("ring_all_reduce", "binomial_tree", "halving_doubling", "host_tree", "parameter_server"):
-        rows.append(row(sync, pm.predict(graph, **job, workers=4, sync=sync), alone))
+    ways = ("ring_all_reduce", "binomial_tree", "halving_doubling", "host_tree", "parameter_server")
+    rows += [row(sync, pm.predict(graph, **job, workers=4, sync=sync), alone) for sync in ways]
     print(Table(rows, title=f"AlexNet on four workers of {MACHINE}, 64 samples each"), end="\n\n")
 
 
 def server_and_downpour() -> None:
-    """Workers of a cluster that visit a server: all at once, or each when it likes."""
+    """Print workers of a cluster that visit a server: all at once, or each when it likes."""
     report = pm.scaling(
         pm.zoo.vgg16(),
         system=CLUSTER,
@@ -65,7 +65,7 @@ def server_and_downpour() -> None:
 
 
 def spread() -> None:
-    """A network that is cut into pieces: a pipeline, and products that are split over a tensor group."""
+    """Print a network that is cut into pieces: a pipeline, and products that are split over a tensor group."""
     graph, job = pm.zoo.vgg16(), {"batch_size": 64, "system": SWITCHED, "optimizer": "adam"}
     alone = pm.predict(graph, **job)
     workers = {"workers": 4, "sync": "ring_all_reduce"}
@@ -82,7 +82,7 @@ def spread() -> None:
 
 
 def stragglers() -> None:
-    """What waiting for the slowest costs, and what two workers that nobody waits for give back."""
+    """Print what waiting for the slowest costs, and what two workers that nobody waits for give back."""
     print(pm.straggler_slowdown(workers=(2, 10, 40, 100)), end="\n\n")
     graph, job = pm.zoo.resnet50(), {"batch_size": 32, "system": CLUSTER, "workers": 16, "sync": "ring_all_reduce"}
     varying = {"straggler": {"distribution": "normal", "cv": 0.1}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,10 +38,10 @@ def stragglers_command(
     backups = number_as_typed(backup_workers)
     counts = [number_as_typed(count) for count in workers.split(",")]
     variations = [number_as_typed(each) for each in cv.split(",")]
-    asked = {"cv": variations, "distribution": distribution, "backup_workers": backups}
-    found = straggler_slowdown(workers=counts, **asked)  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"cv": variations, "distribution": distribution, "backup_workers": backups}
+    found = straggler_slowdown(workers=counts, **asked)
     if plot is not None:
         marked = None if mark is None else whole_number("mark", number_as_typed(mark))
-        drawn = straggler_slowdown(workers=range(backups + 1, max(counts) + 1), **asked)  # type: ignore[arg-type]
+        drawn = straggler_slowdown(workers=range(backups + 1, max(counts) + 1), **asked)
         drawn.plot(plot, marked_workers=marked)
     emit(lambda: str(found), found.to_dict, as_json=as_json, out=out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -137,21 +137,24 @@ def validate_command(
         return
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
-        with progress_bar(f"validating {table}", shown=progress) as told_how_far:
-            tables = _tables(
-                table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=told_how_far
-            )
-        emit(
-            lambda: "\n\n".join(rounded(each).to_text() for each in tables),
-            lambda: {each.title: [asdict(row) for row in each] for each in tables},
-            as_json=as_json,
-            out=out,
-        )
+        with progress_bar(f"validating {table}", shown=progress) as done:
+            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
+        _emit_tables(tables, as_json=as_json, out=out)
         return
     _one_protocol(
         table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
         max_mape=max_mape,
     )  # fmt: skip
+
+
+def _emit_tables(tables: Sequence[Table[Any]], *, as_json: bool, out: Path | None) -> None:
+    """Print tables of scores."""
+    emit(
+        lambda: "\n\n".join(rounded(each).to_text() for each in tables),
+        lambda: {each.title: [asdict(row) for row in each] for each in tables},
+        as_json=as_json,
+        out=out,
+    )
 
 
 def _own(

@@ -1,4 +1,4 @@
-"""One registry of tables that are scored in a way of their own: pm.validate, the command line, help, docs, scoreboard."""
+"""One registry of tables that are scored in a way of their own: pm.validate, the command line, help, scoreboard."""
 
 import doctest
 import json
