@@ -8,13 +8,47 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_runs(path, capsys):
+def printed_of(name, capsys):
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_every_example_is_run_by_a_test():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"bring_your_own_network.py", "many_devices.py"}
+
+
+def test_a_network_of_ones_own(capsys):
     pytest.importorskip("torch")
-    runpy.run_path(str(path), run_name="__main__")
-    printed = capsys.readouterr().out
+    printed = printed_of("bring_your_own_network.py", capsys)
     assert "every operation agrees to the last digit" in printed
     assert printed.count("ms a step of 256") == 4
+
+
+def column_of(printed, title, heading):
+    """Return a column of a printed table: first words of a line to the number below the heading."""
+    block = printed[printed.index(title) :].split("\n\n")[0].splitlines()
+    rule = next(line for line in block if line.startswith("---"))
+    ends = [place for place, letter in enumerate(f"{rule} ") if letter == " " and rule[place - 1] == "-"]
+    starts = [0, *(end + 2 for end in ends[:-1])]
+    names = block[block.index(rule) - 1]
+    at = next(place for place, start in enumerate(starts) if heading in names[start : ends[place]])
+    lines = block[block.index(rule) + 1 :]
+    return {line[: ends[0]].strip(): float(line[starts[at] : ends[at]].replace(",", "")) for line in lines}
+
+
+def test_many_devices(capsys):
+    printed = printed_of("many_devices.py", capsys)
+    agreed = column_of(printed, "AlexNet on four workers", "speedup")
+    assert agreed["one worker"] == 1
+    assert 0.9 < agreed["parameter_server"] < agreed["ring_all_reduce"] < 4
+    spread = column_of(printed, "VGG-16 with Adam", "speedup")
+    assert 1 < spread["pipeline of 4, 8 micro-batches"] < 4
+    assert spread["layers over 4, one at a time"] < 1
+    memory = column_of(printed, "VGG-16 with Adam", "memory_gb")
+    assert memory["4 workers, optimizer sharded"] < memory["one device"] > memory["tensor group of 4"]
+    late = column_of(printed, "ResNet-50 on", "step_s")
+    assert late["16 even workers"] < late["the same, 2 not waited for"] < late["times vary by 10 %"]
+    assert "usd_per_epoch" in printed
 
 
 def printed_by(notebook):

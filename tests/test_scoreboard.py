@@ -1,16 +1,19 @@
 """The committed scoreboard is what the code computes, pages quote it, and what got worse is in the changelog."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfmodel import measurements
+from perfmodel.cli.app import run
 from perfmodel.cli.scoreboard import RECORDS, pages
 from perfmodel.measurements.kernel_tables import content_hash
+from perfmodel.validation import all_tables
 from perfmodel.validation.all_tables import QUICK, score_shipped
 from perfmodel.validation.score_changes import differences, stale_scores, unnamed, worse_scores
-from perfmodel.validation.scoreboard import load_scoreboard
+from perfmodel.validation.scoreboard import load_scoreboard, save_scoreboard
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -36,6 +39,29 @@ def test_committed_scores_are_what_the_code_computes(committed):
     assert differences(committed, recomputed) == [], RECOMPUTE
 
 
+def test_sections_are_written_by_themselves_and_as_they_were_committed(committed, tmp_path, monkeypatch):
+    # all but the largest table, of which tests/published holds the figures
+    quick = {name: table for name, table in all_tables.OWN_TABLES.items() if name != "korthikanti2022"}
+    monkeypatch.setattr(all_tables, "OWN_TABLES", quick)
+    wrong = [replace(score, mape=99.0) if score.table in quick else score for score in committed.scores]
+    save_scoreboard(replace(committed, scores=tuple(wrong)), tmp_path / RECORDS)
+    assert run(["validate", "--all", "--sections", "many_devices", "--to", str(tmp_path)]) == 0
+    written = load_scoreboard(tmp_path / RECORDS)
+    assert [table.name for table in written.tables] == [table.name for table in committed.tables]
+    renewed = replace(written, scores=tuple(score for score in written.scores if score.mape != 99.0))
+    renewed = replace(renewed, tables=tuple(table for table in renewed.tables if table.kind == "many_devices"))
+    assert [line for line in differences(committed, renewed) if "no longer" not in line] == [], RECOMPUTE
+    assert {score.note for score in written.scores} == {score.note for score in committed.scores}
+    kept = {name for name, table in quick.items() if not table.is_shipped}  # no folder is given
+    assert {score.table for score in written.scores if score.mape == 99.0} == kept
+    assert [score for score in written.scores if score.table not in quick] == [
+        score for score in committed.scores if score.table not in quick
+    ]
+    page = (tmp_path / "scoreboard.md").read_text(encoding="utf-8")
+    assert "\n## mullapudi2017\n" in page
+    assert "\n## deepbench_allreduce (not in this repository)\n" in page
+
+
 def test_slow_scores_follow_from_the_same_code_as_quick_ones(committed):
     assert stale_scores(committed) == [], f"{RECOMPUTE} without --quick"
 
@@ -45,6 +71,12 @@ def test_tables_are_those_that_were_scored(committed):
     for name in measurements.names():
         path = measurements.load(name).path
         assert hashes.get(name) == content_hash(path, path.with_suffix(".toml")), f"{name}: {RECOMPUTE}"
+    for name, table in all_tables.OWN_TABLES.items():
+        if table.is_shipped:
+            told = content_hash(table.file, table.file.with_suffix(".toml"))
+            assert hashes.get(name) == told, f"{name}: {RECOMPUTE} --sections many_devices"
+        else:
+            assert name in hashes, f"{name}: {RECOMPUTE} --data FOLDER --sections collectives,many_devices"
 
 
 def test_the_page_says_what_the_records_say(committed):

@@ -15,8 +15,9 @@ from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
+from perfmodel.cli.stragglers import stragglers_command
 from perfmodel.cli.transfer import transfer_command
-from perfmodel.cli.validate import validate_command
+from perfmodel.cli.validate import ValidateCommand, validate_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
@@ -37,7 +38,8 @@ app = typer.Typer(
 )
 app.command("predict")(predict_command)
 app.command("scaling")(scaling_command)
-app.command("validate")(validate_command)
+app.command("stragglers")(stragglers_command)
+app.command("validate", cls=ValidateCommand)(validate_command)
 app.command("fit")(fit_command)
 app.command("audit")(audit_command)
 app.command("transfer")(transfer_command)

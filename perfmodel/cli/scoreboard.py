@@ -22,7 +22,7 @@ DataOption: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FOLDER",
-        help="Tables that do not come with perfmodel: with --all, or for measured collectives.",
+        help="Folder of tables that do not come with perfmodel: with --all, or with such a table.",
     ),
 ]
 ToOption: TypeAlias = Annotated[
@@ -34,6 +34,10 @@ QuickOption: TypeAlias = Annotated[
 TermsOption: TypeAlias = Annotated[bool, typer.Option("--terms", help="With --all: leave out each physical term, too.")]
 NewTablesOption: TypeAlias = Annotated[
     bool, typer.Option("--new-tables", help="With --data: score tables that are not those of the kept results.")
+]
+SectionsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="With --all: only steps, kernels, systems, collectives or many_devices."),
 ]
 
 RECORDS = "scoreboard.json"
@@ -53,6 +57,7 @@ def write_scoreboard(
     quick: bool,
     terms: bool,
     new_tables: bool,
+    sections: str | None,
     progress: bool | None,
 ) -> Scoreboard:
     """Score every table, and write page, records and pictures.
@@ -69,6 +74,8 @@ def write_scoreboard(
         Whether physical terms are left out one by one. [-]
     new_tables : bool
         Whether tables may differ from those that were scored before. [-]
+    sections : str or None
+        Kinds of tables to score, commas between; None for all. The others stay as they were written. [-]
     progress : bool or None
         Whether to show progress; None where the error stream is a terminal. [-]
 
@@ -82,18 +89,22 @@ def write_scoreboard(
     ArgumentError
         If the folder to write to is none, or new tables are allowed where no folder has any.
     TableError, UnknownNameError
-        If a table of the data folder is wrong, missing, or not the one that was scored before.
+        If a table of the data folder is wrong, missing, or not the one that was scored before; if there is no such
+        section.
     """
     from perfmodel.measurements.data_folder import read_data_folder
-    from perfmodel.validation.all_tables import QUICK, score_shipped, score_terms
+    from perfmodel.prediction.arguments import one_of
+    from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
     from perfmodel.validation.folder_checks import check_folder
     from perfmodel.validation.folder_scores import check_hashes, score_folder
+    from perfmodel.validation.score_records import KINDS, STEPS
     from perfmodel.validation.scoreboard import load_scoreboard
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
     if new_tables and data is None:
         raise ArgumentError(argument="--new-tables", given=new_tables, allowed="only with --data")
+    kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
     kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
     folder = None if data is None else read_data_folder(data)
     if folder is not None:
@@ -102,9 +113,11 @@ def write_scoreboard(
             check_hashes(folder, kept)
     tell = _tell if progress is not False else None
     with progress_bar("scoring", shown=progress) as told:
-        found = score_shipped(protocols=QUICK if quick else None, progress=told, tell=tell)
+        found = score_shipped_own(kinds=kinds, tell=tell)
+        if STEPS in kinds:
+            found.take(score_shipped(protocols=QUICK if quick else None, progress=told, tell=tell))
         if folder is not None:
-            found.take(score_folder(folder, progress=told, tell=tell))
+            found.take(score_folder(folder, kinds=kinds, progress=told, tell=tell))
         if terms:
             found.add("terms", *score_terms(progress=told, tell=tell))
     board = found.board()

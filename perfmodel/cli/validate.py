@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperCommand
 
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
 from perfmodel.cli.scoreboard import (
@@ -17,11 +18,11 @@ from perfmodel.cli.scoreboard import (
     DataOption,
     NewTablesOption,
     QuickOption,
+    SectionsOption,
     TermsOption,
     ToOption,
     write_scoreboard,
 )
-from perfmodel.cli.validate_collectives import print_collectives
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -37,8 +38,14 @@ UNASKED = "nothing_fitted"
 EVERY_PROTOCOL = "all"
 """Value of ``--protocol`` that prints one line for each."""
 
-BESIDE_ALL = frozenset({"all_tables", "data", "to", "quick", "terms", "new_tables", "progress", "as_json"})
+OF_ALL = frozenset({"to", "quick", "terms", "new_tables", "sections"})
+"""Parameters that have an effect only where every table is scored."""
+
+BESIDE_ALL = OF_ALL | {"all_tables", "data", "progress", "as_json"}
 """Parameters that have an effect where every table is scored."""
+
+BESIDE_OWN = frozenset({"table", "data", "as_json", "out", "max_mape", "progress"})
+"""Parameters that have an effect on a table that is scored in a way of its own, or do no harm."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that sensitivity and ablation cover unless one is asked for."""
@@ -53,7 +60,7 @@ def _percent(given: float | None) -> float | None:
 
 
 TableArgument: TypeAlias = Annotated[
-    str | None, typer.Argument(help="A measurement table: name, or the path of a CSV; none with --all.")
+    str | None, typer.Argument(help="A measurement table: one of those below, or the path of a CSV; none with --all.")
 ]
 ProtocolOption: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
@@ -68,6 +75,17 @@ FitOption: TypeAlias = Annotated[
 ProgressOption: TypeAlias = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
 ]
+
+
+class ValidateCommand(TyperCommand):
+    """``perfmodel validate``, whose help lists all tables; they are looked up only then."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help with the tables below."""
+        from perfmodel.validation.own_tables import help_text
+
+        self.epilog = help_text()
+        super().format_help(ctx, formatter)
 
 
 def validate_command(
@@ -97,34 +115,31 @@ def validate_command(
     quick: QuickOption = False,
     terms: TermsOption = False,
     new_tables: NewTablesOption = False,
+    sections: SectionsOption = None,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
-    of_all = {"data": data, "quick": quick, "terms": terms, "new_tables": new_tables}
+    given = _given(context)
     if all_tables:
-        _refuse_beside_all(context)
-        board = write_scoreboard(**of_all, to=to, progress=progress)  # type: ignore[arg-type]
+        _refuse(given, allowed=BESIDE_ALL, told="none beside --all: it scores every table under every protocol")
+        board = write_scoreboard(
+            data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, to=to, progress=progress
+        )
         if as_json:
             emit(str, board.to_dict, as_json=True, out=None)
         return
-    if print_collectives(table, data, typed=_given(context), as_json=as_json, out=out, max_mape=max_mape):
-        return
-    table = _without_all(table, refused=any(of_all.values()) or "to" in _given(context))
+    told = "a table, without --to, --quick, --terms, --new-tables and --sections; or --all"
+    if table is None:
+        raise ArgumentError("table", table, told)
+    _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
     check_writable(out, argument="--out")
-    if _printed_many_devices(context, table, as_json=as_json, out=out):
-        return
     check_plot(plot)
-    if _illustrated(context, table, as_json=as_json, out=out):
+    if _own(table, data, given=given, as_json=as_json, out=out, max_mape=max_mape):
         return
     if sensitivity or ablate or protocol == EVERY_PROTOCOL:
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
-        with progress_bar(f"validating {table}", shown=progress) as told:
-            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=told)
-        emit(
-            lambda: "\n\n".join(rounded(each).to_text() for each in tables),
-            lambda: {each.title: [asdict(row) for row in each] for each in tables},
-            as_json=as_json,
-            out=out,
-        )
+        with progress_bar(f"validating {table}", shown=progress) as done:
+            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
+        _emit_tables(tables, as_json=as_json, out=out)
         return
     _one_protocol(
         table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
@@ -132,41 +147,39 @@ def validate_command(
     )  # fmt: skip
 
 
-def _illustrated(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> bool:
-    """Print a table that is scored in a way of its own; tell whether it is one."""
-    from perfmodel.validation.illustrations import ILLUSTRATIONS
-
-    if table not in ILLUSTRATIONS:
-        return False
-    told = [option for name, option in _given(context).items() if name not in {"table", "as_json", "out"}]
-    if told:
-        allowed = f"none but --json and --out with {table}, which is scored in a way of its own"
-        raise ArgumentError("options", ", ".join(told), allowed)
-    shown = ILLUSTRATIONS[table]()
-    emit(lambda: str(shown), shown.to_dict, as_json=as_json, out=out)
-    return True
-
-
-def _printed_many_devices(context: typer.Context, table: str, *, as_json: bool, out: Path | None) -> bool:
-    """Print the rows of a table of many devices, each of which says all that ran; tell whether it is one."""
-    from perfmodel.measurements import parallel_tables
-
-    if table not in parallel_tables.names():
-        return False
-    from perfmodel.validation.parallel_report import mean_error, parallel_report
-
-    typed = _given(context)
-    told = [option for name, option in typed.items() if name not in ("table", "as_json", "out", "progress")]
-    if told:
-        raise ArgumentError("options", ", ".join(told), f"none beside {table}: each row says what ran")
-    scores = parallel_report(table)
+def _emit_tables(tables: Sequence[Table[Any]], *, as_json: bool, out: Path | None) -> None:
+    """Print tables of scores."""
     emit(
-        lambda: f"{scores.to_text()}\n\nmean error {mean_error(scores):.1f} %, nothing fitted",
-        lambda: {"table": table, "mean_error_percent": mean_error(scores), "rows": [asdict(each) for each in scores]},
+        lambda: "\n\n".join(rounded(each).to_text() for each in tables),
+        lambda: {each.title: [asdict(row) for row in each] for each in tables},
         as_json=as_json,
         out=out,
     )
+
+
+def _own(
+    name: str, data: Path | None, *, given: dict[str, str], as_json: bool, out: Path | None, max_mape: float | None
+) -> bool:
+    """Print a table that is scored in a way of its own; tell whether it is one."""
+    from perfmodel.validation.own_tables import own_table, refuse_beside
+
+    table = own_table(name, data)
+    if table is None:
+        return False
+    refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
+    report = table.report()
+    if max_mape is not None and report.mape is None:
+        raise ArgumentError("--max-mape", max_mape, f"none with {name}, of which nothing is scored")
+    emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)
+    _check_error(report.mape, max_mape)
     return True
+
+
+def _check_error(mape: float | None, most: float | None) -> None:
+    """End with exit code 1 if the error is above what is allowed, or none."""
+    if most is not None and mape is not None and not mape <= most:
+        sys.stderr.write(f"perfmodel: check failed: MAPE {mape:.1f} % is above {most:g} %\n")
+        raise typer.Exit(CHECK_FAILED)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
@@ -180,20 +193,11 @@ def _given(context: typer.Context) -> dict[str, str]:
     return typed
 
 
-def _without_all(table: str | None, *, refused: bool) -> str:
-    """Return the table; refuse to go on without one, or with options that only --all or collectives have."""
-    if table is None or refused:
-        allowed = "a table, without --to, --quick, --terms and --new-tables; --data for one of collectives; or --all"
-        raise ArgumentError("table", table, allowed)
-    return table
-
-
-def _refuse_beside_all(context: typer.Context) -> None:
+def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> None:
     """Refuse every option that would have no effect."""
-    told = [option for name, option in _given(context).items() if name not in BESIDE_ALL]
-    if told:
-        allowed = "none beside --all: it scores every table under every protocol"
-        raise ArgumentError("options", ", ".join(told), allowed)
+    refused = [option for name, option in given.items() if name not in allowed]
+    if refused:
+        raise ArgumentError("options", ", ".join(refused), told)
 
 
 def rounded(table: Table[Any]) -> Table[Any]:
@@ -263,10 +267,10 @@ def _one_protocol(
     max_mape: float | None,
 ) -> None:
     from perfmodel.validation.text import cell_lines
-    from perfmodel.validation.validate import validate
+    from perfmodel.validation.validate import validate_steps
 
     with progress_bar(f"predicting {table}", shown=progress) as told:
-        report: Report = validate(table, protocol=protocol, only=only, fit_share=fit, progress=told)
+        report: Report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=told)
     if plot is not None:
         report.plot(plot)
     emit(
@@ -275,6 +279,4 @@ def _one_protocol(
         as_json=as_json,
         out=out,
     )
-    if max_mape is not None and not report.mape <= max_mape:
-        sys.stderr.write(f"perfmodel: check failed: MAPE {report.mape:.1f} % is above {max_mape:g} %\n")
-        raise typer.Exit(CHECK_FAILED)
+    _check_error(report.mape, max_mape)

@@ -25,8 +25,8 @@ class ParallelRow:
     ----------
     row_number : int
         Line of the CSV. [1]
-    label : str
-        What a reader tells rows apart by. [-]
+    label, part : str
+        What a reader tells rows apart by; which rows it is scored among, besides all. [-]
     builder : str
         Network of the zoo. [-]
     builder_options : mapping of str
@@ -55,6 +55,7 @@ class ParallelRow:
 
     row_number: int
     label: str
+    part: str
     builder: str
     builder_options: Mapping[str, Any]
     device: str
@@ -171,6 +172,7 @@ def _language_model(
     return ParallelRow(
         row_number=number,
         label=f"{record['network']}, {record['recompute']} recomputation",
+        part=f"{record['recompute']} recomputation",
         builder="gpt",
         builder_options={
             "layers": int(record["layers"]),
@@ -213,6 +215,7 @@ def _speedup(record: Mapping[str, str], *, number: int, run: Mapping[str, Any], 
     return ParallelRow(
         row_number=number,
         label=f"{record['study']}: {record['network']}, {workers} x {record['device']}, batch {batch}",
+        part=record["study"],
         builder=builder,
         builder_options={},
         device=run["devices"][record["device"]],

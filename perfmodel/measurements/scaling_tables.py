@@ -11,7 +11,8 @@ from typing import Any, Final
 from perfmodel.errors import UnknownNameError
 from perfmodel.measurements.rows import read_lines, table_error
 
-_FOLDER: Final = Path(__file__).parent / "scaling"
+FOLDER: Final = Path(__file__).resolve().parent / "scaling"
+"""Folder of these tables. [-]"""
 
 SCHEMA_VERSION: Final = 1
 """Version of the TOML's format."""
@@ -51,7 +52,7 @@ def scaling_names() -> tuple[str, ...]:
     >>> scaling_names()
     ('mullapudi2017', 'wuensche2018_multi_gpu')
     """
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv")))
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
 
 
 def load_scaling(key: str) -> ScalingTable:
@@ -83,7 +84,7 @@ def load_scaling(key: str) -> ScalingTable:
     if key not in scaling_names():
         kind = "table of several devices"
         raise UnknownNameError(kind, key, scaling_names())
-    path = _FOLDER / f"{key}.csv"
+    path = FOLDER / f"{key}.csv"
     description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
     if description["schema_version"] != SCHEMA_VERSION:
         fault = f"schema_version: {description['schema_version']!r} is not allowed: {SCHEMA_VERSION}"

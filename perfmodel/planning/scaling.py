@@ -126,6 +126,8 @@ class _Question:
         notes = ["speed-up is over one worker that exchanges nothing and updates by itself"]
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
+        if self.dataset_size is not None and self.usd_per_hour is None:
+            notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
             notes.append(f"{self.usd_per_hour:g} USD an hour for each worker; servers of their own are not paid for")
         progress = self.progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +11,10 @@ from perfmodel.errors import CalibrationError
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.validation.collected import Collected
+from perfmodel.validation.own_scores import collect_own
+from perfmodel.validation.own_tables import OWN_TABLES
 from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED
-from perfmodel.validation.score_records import ScoredTable, TermScore
+from perfmodel.validation.score_records import KINDS, STEPS, ScoredTable, TermScore
 from perfmodel.validation.step_scores import Protocols, score_steps
 from perfmodel.validation.validate import checked_table
 
@@ -75,7 +77,7 @@ def score_shipped(
         description = table.path.with_suffix(".toml")
         entry = ScoredTable(
             name=name,
-            kind="steps",
+            kind=STEPS,
             is_shipped=True,
             sha256=content_hash(table.path, description),
             rows=sum(row.status == "measured" for row in table.rows),
@@ -88,6 +90,28 @@ def score_shipped(
             refused = ScoredTable(**{**asdict(entry), "rows": 0, "not_scored": f"all of it: {error}"})
             collected.forget(name)
             collected.add("tables", refused)
+    return collected
+
+
+def score_shipped_own(*, kinds: Collection[str] = KINDS, tell: Tell | None = None) -> Collected:
+    """Score every table that comes with perfmodel and is scored in a way of its own: of several devices.
+
+    Parameters
+    ----------
+    kinds : collection of str
+        Kinds of tables that are wanted. [-]
+    tell : callable or None
+        Told each score as it is there. [-]
+
+    Returns
+    -------
+    Collected
+        Scores. [-]
+    """
+    collected = Collected()
+    for table in OWN_TABLES.values():
+        if table.is_shipped and table.kind in kinds:
+            collect_own(table, collected, is_shipped=True, tell=tell)
     return collected
 
 

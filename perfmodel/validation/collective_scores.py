@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel import measurements
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.collective_library import load_collective_library
@@ -19,7 +18,8 @@ from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
 from perfmodel.validation.score_records import PERFMODEL
-from perfmodel.validation.scores import ScoreRow, score
+from perfmodel.validation.scores import score
+from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,24 +36,7 @@ INTERPOLATED: Final = "interpolated over bytes on the wire"
 CONSTANT: Final = "constant bus bandwidth"
 """Naive rule: bytes on the wire over the median bus bandwidth of the fitted rows of that operation. [-]"""
 
-EVERY_ROW: Final = "all"
 ALL_SYSTEMS: Final = "all systems"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveScore:
-    """A score on a part of the rows of a table.
-
-    Parameters
-    ----------
-    part : str
-        Which rows: all, an operation, a number of devices. [-]
-    score : ScoreRow
-        The score; its subset is the system with the library, or all of them. [-]
-    """
-
-    part: str
-    score: ScoreRow
 
 
 def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
@@ -190,7 +173,7 @@ def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> lis
     return found
 
 
-def collective_scores(table: CollectiveMeasurements) -> tuple[CollectiveScore, ...]:
+def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
     """Score a table of measured collectives.
 
     Parameters
@@ -200,7 +183,7 @@ def collective_scores(table: CollectiveMeasurements) -> tuple[CollectiveScore, .
 
     Returns
     -------
-    tuple of CollectiveScore
+    tuple of PartScore
         All scored rows, then each system and library, operation and number of devices: perfmodel, then naive rules. [-]
 
     Raises
@@ -225,7 +208,7 @@ def collective_scores(table: CollectiveMeasurements) -> tuple[CollectiveScore, .
     for subset, part, mask in _parts(scored):
         for model, predicted_s in times.items():
             line = score(subset, model, predicted_s[mask], measured_s=measured_s[mask], fitted=constants[model])
-            found.append(CollectiveScore(part=part, score=line))
+            found.append(PartScore(part=part, score=line))
     return tuple(found)
 
 
@@ -257,76 +240,74 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    subset: str
-    part: str
-    model: str
-    cells: int
-    fitted: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
-
-
-def score_table(table: CollectiveMeasurements) -> Table[_Line]:
-    """Return the scores of measured collectives as a table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """A call that no constant was fitted to, beside its prediction.
 
     Parameters
     ----------
-    table : CollectiveMeasurements
-        Its rows. [-]
-
-    Returns
-    -------
-    Table
-        A line for each part and model. [-]
+    system, library, operation : str
+        Where, by what, and what. [-]
+    worker_count : int
+        Devices. [1]
+    size_bytes : float
+        Message. [B]
+    measured_s, predicted_s, constant_bandwidth_s : float
+        Times: measured, of perfmodel, and at the median bus bandwidth of the fitted calls. [s]
     """
-    lines = []
-    for each in collective_scores(table):
-        row = each.score
-        numbers = (row.mape, row.median_ape, row.p90_ape, row.geometric_mean_ratio)
-        shares = (row.percent_within_10, row.percent_within_25)
-        lines.append(_Line(row.subset, each.part, row.model, row.cells, row.fitted, *numbers, *shares))
-    reasons = [f"{count} rows {reason}" for reason, count in table.left_out.items()]
-    known = sum(row.is_fitted for row in table.rows)
-    note = "; ".join([f"{known} rows were fitted to", *reasons])
-    return Table(lines, title=f"{table.name}: rows that no constant was fitted to (not scored: {note})")
+
+    system: str
+    library: str
+    operation: str
+    worker_count: int
+    size_bytes: float
+    measured_s: float
+    predicted_s: float
+    constant_bandwidth_s: float
 
 
-def find_collectives(table: str | Path, folder: str | Path | None) -> CollectiveMeasurements | None:
-    """Return a table of measured collectives by its path, or by its name in a folder of tables.
+def not_scored(table: CollectiveMeasurements) -> str:
+    """Return what of a table is not scored, and why [-]."""
+    reasons = [f"{sum(row.is_fitted for row in table.rows)} rows that constants were fitted to"]
+    return "; ".join([*reasons, *(f"{count} rows {reason}" for reason, count in table.left_out.items())])
+
+
+def collective_report(file: Path) -> RowReport:
+    """Score a file of measured collectives.
 
     Parameters
     ----------
-    table : str or Path
-        Path of a CSV, or the name of one in ``systems/`` of the folder, or how its name begins. [-]
-    folder : str, Path or None
-        Folder of tables that do not come with perfmodel. [-]
+    file : Path
+        A CSV of calls. [-]
 
     Returns
     -------
-    CollectiveMeasurements or None
-        None where it is no table of collectives. [-]
+    RowReport
+        Calls beside their predictions; scores beside naive rules, told the fitted calls.
 
     Raises
     ------
     TableError
-        If the folder has no table of that name, or several that begin so.
+        If it is none, a row is wrong, or no row is left to score.
     """
-    if folder is None:
-        path = Path(table)
-        return read_collectives(path) if path.suffix == ".csv" and path.is_file() else None
-    known = {path.stem: path for path in sorted((Path(folder) / "systems").glob("*.csv"))}
-    found = [str(table)] if str(table) in known else [name for name in known if name.startswith(str(table))]
-    if not found and str(table) in measurements.names():
-        return None
-    if len(found) != 1:
-        message = (
-            f"{folder}: {len(found)} tables in systems/ are named {table!s}*; there are {', '.join(known) or 'none'}"
-        )
+    table = read_collectives(file)
+    if table is None:
+        message = f"{file}: no table of measured collectives by its columns"
         raise TableError(message)
-    return read_collectives(known[found[0]])
+    fitted, scored = ([row for row in table.rows if row.is_fitted is told] for told in (True, False))
+    parts = collective_scores(table)
+    rows = [
+        CallRow(
+            system=row.system,
+            library=row.library,
+            operation=row.operation,
+            worker_count=row.worker_count,
+            size_bytes=row.size_bytes,
+            measured_s=row.seconds,
+            predicted_s=float(predicted_s),
+            constant_bandwidth_s=constant_bandwidth(row, fitted),
+        )
+        for row, predicted_s in zip(scored, predicted_times(scored), strict=True)
+    ]
+    title = f"{table.name}: calls that no constant was fitted to"
+    return RowReport(table=table.name, rows=Table(rows, title=title), parts=parts, not_scored=not_scored(table))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import TableError
-from perfmodel.measurements.collective_tables import CollectiveMeasurements, read_collectives
+from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.measurements.data_folder import DataFolder
 from perfmodel.measurements.kernel_tables import KernelMeasurements, content_hash
 from perfmodel.validation.collected import Collected, Picture
-from perfmodel.validation.collective_scores import HELD_OUT, collective_scores
 from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD
 from perfmodel.validation.kernel_scores import kernel_scores
+from perfmodel.validation.own_scores import collect_own
+from perfmodel.validation.own_tables import tables_of_file
 from perfmodel.validation.protocols import NOTHING_FITTED
-from perfmodel.validation.score_records import BoardScore, ScoredTable
+from perfmodel.validation.score_records import KERNELS, KINDS, SYSTEMS, BoardScore, ScoredTable
 from perfmodel.validation.step_scores import score_steps
 from perfmodel.validation.system_tables import read_system_table
 from perfmodel.validation.validate import checked_table
@@ -32,13 +33,21 @@ PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
 """Protocols of measured kernels that get a parity plot. [-]"""
 
 
-def score_folder(folder: DataFolder, *, progress: Progress | None = None, tell: Tell | None = None) -> Collected:
+def score_folder(
+    folder: DataFolder,
+    *,
+    kinds: Collection[str] = KINDS,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+) -> Collected:
     """Score the tables of a folder.
 
     Parameters
     ----------
     folder : DataFolder
         Tables that do not come with perfmodel. [-]
+    kinds : collection of str
+        Kinds of tables that are wanted. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
     tell : callable or None
@@ -62,10 +71,10 @@ def score_folder(folder: DataFolder, *, progress: Progress | None = None, tell: 
             if progress is not None:
                 progress(1000 * before + round(1000 * part / whole), 1000 * len(things))
 
-        if isinstance(thing, KernelMeasurements):
+        if not isinstance(thing, KernelMeasurements):
+            _score_system(thing, collected, kinds=kinds, progress=told, tell=tell)
+        elif KERNELS in kinds:
             _score_kernels(thing, collected, progress=told, tell=tell)
-        else:
-            _score_system(thing, collected, progress=told, tell=tell)
     return collected
 
 
@@ -77,7 +86,7 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
         "tables",
         ScoredTable(
             name=table.name,
-            kind="kernels",
+            kind=KERNELS,
             is_shipped=False,
             sha256=table.sha256,
             rows=len(table.rows) - sum(scored.left_out.values()),
@@ -108,18 +117,20 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
         tell(f"{table.name}: {len(scored.scores)} scores")
 
 
-def _score_system(path: Path, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
-    measured = read_collectives(path)
-    if measured is not None:
-        _score_collectives(measured, collected, tell=tell)
-    table = None if measured is not None else read_system_table(path)
+def _score_system(
+    path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress, tell: Tell | None
+) -> None:
+    for own in tables_of_file(path):
+        if own.kind in kinds:
+            collect_own(own, collected, is_shipped=False, tell=tell)
+    table = None if SYSTEMS not in kinds or read_collectives(path) is not None else read_system_table(path)
     if table is None:
         progress(1, 1)
         return
     several = table.multi_device_rows
     entry = ScoredTable(
         name=path.stem,
-        kind="systems",
+        kind=SYSTEMS,
         is_shipped=False,
         sha256=content_hash(path),
         rows=len(table.measurements.rows),
@@ -133,28 +144,6 @@ def _score_system(path: Path, collected: Collected, *, progress: Progress, tell:
         progress=progress,
         tell=tell,
     )
-
-
-def _score_collectives(table: CollectiveMeasurements, collected: Collected, *, tell: Tell | None) -> None:
-    scores = collective_scores(table)
-    fitted = sum(row.is_fitted for row in table.rows)
-    reasons = [f"{fitted} rows that constants were fitted to"]
-    reasons += [f"{count} rows {reason}" for reason, count in table.left_out.items()]
-    collected.add(
-        "tables",
-        ScoredTable(
-            name=table.name,
-            kind="collectives",
-            is_shipped=False,
-            sha256=table.sha256,
-            rows=len(table.rows) - fitted,
-            not_scored="; ".join(reasons),
-        ),
-    )
-    for each in scores:
-        collected.add("scores", BoardScore(table=table.name, part=each.part, protocol=HELD_OUT, **asdict(each.score)))
-    if tell is not None:
-        tell(f"{table.name}: {len(scores)} scores")
 
 
 def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:

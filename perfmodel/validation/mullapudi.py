@@ -9,7 +9,7 @@ else is fitted. The batch size is stated nowhere, so the answer is given for sev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perfmodel import zoo
@@ -25,8 +25,15 @@ from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
-
-KEY: Final = "mullapudi2017"
+from perfmodel.validation.mullapudi_report import (
+    CALIBRATED,
+    KEY,
+    MEASURED,
+    MODEL_VIEW,
+    EpochRow,
+    GrowthRow,
+    Illustration,
+)
 
 BATCH_SIZES: Final = (64, 100, 128, 200, 256)
 """Batch sizes that the answer is given for. [samples]"""
@@ -42,102 +49,6 @@ OPERATIONS_PER_VARIABLE: Final = 3
 
 PARAMETER_BYTES: Final = 4
 """Single precision. [B]"""
-
-CALIBRATED: Final = ("downpour", 3)
-"""Scheme and workers of the one time that is fitted."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRow:
-    """One measured time beside what it was expected to be.
-
-    Parameters
-    ----------
-    scheme : str
-        Name of the scheme. [-]
-    node_count, worker_count : int
-        Machines; those that train. [1]
-    measured_s, predicted_s : float
-        Time of an epoch; of the first row, which is fitted, they are the same. [s]
-    constant_s : float
-        What the fitted time alone would predict. [s]
-    mean_staleness : float
-        Updates of others that a gradient has missed. [1]
-    server_utilisation : float
-        Share of time that the busiest part of the server works. [1]
-    """
-
-    scheme: str
-    node_count: int
-    worker_count: int
-    measured_s: float
-    predicted_s: float
-    constant_s: float
-    mean_staleness: float
-    server_utilisation: float
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthRow:
-    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price.
-
-    Parameters
-    ----------
-    batch_size : int or None
-        Assumed; None in the row of what was measured, and of a constant. [samples]
-    queues : str
-        Where visitors queue, or whose numbers these are. [-]
-    away_ms : float or None
-        Time per step away from the server's queue, fitted. [ms]
-    downpour_growth, compensated_growth : float
-        From 4 to 12 machines. [%]
-    overhead_4, overhead_8, overhead_12 : float
-        Compensated over Downpour on so many machines. [%]
-    """
-
-    batch_size: int | None
-    queues: str
-    away_ms: float | None
-    downpour_growth: float
-    compensated_growth: float
-    overhead_4: float
-    overhead_8: float
-    overhead_12: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Illustration:
-    """The rows, the sensitivity, and what everything rests on.
-
-    Parameters
-    ----------
-    rows : Table
-        Each measured time beside its prediction. [-]
-    sensitivity : Table
-        Growth and overhead by batch size and view. [-]
-    assumptions : tuple of str
-        In words. [-]
-    caveats : tuple of str
-        Those of the table. [-]
-    """
-
-    rows: Table[EpochRow]
-    sensitivity: Table[GrowthRow]
-    assumptions: tuple[str, ...]
-    caveats: tuple[str, ...]
-
-    def __str__(self) -> str:
-        notes = [f"- {text}" for text in (*self.assumptions, *self.caveats)]
-        return "\n".join([self.rows.to_text(), "", self.sensitivity.to_text(), "", *notes])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-        return {
-            "rows": [asdict(row) for row in self.rows],
-            "sensitivity": [asdict(row) for row in self.sensitivity],
-            "assumptions": list(self.assumptions),
-            "caveats": list(self.caveats),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +157,7 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
             )
         )
     constant = dict.fromkeys(measured, measured[CALIBRATED])
-    lines = [_growth_row(measured, counts, label="measured"), _growth_row(constant, counts, label="a constant")]
+    lines = [_growth_row(measured, counts, label=MEASURED), _growth_row(constant, counts, label="a constant")]
     for size in sorted({*BATCH_SIZES, batch_size}):
         for view, changes in _VIEWS.items():
             away_s = _calibrated(server, step_s=measured[CALIBRATED] * size / examples, **changes)
@@ -256,6 +167,7 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
         found = _played(server, compute_s, counts, steps=steps, played_steps=played_steps)
         lines.append(_growth_row(found, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
     return Illustration(
+        batch_size=batch_size,
         rows=Table(rows, title=f"{table.title}; mini-batches of {batch_size}, assumed; the first row is fitted"),
         sensitivity=Table(lines, title="growth from 4 to 12 machines and price of compensation [%]"),
         assumptions=_assumptions(server, batch_size=batch_size),
@@ -264,7 +176,7 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
 
 
 _VIEWS: Final[dict[str, dict[str, Any]]] = {
-    "busiest part": {},
+    MODEL_VIEW: {},
     "each part": {"each_part_queues": True},
     "busiest part, equal services": {"service_variation": 0.0},
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
@@ -19,9 +21,20 @@ from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.tables import Table
 from perfmodel.records import ELEMENT_BYTES
+from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+
+LINEAR: Final = "linear scaling"
+"""Naive rule: as many times faster as there are devices. [-]"""
+
+ONE_RATE: Final = "one FLOP/s per device for all rows, told all of them"
+"""Naive rule: every row's own FLOP at the geometric mean of all rows' rates. [-]"""
+
+PUBLISHED: Final = "as published by another model"
+"""Predictions that the table's source prints. [-]"""
 
 _STRATEGIES: Final = {"tree": "binomial_tree"}
 """What a source calls a strategy -> its name here, where that is another."""
@@ -41,8 +54,9 @@ class ParallelScore:
         The same. [s]
     error_percent : float
         Predicted over measured, less one. [%]
-    naive_percent : float or None
-        Error of linear scaling, where it is a speed-up. [%]
+    naive_percent : float
+        Error of linear scaling where it is a speed-up; where it is a time, of one rate of FLOP per device for all rows,
+        told all of them. [%]
     published_percent : float or None
         Error of another model's published prediction. [%]
     parameters_billion : float
@@ -57,7 +71,7 @@ class ParallelScore:
     measured: float
     predicted: float
     error_percent: float
-    naive_percent: float | None
+    naive_percent: float
     published_percent: float | None
     parameters_billion: float
     memory_gb: float
@@ -65,18 +79,18 @@ class ParallelScore:
     sync_percent: float
 
 
-def parallel_report(key: str) -> Table[ParallelScore]:
-    """Return a table of many devices with its predictions.
+def parallel_report(file: Path) -> RowReport:
+    """Return a table of many devices with its predictions; nothing is fitted.
 
     Parameters
     ----------
-    key : str
-        A table that comes with perfmodel. [-]
+    file : Path
+        A CSV that comes with perfmodel. [-]
 
     Returns
     -------
-    Table
-        A line for each row. [-]
+    RowReport
+        Rows beside their predictions, and scores beside the naive rule and what others published.
 
     Raises
     ------
@@ -88,35 +102,78 @@ def parallel_report(key: str) -> Table[ParallelScore]:
     Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical. Ignores:
     contention between groups, overlap of gradients' exchange with back-propagation.
     """
-    table = parallel_tables.load(key)
-    return Table([_score(table, row) for row in table.rows], title=table.title)
+    table = parallel_tables.load(file.stem)
+    graphs = [zoo.build(row.builder, **row.builder_options) for row in table.rows]
+    naive = _naive(table.rows, graphs)
+    scores = [
+        _score(table, row, graph, naive=expected)
+        for row, graph, expected in zip(table.rows, graphs, naive, strict=True)
+    ]
+    return RowReport(
+        table=table.key,
+        rows=Table(scores, title=table.title),
+        parts=_parts(table.rows, scores, naive),
+        caveats=(table.source["caveat"],),
+    )
 
 
-def mean_error(scores: Table[ParallelScore]) -> float:
-    """Return the mean absolute error over the rows of a report [%]."""
-    return sum(abs(score.error_percent) for score in scores) / len(scores)
+def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
+    """Return what the naive rule says of each row: its workers, or its FLOP at the typical rate of all rows."""
+    work = {}
+    for row, graph in zip(rows, graphs, strict=True):
+        if row.measured_s is not None:
+            flop = float(graph.work(batch_size=1, phase="forward_backward").flop_count) * row.global_batch_size
+            work[row.row_number] = flop / row.sizes["workers"]
+    rates = [work[row.row_number] / row.measured_s for row in rows if row.measured_s is not None]
+    typical = math.exp(sum(map(math.log, rates)) / len(rates)) if rates else math.nan
+    return [float(row.sizes["workers"]) if row.measured_s is None else work[row.row_number] / typical for row in rows]
 
 
-def _score(table: ParallelTable, row: ParallelRow) -> ParallelScore:
-    graph = zoo.build(row.builder, **row.builder_options)
+def _parts(
+    rows: Sequence[ParallelRow], scores: Sequence[ParallelScore], naive: Sequence[float]
+) -> tuple[PartScore, ...]:
+    """Return scores of all rows, then of each part where there are several."""
+    names = list(dict.fromkeys(row.part for row in rows))
+    told = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
+    found: list[PartScore] = []
+    for part in (EVERY_ROW, *(names if len(names) > 1 else ())):
+        kept = [index for index, row in enumerate(rows) if part in (EVERY_ROW, row.part)]
+        predictions = {
+            PERFMODEL: [scores[index].predicted for index in kept],
+            ONE_RATE if told else LINEAR: [naive[index] for index in kept],
+        }
+        published = [rows[index].published_speedup for index in kept]
+        if None not in published:
+            predictions[PUBLISHED] = [speedup for speedup in published if speedup is not None]
+        worst = max((scores[index] for index in kept), key=lambda score: abs(score.error_percent))
+        found += compared(
+            ", ".join(dict.fromkeys(rows[index].device for index in kept)),
+            predictions,
+            measured=[scores[index].measured for index in kept],
+            fitted=told,
+            part=part,
+            note=f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %",
+        )
+    return tuple(found)
+
+
+def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> ParallelScore:
     step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
     step_s = float(step.parts.step_s)
-    predicted, measured, naive, published = step_s, row.measured_s, None, None
+    predicted, measured = step_s, row.measured_s
     if row.measured_speedup is not None:
         assert row.baseline_batch_size is not None
         one = _step(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
         predicted = float(one.parts.step_s) / row.baseline_batch_size * row.global_batch_size / step_s
         measured = row.measured_speedup
-        naive = _percent(row.sizes["workers"], measured)
-        published = None if row.published_speedup is None else _percent(row.published_speedup, measured)
     assert measured is not None
     return ParallelScore(
         row=row.label,
         measured=measured,
         predicted=predicted,
         error_percent=_percent(predicted, measured),
-        naive_percent=naive,
-        published_percent=published,
+        naive_percent=_percent(naive, measured),
+        published_percent=None if row.published_speedup is None else _percent(row.published_speedup, measured),
         parameters_billion=graph.parameter_count / 1e9,
         memory_gb=max(float(each.total_bytes) for each in step.memory) / 1e9,
         bubble_percent=100 * float(step.parts.bubble_s) / step_s,

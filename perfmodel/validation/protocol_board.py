@@ -12,7 +12,7 @@ from perfmodel.measurements.table import SUBSETS
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.protocols import PROTOCOLS, folds_of, protocol_names
-from perfmodel.validation.validate import checked_table, nothing_to_score, validate
+from perfmodel.validation.validate import checked_table, nothing_to_score, validate_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,7 +208,7 @@ def protocol_reports(
             if progress is not None:
                 progress(100 * before + round(100 * part / whole), 100 * len(jobs))
 
-        yield subset, protocol, validate(table, protocol=protocol, only=subset, progress=told)
+        yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)
 
 
 def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:

@@ -115,8 +115,8 @@ def _no_longer_computed(committed: Scoreboard, recomputed: Scoreboard) -> list[s
 def stale_scores(board: Scoreboard) -> list[str]:
     """Return where scores that must follow from one state of code and spec files do not.
 
-    Scores of all tables that come with perfmodel are held against each other; those of another table, which only its
-    owner can compute again, among themselves.
+    Scores of all tables of one kind that come with perfmodel are held against each other; those of another table, which
+    only its owner can compute again, among themselves.
 
     Parameters
     ----------
@@ -128,13 +128,13 @@ def stale_scores(board: Scoreboard) -> list[str]:
     list of str
         A line for each protocol of a table whose fingerprint is another than that of most scores, or is not kept. [-]
     """
-    shipped = {table.name for table in board.tables if table.is_shipped}
+    group_of = {table.name: table.kind if table.is_shipped else table.name for table in board.tables}
     groups: dict[str, Counter[str]] = {}
     for score in board.scores:
-        groups.setdefault("" if score.table in shipped else score.table, Counter())[score.code] += 1
+        groups.setdefault(group_of.get(score.table, score.table), Counter())[score.code] += 1
     found: dict[str, None] = {}
     for score in board.scores:
-        counts = groups["" if score.table in shipped else score.table]
+        counts = groups[group_of.get(score.table, score.table)]
         usual = max(filter(None, counts), key=lambda code: counts[code], default="")
         if not score.code:
             found[f"{score.table}, {score.subset}, {score.protocol}: what it was computed with is not kept"] = None

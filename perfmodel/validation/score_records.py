@@ -11,6 +11,16 @@ PERFMODEL: Final = "perfmodel"
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 """The same, scored on the cells that are set aside, too. [-]"""
 
+STEPS: Final = "steps"
+KERNELS: Final = "kernels"
+SYSTEMS: Final = "systems"
+COLLECTIVES: Final = "collectives"
+MANY_DEVICES: Final = "many_devices"
+
+KINDS: Final = (STEPS, KERNELS, SYSTEMS, COLLECTIVES, MANY_DEVICES)
+"""Kinds of tables, in the order of the page: steps on one device that come with perfmodel; timed calls of kernels;
+steps that do not come with it; calls of collectives; networks on several devices. [-]"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardScore:
@@ -78,7 +88,7 @@ class ScoredTable:
     Parameters
     ----------
     name, kind : str
-        Name, and ``steps``, ``kernels``, ``systems`` or ``collectives``. [-]
+        Name, and one of ``KINDS``. [-]
     is_shipped : bool
         Whether it comes with perfmodel. [-]
     sha256 : str

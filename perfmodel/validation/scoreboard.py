@@ -87,6 +87,9 @@ class Scoreboard:
             else:
                 others = [row for row in others if row.table not in own]
             merged[name] = (*getattr(self, name), *others)
+        place = {table.name: index for index, table in enumerate(kept.tables)}
+        for name in LISTS:  # as the kept results have it, so that a change can be read
+            merged[name] = tuple(sorted(merged[name], key=lambda row: place.get(_table_of(row), len(place))))
         return replace(self, **merged)
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
@@ -174,6 +177,11 @@ class Scoreboard:
             message = f"{file}: {error}; compute it again"
             raise TableError(message) from error
         return cls(version=str(content["version"]), code=str(content["code"]), **lists)
+
+
+def _table_of(record: Any) -> str:
+    """Return the name of the table that a record is of."""
+    return str(record.name if isinstance(record, ScoredTable) else record.table)
 
 
 def _rounded(record: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,19 @@ from typing import Final
 from perfmodel.presentation.pages import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
-from perfmodel.validation.score_records import PERFMODEL, WITH_SET_ASIDE, BoardScore, ScoredTable, WorstCell
+from perfmodel.validation.score_records import (
+    COLLECTIVES,
+    KERNELS,
+    KINDS,
+    MANY_DEVICES,
+    PERFMODEL,
+    STEPS,
+    SYSTEMS,
+    WITH_SET_ASIDE,
+    BoardScore,
+    ScoredTable,
+    WorstCell,
+)
 from perfmodel.validation.scoreboard import Scoreboard
 
 SUBSET_TEXT: Final = {
@@ -64,7 +76,7 @@ def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
         Headings, tables, pictures and lists. [-]
     """
     blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
-    for table in board.tables:
+    for table in sorted(board.tables, key=lambda each: KINDS.index(each.kind)):
         own = board.of_table(table.name)
         shown = [path for path in pictures if Path(path).name.startswith(f"{table.name}_")]
         kind = _KINDS[table.kind]
@@ -196,16 +208,36 @@ def _collectives(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
         "says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told the "
         "rows that constants were fitted to."
     )
+    yield _own_grid(board)
+
+
+def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    if not board.scores:
+        yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
+        return
+    data = "" if table.is_shipped else " --data FOLDER"
+    yield Paragraph(
+        f"Each row is a network on several devices; `perfmodel validate {table.name}{data}` prints them. Beside each "
+        "score of perfmodel stands a naive rule on the same rows."
+    )
+    yield _own_grid(board)
+    notes = tuple(score.note for score in board.scores if score.note)
+    if notes:
+        yield Bullets(notes)
+
+
+def _own_grid(board: Scoreboard) -> Grid:
     head = ("systems", "rows", "predictions", *(name for name, _ in METRICS))
     rows = [(score.subset, score.part, score.model, *(text(score) for _, text in METRICS)) for score in board.scores]
     strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
-    yield Grid(head, rows, strong=strong)
+    return Grid(head, rows, strong=strong)
 
 
 _KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] = {
-    "steps": _steps,
-    "systems": _steps,
-    "kernels": _kernels,
-    "collectives": _collectives,
+    STEPS: _steps,
+    KERNELS: _kernels,
+    SYSTEMS: _steps,
+    COLLECTIVES: _collectives,
+    MANY_DEVICES: _many_devices,
 }
 """Kind of table -> its part of the page."""

@@ -21,6 +21,7 @@ from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, pr
 from perfmodel.validation.fitted import predict_subset
 from perfmodel.validation.interval_scores import ConstantRatio
 from perfmodel.validation.intervals import HeldOut, with_intervals
+from perfmodel.validation.own_tables import own_table, refuse_beside
 from perfmodel.validation.protocols import (
     ALL_FITTED,
     NOTHING_FITTED,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.baselines import Baseline
+    from perfmodel.validation.table_report import OwnReport
 
 
 def _check_rows(table: MeasurementTable) -> None:
@@ -236,15 +238,15 @@ def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
     return suited
 
 
-def validate(
-    table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
+def validate_steps(
+    table: str | Path | MeasurementTable | pd.DataFrame,
     *,
     protocol: str = NOTHING_FITTED,
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Predict every measured cell of a table and score the predictions beside naive baselines.
+    """Predict every measured cell of a table of steps on one device, and score it beside naive baselines.
 
     Parameters
     ----------
@@ -318,3 +320,68 @@ def validate(
         ratios=ratios,
         estimates=estimated_fields(sources.values()),
     )
+
+
+def validate(
+    table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
+    *,
+    data: str | Path | None = None,
+    protocol: str = NOTHING_FITTED,
+    only: str | None = None,
+    fit_share: float | None = None,
+    progress: Progress | None = None,
+) -> Report | OwnReport:
+    """Predict every measured cell of a table and score the predictions beside naive baselines.
+
+    Parameters
+    ----------
+    table : str, Path, MeasurementTable or DataFrame
+        A table by its name, the path of a CSV in a documented format, a loaded table, or a frame with the columns of
+        such a CSV. [-]
+    data : str, Path or None
+        Folder with the table, where it does not come with perfmodel. [-]
+    protocol : str
+        ``nothing_fitted``: shipped constants, none of which may come from this table or its laboratory;
+        ``all_fitted``: fitted and scored on the same cells; the others hold out a cell, row, device, network, family,
+        framework or thread count, or see a framework on one device only, and fit inside every fold. [-]
+    only : str or None
+        ``gpu``, ``cpu`` (threads up to the physical cores), ``cpu_oversubscribed``; None for all, each fitted and
+        scored by itself. [-]
+    fit_share : float or None
+        Instead of a protocol: fit on this share of the rows, drawn with a fixed seed, and score the others. [1]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Returns
+    -------
+    Report or OwnReport
+        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. Of a table of several devices or
+        of collectives, rows and scores beside its own naive rules; both have ``rows``, ``mape`` and ``to_dict()``.
+
+    Raises
+    ------
+    UnknownNameError
+        If the table, protocol or subset is unknown; names the nearest.
+    ArgumentError
+        If the protocol does not suit the cells, the share is not between 0 and 1, or both are given; if an argument
+        has no effect on the table, or a folder is missing that it needs.
+    TableError
+        If a row of the table is wrong, nothing is left to score, or the folder has no such table.
+    CalibrationError
+        If a constant that was used comes from the scored table, or a fold has nothing to fit.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> report = pm.validate("paleo2017")
+    >>> len(report.rows), round(report.mape, 1)
+    (6, 5.2)
+    """
+    own = own_table(table, data) if isinstance(table, str | Path) else None
+    if own is not None:
+        given = {"protocol": protocol != NOTHING_FITTED, "only": only is not None, "fit_share": fit_share is not None}
+        refuse_beside(own, [name for name, is_given in given.items() if is_given])
+        return own.report()
+    if data is not None:
+        raise ArgumentError("data", str(data), "None beside a table that is given itself")
+    return validate_steps(table, protocol=protocol, only=only, fit_share=fit_share, progress=progress)

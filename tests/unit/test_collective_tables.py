@@ -23,10 +23,10 @@ from perfmodel.validation.collective_scores import (
     INTERPOLATED,
     NEAREST,
     collective_scores,
-    find_collectives,
     predicted_times,
 )
 from perfmodel.validation.folder_scores import score_folder
+from perfmodel.validation.own_tables import own_table
 from perfmodel.validation.scoreboard_page import page_blocks
 
 HEAD = "system,lib_version,device,op,dtype,n_devices,elements,bytes,seconds\n"
@@ -113,7 +113,8 @@ def test_another_format_is_no_table_of_collectives(tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("network,seconds\nalexnet,1\n")
     assert read_collectives(path) is None
-    assert find_collectives("shi2016", None) is None
+    assert own_table(path) is None
+    assert own_table("shi2016") is None
 
 
 def test_the_command_prints_scores_by_name_and_refuses_what_has_no_effect(tmp_path):
@@ -122,8 +123,11 @@ def test_the_command_prints_scores_by_name_and_refuses_what_has_no_effect(tmp_pa
     told = CliRunner().invoke(app, given)
     assert told.exit_code == 0, told.output
     assert "constant bus bandwidth" in told.output
-    lines = json.loads(CliRunner().invoke(app, ["validate", str(path), "--json"]).output)
-    assert lines[0]["mape"] == pytest.approx(0, abs=1e-9)
+    content = json.loads(CliRunner().invoke(app, ["validate", str(path), "--json"]).output)
+    assert content["scores"][0]["mape"] == content["mape_percent"] == pytest.approx(0, abs=1e-9)
+    assert len(content["rows"]) == 40
+    assert content["rows"][0]["predicted_s"] == pytest.approx(content["rows"][0]["measured_s"])
+    assert content["rows"][0]["constant_bandwidth_s"] != pytest.approx(content["rows"][0]["measured_s"], rel=0.01)
     refused = CliRunner().invoke(app, [*given, "--rows"])
     assert isinstance(refused.exception, ArgumentError)
     assert "--rows" in str(refused.exception)

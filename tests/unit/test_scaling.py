@@ -319,3 +319,41 @@ def test_few_workers_are_drawn_on_even_axes():
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
     assert list(axes.get_xticks()) == [2, 3, 4]
+
+
+def test_the_command_prints_and_draws_the_slowdown(tmp_path, capsys):
+    picture = tmp_path / "slowdown.png"
+    assert run(["stragglers", "--workers", "2,40", "--json", "--mark", "40", "--plot", str(picture)]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    expected = pm.straggler_slowdown(workers=[2, 40]).rows
+    assert [(row["cv"], row["workers"], row["slowdown"]) for row in rows] == [
+        (row.cv, row.workers, pytest.approx(row.slowdown)) for row in expected
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--mark", "40"], "--mark"),
+        (["--workers", "0"], "workers=0"),
+        (["--workers", "2,many"], "workers='many'"),
+        (["--cv", "much"], "cv='much'"),
+        (["--distribution", "normol"], "normal"),
+        (["--backup-workers", "100"], "backup_workers=100"),
+        (["--backup-workers", "some"], "backup_workers='some'"),
+    ],
+)
+def test_the_command_refuses_wrong_slowdowns_in_one_line(words, told, capsys):
+    assert run(["stragglers", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_an_epoch_lacks_is_told(vgg):
+    asked = {"system": "survey_fig6", "workers": 4, "batch_size": 32}
+    assert "usd_per_hour=" not in " ".join(pm.scaling(vgg, **asked).notes)  # nobody asks for an epoch
+    priceless = pm.scaling(vgg, **asked, dataset_size=1000)
+    assert "usd_per_hour=" in " ".join(priceless.notes)
+    assert priceless.rows[0].usd_per_epoch is None
+    (priced,) = pm.scaling(vgg, **asked, dataset_size=1000, usd_per_hour=0.5).rows
+    assert priced.usd_per_epoch == pytest.approx(4 * 0.5 * priced.epoch_s / 3600)

@@ -1,0 +1,201 @@
+"""What a table comes to that is scored in a way of its own: rows beside predictions, scores beside naive rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scores import ScoreRow, score
+from perfmodel.validation.text import score_lines
+
+EVERY_ROW: Final = "all"
+"""Part of a table that holds all rows that are scored. [-]"""
+
+MOST_PRINTED: Final = 60
+"""Rows up to which a report prints each of them. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartScore:
+    """A score on a part of the rows of a table.
+
+    Parameters
+    ----------
+    part : str
+        Which rows: all, an operation, a number of devices. [-]
+    score : ScoreRow
+        The score; its subset says on which systems or devices. [-]
+    note : str
+        What must be known beside it; mostly empty. [-]
+    """
+
+    part: str
+    score: ScoreRow
+    note: str = ""
+
+
+class TableReport(Protocol):
+    """What ``pm.validate`` returns of any table: prints as text, has rows, and an error where one can be told."""
+
+    @property
+    def rows(self) -> Table[Any]:
+        """Each scored row beside its prediction."""
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+
+
+class OwnReport(TableReport, Protocol):
+    """What a table that is scored in a way of its own comes to, with what a scoreboard keeps of it."""
+
+    @property
+    def parts(self) -> tuple[PartScore, ...]:
+        """Scores of perfmodel and of naive rules, all rows first; empty where nothing is scored."""
+
+    @property
+    def not_scored(self) -> str:
+        """What of the table is not scored, and why; may be empty."""
+
+
+def compared(
+    subset: str,
+    predictions: Mapping[str, Sequence[float]],
+    *,
+    measured: Sequence[float],
+    fitted: Mapping[str, int],
+    part: str = EVERY_ROW,
+    note: str = "",
+) -> tuple[PartScore, ...]:
+    """Score perfmodel and naive rules on the same rows.
+
+    Parameters
+    ----------
+    subset : str
+        On which systems or devices the rows ran. [-]
+    predictions : mapping of str to sequence of float, each of shape (rows,)
+        Name of a model to what it predicts. [as measured]
+    measured : sequence of float, shape (rows,)
+        What was measured: times [s] or ratios [1].
+    fitted : mapping of str to int
+        Numbers that a model took from the table; 0 where it is not named. [1]
+    part : str
+        Which rows these are. [-]
+    note : str
+        What must be known beside the score of perfmodel. [-]
+
+    Returns
+    -------
+    tuple of PartScore
+        One for each model.
+    """
+    return tuple(
+        PartScore(
+            part=part,
+            score=score(subset, model, predicted, measured_s=measured, fitted=fitted.get(model, 0)),
+            note=note if model == PERFMODEL else "",
+        )
+        for model, predicted in predictions.items()
+    )
+
+
+def mean_error(parts: Sequence[PartScore]) -> float | None:
+    """Return the mean absolute error of perfmodel over all rows; None where nothing is scored [%]."""
+    own = [each for each in parts if each.score.model == PERFMODEL and each.part == EVERY_ROW]
+    return own[0].score.mape if own else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    subset: str
+    part: str
+    model: str
+    cells: int
+    fitted: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    geometric_mean_ratio: float
+    percent_within_10: float
+    percent_within_25: float
+
+
+def part_table(parts: Sequence[PartScore], *, title: str) -> Table[_Line]:
+    """Return scores as a table.
+
+    Parameters
+    ----------
+    parts : sequence of PartScore
+        Scores. [-]
+    title : str
+        Its heading. [-]
+
+    Returns
+    -------
+    Table
+        A line for each part and model. [-]
+    """
+    lines = []
+    for each in parts:
+        row = each.score
+        numbers = (row.mape, row.median_ape, row.p90_ape, row.geometric_mean_ratio)
+        shares = (row.percent_within_10, row.percent_within_25)
+        lines.append(_Line(row.subset, each.part, row.model, row.cells, row.fitted, *numbers, *shares))
+    return Table(lines, title=title, row_type=_Line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReport:
+    """Rows beside their predictions, and scores beside naive rules.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table. [-]
+    rows : Table
+        Each row beside its prediction; printed where there are few. [-]
+    parts : tuple of PartScore
+        Scores of perfmodel and of naive rules, all rows first; empty where nothing is scored. [-]
+    not_scored : str
+        What of the table is not scored, and why; may be empty. [-]
+    caveats : tuple of str
+        What to know before believing it. [-]
+    """
+
+    table: str
+    rows: Table[Any]
+    parts: tuple[PartScore, ...]
+    not_scored: str = ""
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
+        return mean_error(self.parts)
+
+    def __str__(self) -> str:
+        blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
+        if self.parts:
+            aside = f" (not scored: {self.not_scored})" if self.not_scored else ""
+            blocks.append(score_lines(part_table(self.parts, title=f"{self.table}: scores{aside}")).to_text())
+        notes = [f"{self.table}: {each.note}" for each in self.parts if each.note]
+        notes += [] if self.parts else [f"{self.table}: nothing is scored: {self.not_scored}"]
+        notes += [f"- {text}" for text in self.caveats]
+        return "\n\n".join([*blocks, "\n".join(notes)] if notes else blocks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return name, error, scores, rows and caveats as plain values."""
+        return {
+            "table": self.table,
+            "mape_percent": self.mape,
+            "scores": [{"part": each.part, **asdict(each.score), "note": each.note} for each in self.parts],
+            "rows": [asdict(row) for row in self.rows],
+            "not_scored": self.not_scored,
+            "caveats": list(self.caveats),
+        }
