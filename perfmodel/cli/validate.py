@@ -22,6 +22,7 @@ from perfmodel.cli.scoreboard import (
     write_scoreboard,
 )
 from perfmodel.cli.validate_collectives import print_collectives
+from perfmodel.cli.validate_speedups import print_speedups
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ def validate_command(
         if as_json:
             emit(str, board.to_dict, as_json=True, out=None)
         return
-    if print_collectives(table, data, typed=_given(context), as_json=as_json, out=out, max_mape=max_mape):
-        return
+    for printed in (print_speedups, print_collectives):
+        if printed(table, data, typed=_given(context), as_json=as_json, out=out, max_mape=max_mape):
+            return
     table = _without_all(table, refused=any(of_all.values()) or "to" in _given(context))
     check_writable(out, argument="--out")
     if _printed_many_devices(context, table, as_json=as_json, out=out):

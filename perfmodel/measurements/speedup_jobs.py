@@ -33,6 +33,8 @@ class SpeedupJob:
         How workers agree. [-]
     dataset, input_from : str
         What rows of real data read, and from where. [-]
+    decode_cores : int
+        Cores that decode it. [1]
     source : mapping of str to str
         Where the numbers come from and how they were read. [-]
     caveats : tuple of str
@@ -46,6 +48,7 @@ class SpeedupJob:
     sync: str
     dataset: str
     input_from: str
+    decode_cores: int
     source: Mapping[str, str] = field(hash=False)
     caveats: tuple[str, ...]
 
@@ -95,7 +98,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
         fault = f"schema_version: {told['schema_version']!r} is not allowed: {SCHEMA_VERSION}"
         raise table_error(path, [fault])
     return SpeedupJob(
-        **{name: told[name] for name in ("key", "title", "system", "sync", "dataset", "input_from", "source")},
+        **{name: value for name, value in told.items() if name not in ("schema_version", "other_systems", "caveat")},
         other_systems=tuple(told["other_systems"]),
         caveats=tuple(each["text"] for each in told["caveat"]),
     )

@@ -202,7 +202,7 @@ def speedup_report(file: str | Path) -> SpeedupReport:
     alone = {(row.network, row.batch_size): row for row in read.measurements.rows}
     scored = [each for each in read.several if (each.row.network, each.row.batch_size) in alone]
     system = load_system(job.system)
-    models = {PERFMODEL: system}
+    models: dict[str, Wired] = {PERFMODEL: system}
     models |= {f"perfmodel, {name}": load_system(name) for name in job.other_systems}
     models[OWN_CLOCK] = _without_boards(system)
     times = {model: _Predictions(job, wired) for model, wired in models.items()}
@@ -263,8 +263,15 @@ class _Predictions:
         """Return the step of so many workers."""
         key = run.network, run.batch_size, workers
         if key not in self.known:
-            read = {"dataset": self.job.dataset, "input_from": self.job.input_from} if run.feed else {}
-            self.known[key] = predict(run, system=self.system, workers=workers, sync=self.job.sync, **read)
+            self.known[key] = predict(
+                run,
+                system=self.system,
+                workers=workers,
+                sync=self.job.sync,
+                dataset=self.job.dataset if run.feed else None,
+                input_from=self.job.input_from if run.feed else None,
+                decode_cores=self.job.decode_cores if run.feed else None,
+            )
         return self.known[key]
 
     def speedup(self, run: Run, workers: int) -> float:
@@ -274,7 +281,7 @@ class _Predictions:
     def exposed_percent(self, run: Run, workers: int) -> float:
         """Return what exchange adds to a step. [%]"""
         p = self.step(run, workers)
-        return 100 * p.exposed_sync_s / p.step_s
+        return 100 * float(p.exposed_sync_s / p.step_s)
 
 
 def _parts(
