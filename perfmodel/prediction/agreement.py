@@ -57,6 +57,11 @@ class Agreement(ABC):
         """Mini-batches of one worker that make up an update. [1]"""
         return self.counted_workers
 
+    @property
+    def delays_copies(self) -> bool:
+        """Whether a step waits for mini-batches that other steps would copy while the last one computes."""
+        return False
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
@@ -159,8 +164,6 @@ class Synchronous(Agreement):
         if self.straggler is not None:
             waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
             parts = replace(parts, straggler_s=waited_s)
-        if self.worker_count == 1:
-            return parts
         return self.exchanged(parts, schedule, self.merged(schedule))
 
     def merged(self, schedule: GradientSchedule) -> Buckets:
@@ -262,11 +265,24 @@ class ThroughServer(Synchronous):
         Messages of all workers at once, one way and back. [-]
     server_s_per_byte : float
         Time that the server takes to add up one byte of the gradients of all workers and to update with it. [s/B]
+    pulls_in_order : bool
+        Whether parameters come as the forward phase wants them; else it waits for all, and for every other copy. [-]
     """
 
     push: Placed
     pull: Placed
     server_s_per_byte: float
+    pulls_in_order: bool = True
+
+    @property
+    def delays_copies(self) -> bool:  # noqa: D102
+        return self.overlap and not self.pulls_in_order
+
+    def merged(self, schedule: GradientSchedule) -> Buckets:  # noqa: D102
+        messages = super().merged(schedule)
+        if self.pulls_in_order:
+            return messages
+        return replace(messages, wanted_s=np.zeros_like(messages.wanted_s))
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PARAMETER_SERVER: Final = "parameter_server"
 LIBRARY: Final = "all_reduce"
 """Value of ``sync`` for what the framework's library of collectives chooses at each size."""
+WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
+"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
 GROUPED: Final = ("hierarchical", "mixed")
 """Strategies that know groups."""
 
@@ -115,13 +117,11 @@ def resolve_agreement(
     asked = checked(asked, worker_count=1 if machine is None else machine.worker_count)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
-    if machine.worker_count == 1 and asked.sync not in SCHEMES:
+    if machine.worker_count == 1 and asked.sync not in WITH_SERVER:
         return None
     asked = asked.in_buckets_of(profile)
-    if asked.sync == LIBRARY:
-        return _by_library(asked, machine, profile)
-    how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
-    return how(asked, machine, subject, ELEMENT_BYTES[dtype])
+    how = AGREEMENT_OF.get(asked.sync, _all_reduced)
+    return how(asked, machine, subject, profile, ELEMENT_BYTES[dtype])
 
 
 def checked(asked: Asked, *, worker_count: int) -> Asked:
@@ -180,15 +180,20 @@ def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _all_reduced(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
-    del subject, element_bytes
+def _all_reduced(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del subject, profile, element_bytes
     algorithm = collective(asked.sync)
     options: dict[str, Any] = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
     placed = place(algorithm, machine.system.topology, machine.names, **options)
     return AllReduced(placed=placed, **_common(asked, machine))
 
 
-def _by_library(asked: Asked, machine: Machine, profile: FrameworkProfile) -> Agreement:
+def _by_library(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del subject, element_bytes
     named = profile.exchange.collectives
     if named is None:
         allowed = (
@@ -200,7 +205,9 @@ def _by_library(asked: Asked, machine: Machine, profile: FrameworkProfile) -> Ag
     return AllReduced(placed=placed, sources=(library,), **_common(asked, machine))
 
 
-def _through_server(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+def _through_server(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
     servers = server_memories(machine, asked.server_count)
     both = place(
         collective(asked.sync), machine.system.topology, machine.names, servers=servers, server_count=asked.server_count
@@ -212,11 +219,15 @@ def _through_server(asked: Asked, machine: Machine, subject: Subject, element_by
         push=push,
         pull=pull,
         server_s_per_byte=passes / memory_bytes_per_s(machine, servers),
+        pulls_in_order=profile.exchange.pull_order == "layers",
         **_common(asked, machine),
     )
 
 
-def _asynchronous(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+def _asynchronous(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del profile
     scheme = scheme_of(asked.sync)
     parameter_bytes = float(element_bytes * subject.graph.trained_parameter_count)
     shard_bytes = parameter_bytes / asked.server_count
@@ -250,7 +261,9 @@ def _asynchronous(asked: Asked, machine: Machine, subject: Subject, element_byte
     return Asynchronous(name=asked.sync, worker_count=machine.worker_count, scheme=scheme, numbers=numbers)
 
 
-AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, int], Agreement]]] = {
-    PARAMETER_SERVER: _through_server
+AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, FrameworkProfile, int], Agreement]]] = {
+    LIBRARY: _by_library,
+    PARAMETER_SERVER: _through_server,
+    **dict.fromkeys(SCHEMES, _asynchronous),
 }
 """Strategies with an agreement of their own; all others reduce among the workers."""

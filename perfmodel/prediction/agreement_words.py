@@ -25,15 +25,15 @@ def agreement_words(basis: Basis) -> str:
     -------
     str
         What is exchanged, how long that takes, how much of it back-propagation hides, whom it waits for; of schemes
-        that do not wait their staleness and from which number of workers on the server bounds. Empty for one worker.
+        that do not wait their staleness and from which number of workers on the server bounds. Empty for one worker
+        without a server.
     """
     agreement, machine = basis.prepared.agreement, basis.prepared.target.machine
-    if machine is None or machine.worker_count == 1:
-        return ""
     if agreement is None:
-        return ALONE
+        return "" if machine is None or machine.worker_count == 1 else ALONE
     size = bytes_text(float(basis.prepared.gradients(basis.timed.groups, basis.timed.numbers).sizes_bytes.sum()))
-    exchanged = f"{agreement.worker_count} workers exchange {size} of gradients by {agreement.name}"
+    workers = f"{agreement.worker_count} workers exchange" if agreement.worker_count > 1 else "One worker exchanges"
+    exchanged = f"{workers} {size} of gradients by {agreement.name}"
     return " ".join([exchanged + _how(agreement, basis), *_waiting(agreement, basis)])
 
 
@@ -45,9 +45,11 @@ def _how(agreement: Agreement, basis: Basis) -> str:
     message = "layer by layer" if not agreement.bucket_bytes else f"in messages of {bytes_text(agreement.bucket_bytes)}"
     if not agreement.overlap:
         return f", {message} after back-propagation, which takes {exposed}."
+    waits = "; parameters come back in no set order, so that the forward phase waits for them all"
+    unordered = waits if agreement.delays_copies else ""
     return (
         f", {message} while back-propagation runs, which takes {seconds_text(float(parts.sync_s))}: {exposed} of it "
-        f"are exposed."
+        f"are exposed{unordered}."
     )
 
 

@@ -118,7 +118,8 @@ def _stages(
             replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
         ]
     before, meanwhile = prepared.copies(basis.factors)
-    for kind, copy, ahead in (("transfer", meanwhile, min(path.prefetch, 1)), ("feed", before, 0)):
+    ahead_of_step = 0 if prepared.delays_copies else min(path.prefetch, 1)
+    for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
             if not copy.copied_bytes:

@@ -91,6 +91,11 @@ class Prepared:
         """Workers of the job, each with a mini-batch of its own. [1]"""
         return 1 if self.data_path is None else self.data_path.worker_count
 
+    @property
+    def delays_copies(self) -> bool:
+        """Whether mini-batches and pulled parameters share one queue, so that a step waits for both."""
+        return self.agreement is not None and self.agreement.delays_copies
+
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""
@@ -258,7 +263,7 @@ class Prepared:
         return before, meanwhile
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the time of what is copied before the step, and of what is copied while the last one computes.
+        """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
 
         Parameters
         ----------
@@ -270,9 +275,11 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        before, meanwhile = self.copies(factors)
         shared = self.target.shared_bytes_per_s
-        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+        before_s, meanwhile_s = (copy.time(shared_bytes_per_s=shared) for copy in self.copies(factors))
+        if self.delays_copies:
+            return before_s + meanwhile_s, 0.0
+        return before_s, meanwhile_s
 
 
 def prepare(

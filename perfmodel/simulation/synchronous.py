@@ -74,7 +74,7 @@ class SynchronousStep:
     ready_s : sequence of float
         When each is ready in the backward phase. [s]
     wanted_s : sequence of float
-        When the forward phase first wants the parameters of each. [s]
+        When the forward phase first wants the parameters of each; all at once where they come in no set order. [s]
     overlap : bool
         Whether a bucket is exchanged while others are computed, or all after the backward phase. [-]
     exchange : PlayedExchange

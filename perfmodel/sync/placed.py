@@ -201,7 +201,8 @@ def place(
     ranks : sequence of str
         Devices, or host memories where CPUs are the workers. [-]
     servers : sequence of str
-        Nodes of its servers; unless given the memories of the hosts in turn, or the switch that all hang off. [-]
+        Nodes of its servers, which one rank alone visits too; unless given the memories of the hosts in turn, or the
+        switch that all hang off. [-]
     beside : sequence of sequence of str
         Further groups, each as large as ``ranks``, that do the same at the same time: their messages share channels
         with those of ``ranks``. [-]
@@ -250,6 +251,8 @@ def place(
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology, order, through_host=through_host) for order in orders]
     rounds = collective.rounds(len(ranks), **options)
+    if servers and len(ranks) == 1:  # it has nobody to agree with, but what it computes lies with them
+        rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
     for given in hosts:

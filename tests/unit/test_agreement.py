@@ -53,7 +53,9 @@ def test_every_strategy_on_every_system_sums_and_adds_to_the_step(networks, sync
 @pytest.mark.parametrize("sync", [*ALL_REDUCES, *SCHEMES])
 def test_one_worker_has_nobody_to_agree_with(alexnet, sync):
     p, alone = step(alexnet, sync, workers=1), step(alexnet, "none", workers=1)
-    if sync in ALL_REDUCES:
+    if sync == "parameter_server":  # but its parameters lie with a server
+        assert p.update_s == 0 < p.exposed_sync_s
+    elif sync in ALL_REDUCES:
         assert p.breakdown == alone.breakdown
     assert p.mean_staleness == pytest.approx(0)
 
