@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -118,7 +119,7 @@ def served_in_step_time(
     left: Quantity = service_s
     found: Quantity = arrival_s[0] + left
     smooth = minimum(service_variation**2, 1.0)
-    for count, (before, now) in enumerate(zip(arrival_s, arrival_s[1:], strict=False), start=2):
+    for count, (before, now) in enumerate(pairwise(arrival_s), start=2):
         gap = now - before
         varying = left * _exponential(-gap / maximum(left, _LEAST))
         waited = smooth * varying + (1 - smooth) * maximum(left - gap, 0)

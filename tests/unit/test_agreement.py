@@ -16,6 +16,7 @@ from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 16, "dgx_a100": 8, "p2_16xlarge": 16}
+NORMAL = {"distribution": "normal", "cv": 0.1}
 MORE = {"bounded_staleness": {"staleness_bound": 2}}
 
 
@@ -162,6 +163,13 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
         ({"sync": "ring_all_reduce", "overlap": "yes"}, ArgumentError, "overlap"),
         ({"sync": "ring_all_reduce", "backup_workers": 1}, ArgumentError, "straggler"),
+        (
+            {"sync": "ring_all_reduce", "straggler": NORMAL, "backup_workers": 4},
+            ArgumentError,
+            "fewer than the workers",
+        ),
+        ({"sync": "none", "straggler": NORMAL, "backup_workers": 9}, ArgumentError, "backup_workers=9"),
+        ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "must be waited for"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
         ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
     ],
@@ -169,6 +177,12 @@ def test_mixed_groups_step_together(alexnet):
 def test_what_cannot_be_is_refused(alexnet, options, error, told):
     with pytest.raises(error, match=told):
         pm.predict(alexnet, batch_size=8, system="survey_fig5", workers=4, **options)
+
+
+def test_one_worker_cannot_be_its_own_backup(alexnet):
+    with pytest.raises(ArgumentError, match="fewer than the workers, 1"):
+        step(alexnet, "ring_all_reduce", workers=1, straggler=NORMAL, backup_workers=1)
+    assert step(alexnet, "ring_all_reduce", straggler=NORMAL, backup_workers=3).samples_per_update == 64
 
 
 def test_inference_exchanges_nothing(alexnet):
