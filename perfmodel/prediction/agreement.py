@@ -55,6 +55,11 @@ class Agreement(ABC):
         """Mini-batches of one worker that make up an update. [1]"""
         return self.counted_workers
 
+    @property
+    def hides_copies(self) -> bool:
+        """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
+        return False
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
@@ -228,6 +233,10 @@ class AllReduced(Synchronous):
 
     placed: Placed | LibraryCollective
     slowdown: float = 0.0
+
+    @property
+    def hides_copies(self) -> bool:  # noqa: D102
+        return True
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102

@@ -56,7 +56,7 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
     if agreement.bucket_bytes == MERGED:
         schedule = basis.prepared.gradients(basis.timed.groups, basis.timed.numbers)
         count = len(agreement.merged(schedule).sizes_bytes)
-        return f"merged into {count} messages of {len(schedule.layers)} so that the step is shortest,"
+        return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
     return f"in messages of {bytes_text(float(agreement.bucket_bytes))}" if agreement.bucket_bytes else "layer by layer"
 
 

@@ -158,6 +158,8 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "hierarchical", "group_size": 3}, ArgumentError, "divisor of the 4"),
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, NotYetAvailableError, "merged"),
         ({"sync": "parameter_server", "server_count": 2}, ArgumentError, "from 1 to 1"),
         ({"sync": "parameter_server", "server_count": 0}, ArgumentError, "server_count"),
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
@@ -207,6 +209,10 @@ def test_the_command_line_says_how_workers_agree(capsys):
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "overlap=false"]) == 0
     after = json.loads(capsys.readouterr().out)
     assert after["parts"]["exposed_sync_s"] == after["totals"]["sync_s"] > 0
+    assert run([*words, "--sync", "all_reduce", "--sync-option", "bucket_bytes=merged", "--explain"]) == 0
+    said = " ".join(json.loads(capsys.readouterr().out)["explanation"].split())
+    assert "8 of them merged into 4 messages so that the step is shortest, while back-propagation runs" in said
+    assert "Messages keep 10.0 % of a device from computing" in said
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "bucket=1"]) == 2
     assert "bucket_bytes" in capsys.readouterr().err
 
