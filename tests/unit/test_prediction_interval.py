@@ -283,7 +283,7 @@ def test_an_exchange_that_is_all_exposed_is_as_uncertain_as_collectives_are():
         rest_s = p.step_s - p.exposed_sync_s
         ends = [math.log(rest_s + p.exposed_sync_s * math.exp(sign * spread)) for sign in (-1, 1)]
         assert p.interval.exposure.exchange_variance == pytest.approx(((ends[1] - ends[0]) / 2) ** 2, rel=1e-6)
-        assert 0.1 < p.exposed_sync_s / p.step_s
+        assert p.exposed_sync_s / p.step_s > 0.1
         assert "exchange" in p.interval.shares
 
 
