@@ -16,6 +16,7 @@ from perfmodel.prediction.agreement_arguments import GROUPED, sync_names
 from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
+from perfmodel.prediction.straggler import straggler_of
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class _Question:
     @cached_property
     def alone(self) -> Prediction:
         """One worker that has nobody to agree with, nor a server."""
-        options = {name: value for name, value in self.options.items() if name != "group_size"}
+        left_out = {"group_size", "backup_workers"} if self.options.get("straggler") is not None else {"group_size"}
+        options = {name: value for name, value in self.options.items() if name not in left_out}
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
@@ -147,7 +149,7 @@ def _listed(argument: str, given: Any) -> list[Any]:
     return list(dict.fromkeys(entries))
 
 
-def _check_options(options: dict[str, Any], syncs: Sequence[str]) -> None:
+def _check_options(options: dict[str, Any], syncs: Sequence[str], *, most_workers: int) -> None:
     known = [name for name in inspect.signature(predict).parameters if name not in OF_A_ROW]
     for name in options:
         if name not in known:
@@ -158,6 +160,8 @@ def _check_options(options: dict[str, Any], syncs: Sequence[str]) -> None:
         whole_number("group_size", group_size)
         if not set(syncs) & set(GROUPED):
             raise ArgumentError("group_size", group_size, f"None but for sync {' or '.join(GROUPED)}")
+    if options.get("straggler") is not None:
+        straggler_of(options["straggler"], backup_workers=options.get("backup_workers", 0)).check_backups(most_workers)
 
 
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
@@ -237,7 +241,8 @@ def scaling(
     Notes
     -----
     Valid for: as :func:`perfmodel.predict`. What only some rows cannot do (workers that the system has not, or that do
-    not divide the mini-batch, groups that do not divide the workers, too little memory) is their ``reason``.
+    not divide the mini-batch, groups that do not divide the workers, no more workers than backups, too little
+    memory) is their ``reason``.
     Ignores: what hosts and servers cost besides the workers.
 
     Examples
@@ -251,7 +256,7 @@ def scaling(
         raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
     syncs = [one_of("sync", name, sync_names()) for name in _listed("sync", sync)]
     counts = [whole_number("workers", count) for count in _listed("workers", workers)]
-    _check_options(options, syncs)
+    _check_options(options, syncs, most_workers=max(counts))
     if usd_per_hour is not None and dataset_size is None:
         raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
     question = _Question(

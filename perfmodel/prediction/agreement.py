@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, exposed_exchange
-from perfmodel.errors import NotYetAvailableError
+from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
+from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
-from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from perfmodel.hardware.source import SpecFile
     from perfmodel.numeric import Quantity
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.placed import Placed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,10 +60,20 @@ class Agreement(ABC):
         """Whether a step waits for mini-batches that other steps would copy while the last one computes."""
         return False
 
+    @property
+    def hides_copies(self) -> bool:
+        """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
+        return False
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
         return 0.0
+
+    def played_channels(self, workers: Sequence[str]) -> Mapping[str, float]:
+        """Return what is shared in a timeline besides the system's links: device by device. [s/s]"""
+        del workers
+        return {}
 
     @abstractmethod
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
@@ -119,23 +127,6 @@ class Agreement(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Buckets:
-    """Gradients in the messages that carry them, in the order in which they become ready.
-
-    Parameters
-    ----------
-    sizes_bytes : ndarray, shape (buckets,)
-        Messages. [B]
-    ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
-        When each is ready in the backward phase, and wanted in the next forward phase. [s]
-    """
-
-    sizes_bytes: NDArray[np.float64]
-    ready_s: NDArray[np.float64]
-    wanted_s: NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Synchronous(Agreement):
     """All workers wait for all in every step.
@@ -144,14 +135,14 @@ class Synchronous(Agreement):
     ----------
     overlap : bool
         Whether a gradient is exchanged while those of lower layers are computed. [-]
-    bucket_bytes : float
-        Gradients are exchanged once so many bytes of them are ready. [B]
+    bucket_bytes : float or str
+        Gradients are exchanged once so many bytes of them are ready, or merged so that a step is shortest. [B]
     straggler : Straggler or None
         How the times of workers vary; None where they do not. [-]
     """
 
     overlap: bool = True
-    bucket_bytes: float = 0.0
+    bucket_bytes: float | str = 0.0
     straggler: Straggler | None = None
 
     @property
@@ -168,12 +159,12 @@ class Synchronous(Agreement):
 
     def merged(self, schedule: GradientSchedule) -> Buckets:
         """Return the gradients in messages."""
-        slices = buckets(schedule.sizes_bytes, bucket_bytes=self.bucket_bytes)
-        return Buckets(
-            sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
-            ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
-            wanted_s=np.array([np.min(schedule.wanted_s[each], axis=0) for each in slices]),
-        )
+        if self.bucket_bytes == MERGED:
+            return Buckets.of(schedule, self.cheapest(Stretches.of(schedule)))
+        return Buckets.of(schedule, buckets(schedule.sizes_bytes, bucket_bytes=float(self.bucket_bytes)))
+
+    def played_channels(self, workers: Sequence[str]) -> Mapping[str, float]:  # noqa: D102
+        return self.exchange.channels(workers)
 
     def played(  # noqa: D102
         self,
@@ -208,6 +199,10 @@ class Synchronous(Agreement):
         """What is played for each message."""
 
     @abstractmethod
+    def cheapest(self, stretches: Stretches) -> list[slice]:
+        """Return the gradients of each message with which a step is shortest. [-]"""
+
+    @abstractmethod
     def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:
         """Return the parts with those of the exchange.
 
@@ -235,23 +230,36 @@ class AllReduced(Synchronous):
     ----------
     placed : Placed or LibraryCollective
         The algorithm on the workers' devices, or a library's choice of them. [-]
+    slowdown : float
+        Share of a device that messages keep from computing. [1]
     """
 
     placed: Placed | LibraryCollective
+    slowdown: float = 0.0
+
+    @property
+    def hides_copies(self) -> bool:  # noqa: D102
+        return True
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102
-        if not isinstance(self.placed, Placed):
-            raise NotYetAvailableError("sync", self.name, "timelines of algorithms by their names")
-        return PlayedExchange(gather=self.placed)
+        return PlayedExchange(gather=self.placed, slowdown=self.slowdown if self.overlap else 0.0)
+
+    def cheapest(self, stretches: Stretches) -> list[slice]:  # noqa: D102
+        slowdown = self.slowdown if self.overlap else 1.0
+        return merged_reduced(stretches, message_s=self.placed.time(stretches.sizes_bytes), slowdown=slowdown)
 
     def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
         message_s = self.placed.time(messages.sizes_bytes)
         total_s = float(np.sum(message_s))
         if not self.overlap:
             return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
-        last_s = ends(ready_s=list(messages.ready_s), message_s=list(message_s))[-1]
-        exposed_s = exposed_exchange(last_end_s=last_s, computed_s=schedule.backward_s)
+        exposed_s = slowed_exchange(
+            ready_s=list(messages.ready_s),
+            message_s=list(message_s),
+            computed_s=schedule.backward_s,
+            slowdown=self.slowdown,
+        )
         return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
 
 
@@ -279,14 +287,22 @@ class ThroughServer(Synchronous):
         return self.overlap and not self.pulls_in_order
 
     def merged(self, schedule: GradientSchedule) -> Buckets:  # noqa: D102
-        messages = super().merged(schedule)
-        if self.pulls_in_order:
-            return messages
-        return replace(messages, wanted_s=np.zeros_like(messages.wanted_s))
+        at_once = schedule if self.pulls_in_order else replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))
+        return super().merged(at_once)
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102
         return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
+
+    def cheapest(self, stretches: Stretches) -> list[slice]:  # noqa: D102
+        sizes_bytes = stretches.sizes_bytes
+        return merged_served(
+            stretches,
+            push_s=self.push.time(sizes_bytes),
+            serve_s=self.server_s_per_byte * sizes_bytes,
+            pull_s=self.pull.time(sizes_bytes),
+            overlap=self.overlap,
+        )
 
     def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
         parts = replace(parts, update_s=0.0)  # it is the server's

@@ -11,6 +11,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
+from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
 from perfmodel.prediction.straggler import Straggler, straggler_of
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -45,8 +46,8 @@ class Asked:
         Strategy. [-]
     overlap : bool
         Whether gradients are exchanged during back-propagation. [-]
-    bucket_bytes : float or None
-        Size of a message; None for what the framework does. [B]
+    bucket_bytes : float, str or None
+        Size of a message, or ``merged``; None for what the framework does. [B]
     server_count : int
         Shards of a parameter server. [1]
     group_size : int or None
@@ -63,7 +64,7 @@ class Asked:
 
     sync: str
     overlap: bool = True
-    bucket_bytes: float | None = None
+    bucket_bytes: float | str | None = None
     server_count: int = 1
     group_size: int | None = None
     staleness_bound: int | None = None
@@ -156,8 +157,9 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
     if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
         raise ArgumentError("staleness_bound", bound, "a whole number >= 0 of steps, or None")
     size = asked.bucket_bytes
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0):
-        raise ArgumentError("bucket_bytes", size, "bytes from 0 (every layer by itself) to infinity (one message)")
+    if size not in (None, MERGED) and (isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0):
+        allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
+        raise ArgumentError("bucket_bytes", size, allowed)
     if asked.group_size is not None:
         group = whole_number("group_size", asked.group_size)
         if asked.sync not in GROUPED:
@@ -167,6 +169,8 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
     straggler = None if asked.straggler is None else straggler_of(asked.straggler, backup_workers=asked.backup_workers)
     if straggler is None and asked.backup_workers:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
+    if straggler is not None:
+        straggler.check_backups(worker_count)
     return replace(asked, straggler=straggler)
 
 
@@ -202,7 +206,8 @@ def _by_library(
         raise ArgumentError("sync", asked.sync, allowed)
     library = load_collective_library(named)
     placed = place_library(library, LIBRARY, machine.system.topology, machine.names)
-    return AllReduced(placed=placed, sources=(library,), **_common(asked, machine))
+    slowdown = placed.taken_share(unit_count=machine.device.unit_count)
+    return AllReduced(placed=placed, slowdown=slowdown, sources=(library,), **_common(asked, machine))
 
 
 def _through_server(

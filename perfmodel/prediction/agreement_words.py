@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.agreement import Agreement, Asynchronous, Synchronous
+from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, Synchronous
+from perfmodel.prediction.messages import MERGED
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _how(agreement: Agreement, basis: Basis) -> str:
     if not isinstance(agreement, Synchronous):
         return f", which takes a worker {seconds_text(float(parts.sync_s))} a step."
     exposed = seconds_text(float(parts.exposed_sync_s))
-    message = "layer by layer" if not agreement.bucket_bytes else f"in messages of {bytes_text(agreement.bucket_bytes)}"
+    message = _messages(agreement, basis)
     if not agreement.overlap:
         return f", {message} after back-propagation, which takes {exposed}."
     waits = "; parameters come back in no set order, so that the forward phase waits for them all"
@@ -53,11 +54,25 @@ def _how(agreement: Agreement, basis: Basis) -> str:
     )
 
 
+def _messages(agreement: Synchronous, basis: Basis) -> str:
+    if agreement.bucket_bytes == MERGED:
+        schedule = basis.prepared.gradients(basis.timed.groups, basis.timed.numbers)
+        count = len(agreement.merged(schedule).sizes_bytes)
+        return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
+    return f"in messages of {bytes_text(float(agreement.bucket_bytes))}" if agreement.bucket_bytes else "layer by layer"
+
+
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
     said = []
     if float(parts.straggler_s):
         said.append(f"Waiting for slower workers takes {seconds_text(float(parts.straggler_s))}.")
+    if isinstance(agreement, AllReduced) and agreement.overlap and agreement.slowdown:
+        lost = agreement.slowdown * float(parts.sync_s)
+        said.append(
+            f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
+            f"which is {seconds_text(lost)} of what is exposed."
+        )
     if isinstance(agreement, Asynchronous):
         times = agreement.times(agreement.computing_s(parts))
         busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"

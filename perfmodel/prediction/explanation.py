@@ -63,6 +63,7 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
 CAUSES: Final[dict[str, str]] = {
     "physics": "what the model leaves out",
     "constants": "uncertain constants",
+    "exchange": "how long workers exchange",
     "unfitted": "that no whole step was fitted",
     "device": "a device without measured rows",
     "framework": "a framework without measured rows",

@@ -74,6 +74,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
             seed=int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0]),
         )
         resources |= servers
+        channels |= prepared.agreement.played_channels(names)
     return simulate(tasks, channels=channels, resources=resources)
 
 

@@ -177,7 +177,7 @@ def predict(
     parallelism: str = "data",
     sync: str = "ring_all_reduce",
     overlap: bool = True,
-    bucket_bytes: float | None = None,
+    bucket_bytes: float | str | None = None,
     server_count: int = 1,
     group_size: int | None = None,
     staleness_bound: int | None = None,
@@ -244,9 +244,9 @@ def predict(
         ``bounded_staleness``, ``mixed``), or they exchange nothing (``none``). [-]
     overlap : bool
         Whether gradients are exchanged while back-propagation still runs. [-]
-    bucket_bytes : float
+    bucket_bytes : float or str
         Gradients are exchanged once so many bytes of them are ready; 0 sends every layer's by itself, infinity all
-        in one message; None does as the framework. [B]
+        in one message; ``merged`` shares messages so that the step is shortest; None does as the framework. [B]
     server_count : int
         Shards of a parameter server, each in a host memory of its own. [1]
     group_size : int

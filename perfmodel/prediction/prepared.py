@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
@@ -176,6 +177,9 @@ class Prepared:
         )
         if self.agreement is not None:
             parts = self.agreement.applied(parts, self.gradients(groups, numbers))
+            if self.agreement.hides_copies:
+                copies = {"before_s": feed_s, "meanwhile_s": prefetched_feed_s, "computing_s": parts.device_s}
+                parts = replace(parts, exposed_transfer_s=exposed_copy_time(**copies))
         if self.data_path is not None:
             parts = self.data_path.fed(parts, batch_size=self.batch_size, factors=factors)
         return TimedStep(numbers, groups, parts)

@@ -10,6 +10,7 @@ from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism import PARALLELISMS, Layout
 from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER, Asked, checked
 from perfmodel.prediction.arguments import NO_SYNC, flag, one_of, whole_number
+from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.spread import SpreadAsked
 from perfmodel.records import Phase
 from perfmodel.sync.collectives import ALL_REDUCES, collective
@@ -155,6 +156,8 @@ def resolve_spread(arguments: SpreadArguments, agreed: Asked, *, subject: Subjec
         raise NotYetAvailableError("sync", agreed.sync, f"it for {whole}; here all-reduces, such as ring_all_reduce")
     if agreed.straggler is not None:
         raise NotYetAvailableError("straggler", agreed.straggler, whole)
+    if agreed.bucket_bytes == MERGED:
+        raise NotYetAvailableError("bucket_bytes", agreed.bucket_bytes, f"it for {whole}; here bytes")
     if dataset is not None:
         raise NotYetAvailableError("dataset", dataset, f"data sets of {whole}, and one micro-batch")
     if layout.shard_stage and agreed.sync == NO_SYNC:
@@ -167,7 +170,7 @@ def resolve_spread(arguments: SpreadArguments, agreed: Asked, *, subject: Subjec
         all_reduce=all_reduce,
         options={"group_size": agreed.group_size} if takes_groups else {},
         overlap=agreed.overlap,
-        bucket_bytes=0.0 if agreed.bucket_bytes is None else agreed.bucket_bytes,
+        bucket_bytes=0.0 if agreed.bucket_bytes is None else float(agreed.bucket_bytes),
     )
 
 

@@ -65,10 +65,26 @@ class Straggler:
         -----
         Valid for: workers that are independent and alike, step after step. Ignores: one worker that is always slow.
         """
-        if not is_symbolic(worker_count):
-            _check_backups(self.backup_workers, worker_count)
+        self.check_backups(worker_count)
         rank = worker_count - self.backup_workers
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
+
+    def check_backups(self, worker_count: Quantity) -> None:
+        """Raise if nobody would be waited for.
+
+        Parameters
+        ----------
+        worker_count : int, ndarray or sympy.Expr
+            Workers, those that are not waited for among them; nothing is known of a symbol. [1]
+
+        Raises
+        ------
+        ArgumentError
+            If there are no more workers than are dropped.
+        """
+        if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
+            allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
+            raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
         """Return what waiting for the last costs beyond the mean: below zero where so many are dropped.
@@ -106,12 +122,6 @@ class Straggler:
         times = times.reshape(step_count, worker_count)
         last = np.sort(times)[:, worker_count - self.backup_workers - 1]
         return np.minimum(times, last[:, None])
-
-
-def _check_backups(backup_workers: int, worker_count: Quantity) -> None:
-    if np.any(np.asarray(worker_count) <= backup_workers):
-        allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
-        raise ArgumentError("backup_workers", backup_workers, allowed)
 
 
 def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:

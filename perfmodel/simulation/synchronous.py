@@ -6,16 +6,17 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
 from perfmodel.simulation.tasks import Task
+from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from perfmodel.sync.placed import Placed
+    from perfmodel.sync.library import LibraryCollective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,26 +25,51 @@ class PlayedExchange:
 
     Parameters
     ----------
-    gather : Placed
-        Messages in which gradients come together. [-]
+    gather : Placed or LibraryCollective
+        Messages in which gradients come together; a library's is one call that lasts as long as its time says. [-]
     spread : Placed or None
         Messages in which parameters come back; None where the first ones leave the sum with everybody. [-]
     server_s_per_byte : float
         Time that each server takes between both. [s/B]
+    slowdown : float
+        Share of a device that a library's call keeps from computing, at most a half. [1]
     """
 
-    gather: Placed
+    gather: Placed | LibraryCollective
     spread: Placed | None = None
     server_s_per_byte: float = 0.0
+    slowdown: float = 0.0
 
     @cached_property
     def resources(self) -> Mapping[str, int]:
         """What works on a sum besides the workers, a unit each."""
-        return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
+        if not self.server_s_per_byte or not isinstance(self.gather, Placed):
+            return {}
+        return {f"{name} server": 1 for name in self.gather.servers}
 
-    def gathered(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
-        """Yield the messages of a bucket; the last task is ``name``."""
-        yield from collective_tasks(self.gather, size_bytes, name=name, after=after)
+    def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
+        """Return what computing and calls share, device by device, and what calls get of it. [s/s]"""
+        if not self.slowdown:
+            return {}
+        return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
+
+    def gathered(
+        self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
+    ) -> Iterator[Task]:
+        """Yield the messages of a bucket among workers; the last task is ``name``."""
+        if isinstance(self.gather, Placed):
+            yield from collective_tasks(self.gather, size_bytes, name=name, after=after)
+            return
+        seconds = float(self.gather.time(size_bytes))
+        if not self.slowdown:
+            yield Task(name, duration_s=seconds, after=after, kind="message")
+            return
+        # a call is work on a share of the device: as its share is at most a half, computing gets what is left
+        calls = tuple(f"{name} on {worker}" for worker in workers)
+        for call, worker in zip(calls, workers, strict=True):
+            shared = (_units(worker), _units_of_calls(worker))
+            yield Task(call, flow_bytes=self.slowdown * seconds, channels=shared, after=after, kind="message")
+        yield Task(name, after=calls, kind="sync")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield what servers do with it; the last task is ``name``."""
@@ -59,6 +85,14 @@ class PlayedExchange:
             yield Task(name, after=after, kind="sync")
         else:
             yield from collective_tasks(self.spread, size_bytes, name=name, after=after)
+
+
+def _units(worker: str) -> str:
+    return f"{worker} units"
+
+
+def _units_of_calls(worker: str) -> str:
+    return f"{worker} units of calls"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +225,10 @@ def _computed(step: SynchronousStep, number: int, worker: str, factor: float) ->
         last = name
     for place, seconds in enumerate(step.backward_pieces):
         name = _piece(worker, number, place)
-        yield Task(name, resource=worker, duration_s=factor * seconds, after=(last,), kind="backward")
+        how: dict[str, Any] = {"duration_s": factor * seconds}
+        if step.exchange.slowdown:
+            how = {"flow_bytes": factor * seconds, "channels": (_units(worker),)}  # shared with calls of the library
+        yield Task(name, resource=worker, after=(last,), kind="backward", **how)
         last = name
 
 
@@ -202,7 +239,7 @@ def _overlapped(step: SynchronousStep, number: int, workers: Sequence[str]) -> G
     for place, size_bytes in enumerate(step.sizes_bytes):
         name = f"sync/{number}/{place}"
         yield Task(f"{name}/ready", after=(*(_piece(each, number, place) for each in workers), *earlier), kind="sync")
-        yield from step.exchange.gathered(size_bytes, name=name, after=(f"{name}/ready",))
+        yield from step.exchange.gathered(size_bytes, name=name, after=(f"{name}/ready",), workers=workers)
         yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
         earlier = (name,)
         served.append(f"{name}/served")
@@ -217,7 +254,7 @@ def _afterwards(step: SynchronousStep, number: int, workers: Sequence[str]) -> G
     yield Task(last, after=tuple(_piece(each, number, 0) for each in workers), kind="sync")
     for place, size_bytes in enumerate(step.sizes_bytes):
         name = f"sync/{number}/{place}"
-        yield from step.exchange.gathered(size_bytes, name=name, after=(last,))
+        yield from step.exchange.gathered(size_bytes, name=name, after=(last,), workers=workers)
         yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
         yield from step.exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
         last = f"{name}/pull"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.collective import protocol_time
+from perfmodel.cost.collective import protocol_time, units_taken_share
 from perfmodel.numeric import Quantity, minimum
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import Placed, place
-from perfmodel.units import MICROSECOND
+from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.collective_library import BlocksTable, CollectiveLibrary
     from perfmodel.hardware.topology import Topology
 
 
@@ -50,10 +50,13 @@ class LibraryCollective:
         Its algorithms on these devices. [-]
     protocols : tuple of Protocol
         Its protocols. [-]
+    blocks : BlocksTable or None
+        What carries its messages. [-]
     """
 
     algorithms: tuple[Placed, ...]
     protocols: tuple[Protocol, ...]
+    blocks: BlocksTable | None = None
 
     def time(self, size_bytes: Quantity) -> Quantity:
         """Return the time of a call.
@@ -85,6 +88,31 @@ class LibraryCollective:
         """
         placed, protocol = min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
         return placed.collective.name, protocol.name
+
+    def taken_share(self, *, unit_count: int) -> float:
+        """Return the share of a device that messages keep from computing.
+
+        Parameters
+        ----------
+        unit_count : int
+            Multiprocessors of the device. [1]
+
+        Returns
+        -------
+        float
+            As many of them as it takes blocks to fill the link; 0 where the library has none. [1]
+        """
+        rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
+        if self.blocks is None or not rates:
+            return 0.0
+        share = units_taken_share(
+            bytes_per_s=max(rates),
+            block_bytes_per_s=self.blocks.gb_per_s * GIGA,
+            fewest=self.blocks.fewest,
+            most=self.blocks.most,
+            unit_count=unit_count,
+        )
+        return float(share)
 
     def _ways(self) -> list[tuple[Placed, Protocol]]:
         return [(placed, protocol) for placed in self.algorithms for protocol in self.protocols]
@@ -173,4 +201,4 @@ def place_library(
     for each in map(collective, how.algorithms):
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
         placed.append(place(each, topology, ranks, **options))
-    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

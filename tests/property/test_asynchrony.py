@@ -92,8 +92,8 @@ def test_any_downpour_is_confirmed(workers, service, times, seed):
         ({"staleness_bound": 2}, 0.01),
         ({"staleness_bound": 1, "times": Normal(0.3), "worker_count": 6}, 0.01),
         ({"staleness_bound": 4, "times": Normal(0.3)}, 0.01),
-        ({"staleness_bound": 0}, 0.04),
-        ({"staleness_bound": 0, "worker_count": 6}, 0.07),
+        ({"staleness_bound": 0}, 0.01),
+        ({"staleness_bound": 0, "worker_count": 6}, 0.02),
         ({"staleness_bound": 2, "times": LogNormal(0.5), "update_s": 1e-4}, 0.04),
     ],
 )
@@ -101,6 +101,46 @@ def test_bounded_staleness_is_close_where_its_form_is_not_exact(changes, beyond)
     numbers = replace(NUMBERS, **changes)
     expected, played = both("bounded_staleness", numbers)
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error + beyond * played.step_s
+
+
+@pytest.mark.parametrize("bound", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("workers", "asked_share", "times", "beyond"),
+    [
+        (2, 1.0, None, 0.05),
+        (8, 0.1, Normal(0.3), 0.01),
+        (8, 0.86, Normal(0.1), 0.03),
+        (8, 0.99, LogNormal(0.3), 0.03),
+        (4, 1.3, Normal(0.3), 0.03),
+        (8, 0.7, ShiftedExponential(0.5), 0.05),
+        (16, 0.99, Normal(0.1), 0.02),
+    ],
+)
+def test_a_bound_before_a_busy_server_costs_what_is_played(workers, asked_share, times, beyond, bound):
+    """The accuracy that the scheme states; asked_share is what the server would have to do without any queue."""
+    service_s = asked_share / (workers - asked_share)
+    numbers = AsynchronousNumbers(
+        compute_s=1.0, update_s=service_s, worker_count=workers, staleness_bound=bound, times=times
+    )
+    expected, played = both("bounded_staleness", numbers, step_count=3200 // workers, seed=5)
+    assert played.step_s_error < 0.025 * played.step_s
+    assert abs(played.step_s - expected.step_s) < 3 * played.step_s_error + beyond * played.step_s
+
+
+def test_a_bound_costs_a_saturated_server_little_and_an_idle_one_all_of_the_waiting():
+    saturated, idle = (
+        AsynchronousNumbers(compute_s=1.0, update_s=service_s, worker_count=16, times=Normal(0.1))
+        for service_s in (0.2, 0.0)
+    )
+
+    def dearer(numbers):
+        bound, free = (
+            SCHEMES[name].times(replace(numbers, staleness_bound=1)).step_s
+            for name in ("bounded_staleness", "downpour")
+        )
+        return bound / free - 1
+
+    assert 0 < dearer(saturated) < 0.25 * dearer(idle)
 
 
 @pytest.mark.parametrize("times", [Normal(0.05), Normal(0.2), LogNormal(0.3)])

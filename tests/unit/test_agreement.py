@@ -16,6 +16,7 @@ from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 16, "dgx_a100": 8, "p2_16xlarge": 16}
+NORMAL = {"distribution": "normal", "cv": 0.1}
 MORE = {"bounded_staleness": {"staleness_bound": 2}}
 
 
@@ -159,11 +160,20 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "hierarchical", "group_size": 3}, ArgumentError, "divisor of the 4"),
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, NotYetAvailableError, "merged"),
         ({"sync": "parameter_server", "server_count": 2}, ArgumentError, "from 1 to 1"),
         ({"sync": "parameter_server", "server_count": 0}, ArgumentError, "server_count"),
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
         ({"sync": "ring_all_reduce", "overlap": "yes"}, ArgumentError, "overlap"),
         ({"sync": "ring_all_reduce", "backup_workers": 1}, ArgumentError, "straggler"),
+        (
+            {"sync": "ring_all_reduce", "straggler": NORMAL, "backup_workers": 4},
+            ArgumentError,
+            "fewer than the workers",
+        ),
+        ({"sync": "none", "straggler": NORMAL, "backup_workers": 9}, ArgumentError, "backup_workers=9"),
+        ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "must be waited for"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
         ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
     ],
@@ -171,6 +181,12 @@ def test_mixed_groups_step_together(alexnet):
 def test_what_cannot_be_is_refused(alexnet, options, error, told):
     with pytest.raises(error, match=told):
         pm.predict(alexnet, batch_size=8, system="survey_fig5", workers=4, **options)
+
+
+def test_one_worker_cannot_be_its_own_backup(alexnet):
+    with pytest.raises(ArgumentError, match="fewer than the workers, 1"):
+        step(alexnet, "ring_all_reduce", workers=1, straggler=NORMAL, backup_workers=1)
+    assert step(alexnet, "ring_all_reduce", straggler=NORMAL, backup_workers=3).samples_per_update == 64
 
 
 def test_inference_exchanges_nothing(alexnet):
@@ -195,6 +211,10 @@ def test_the_command_line_says_how_workers_agree(capsys):
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "overlap=false"]) == 0
     after = json.loads(capsys.readouterr().out)
     assert after["parts"]["exposed_sync_s"] == after["totals"]["sync_s"] > 0
+    assert run([*words, "--sync", "all_reduce", "--sync-option", "bucket_bytes=merged", "--explain"]) == 0
+    said = " ".join(json.loads(capsys.readouterr().out)["explanation"].split())
+    assert "8 of them merged into 4 messages so that the step is shortest, while back-propagation runs" in said
+    assert "Messages keep 10.0 % of a device from computing" in said
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "bucket=1"]) == 2
     assert "bucket_bytes" in capsys.readouterr().err
 

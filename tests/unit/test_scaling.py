@@ -170,6 +170,17 @@ def test_stragglers_bend_the_line(vgg):
     assert waits == pytest.approx([0, 0.056419, 0.102938, 0.142360, 0.176599], rel=0.02)
 
 
+def test_a_row_without_anybody_to_wait_for_says_so(vgg, capsys):
+    normal = {"distribution": "normal", "cv": 0.1}
+    job = {"system": "survey_fig5", "batch_size": 8, "bucket_bytes": "merged"}
+    report = pm.scaling(vgg, workers=(1, 2, 4), straggler=normal, backup_workers=1, **job)
+    assert [row.reason is None for row in report.rows] == [False, True, True]
+    assert "fewer than the workers, 1" in report.rows[0].reason
+    words = ["scaling", "alexnet", "--system", "survey_fig5", "--workers", "1,2", "--batch-size", "8"]
+    assert run([*words, "--straggler", "normal=0.1", "--backup-workers", "2"]) == 2
+    assert "at least one must be waited for" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
@@ -190,6 +201,11 @@ def test_stragglers_bend_the_line(vgg):
         ({"group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"group_size": 0, "sync": "mixed"}, ArgumentError, "group_size=0"),
         ({"backup_workers": 1}, ArgumentError, "straggler"),
+        (
+            {"backup_workers": 4, "straggler": {"distribution": "normal", "cv": 0.1}},
+            ArgumentError,
+            "must be waited for",
+        ),
         ({"staleness_penalty": 0.1}, ArgumentError, "critical_batch_size"),
         ({"least_steps": 10}, ArgumentError, "critical_batch_size"),
         ({"critical_batch_size": 0}, ArgumentError, "critical_batch_size"),
