@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from perfmodel.prediction.agreement_arguments import GROUPED, sync_names
 from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
+from perfmodel.prediction.straggler import straggler_of
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -80,11 +82,15 @@ class _Question:
     def alone(self) -> Prediction:
         """One worker that has nobody to agree with, nor a server."""
         options = {name: value for name, value in self.options.items() if name != "group_size"}
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; with the reason where it cannot be."""
         options = {name: value for name, value in self.options.items() if name != "group_size" or sync in GROUPED}
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
         except ArgumentError as error:
@@ -107,6 +113,7 @@ class _Question:
             exposed_sync_s=p.exposed_sync_s,
             straggler_s=p.straggler_s,
             mean_staleness=p.mean_staleness,
+            **_of_server(p),
             bottleneck=p.bottleneck,
             epoch_s=epoch_s,
             usd_per_epoch=usd,
@@ -123,7 +130,10 @@ class _Question:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know of the numbers."""
-        notes = ["speed-up is over one worker that exchanges nothing and updates by itself"]
+        straggler = self.options.get("straggler")
+        unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
+        own = ", with a relative time of 1" if unequal else ""
+        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{own}"]
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
         if self.usd_per_hour is not None:
@@ -135,6 +145,15 @@ class _Question:
                 f"penalty of {progress.staleness_penalty:g} per update of staleness, both as given, not predicted"
             )
         return tuple(notes)
+
+
+def _of_server(p: Prediction) -> dict[str, float | None]:
+    """Return the knee of a server that workers visit, and how busy it is."""
+    visits = None if p.agreement is None else p.agreement.visits(p.parts)
+    if visits is None:
+        return {}
+    knee = float(visits.knee)
+    return {"knee": knee if math.isfinite(knee) else None, "server_utilisation": float(visits.server_utilisation)}
 
 
 def _listed(argument: str, given: Any) -> list[Any]:
@@ -218,7 +237,8 @@ def scaling(
     least_steps : float
         Updates that reach the loss with any batch, however large; asks for the time to it. [1]
     **options : object
-        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups. [-]
+        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups, and of lasting
+        times of unequal workers as many as there are workers in a row, the first. [-]
 
     Returns
     -------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
@@ -41,11 +42,14 @@ class Agreement(ABC):
         Workers. [1]
     sources : tuple of SpecFile
         Files whose numbers it takes, besides the system's. [-]
+    server : ServerMemory or None
+        What a parameter server holds; None where there is none. [-]
     """
 
     name: str
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
+    server: ServerMemory | None = None
 
     @property
     def counted_workers(self) -> int:
@@ -61,6 +65,11 @@ class Agreement(ABC):
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
         return 0.0
+
+    def visits(self, parts: StepTime) -> AsynchronousTimes | None:
+        """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
+        del parts
+        return None
 
     @abstractmethod
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
@@ -159,6 +168,8 @@ class Synchronous(Agreement):
         if self.straggler is not None:
             waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
             parts = replace(parts, straggler_s=waited_s)
+            # a message leaves when the last has it ready, whose phases hide more of the exchange as they are longer
+            schedule = schedule.slowed(self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count))
         if self.worker_count == 1:
             return parts
         return self.exchanged(parts, schedule, self.merged(schedule))
@@ -311,9 +322,13 @@ class Asynchronous(Agreement):
         """Return what the scheme comes to for workers that compute so long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
+    def visits(self, parts: StepTime) -> AsynchronousTimes:
+        """Return what the scheme comes to for the step of a worker as ``applied`` returns it."""
+        return self.times(self.computing_s(parts))
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates of others that a gradient has missed on average. [1]"""
-        return float(self.times(self.computing_s(parts)).mean_staleness)
+        return float(self.visits(parts).mean_staleness)
 
     @staticmethod
     def computing_s(parts: StepTime) -> Quantity:

@@ -197,8 +197,8 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
     return Moments(np.array([[constant], [slope]]), np.array([gradients]))
 
 
-def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return state, and in half precision the weights that are updated, both in single precision."""
+def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
+    """Return the bytes of an optimizer's state, and in half precision of the weights that it updates, in 4 B each."""
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
@@ -281,7 +281,7 @@ def memory_plan(
     updates = Phase.UPDATE in phase.parts
     return MemoryPlan(
         weights_bytes=float(element_bytes * graph.parameter_count),
-        optimizer_bytes=_optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
+        optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
