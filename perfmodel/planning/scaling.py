@@ -103,6 +103,7 @@ class _Question:
         if epoch_s is not None and self.usd_per_hour is not None:
             usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * workers
         to_loss_s, to_loss_speedup = self._to_loss(p)
+        knee, busy = _of_server(p)
         return ScalingRow(
             sync=sync,
             workers=workers,
@@ -113,7 +114,8 @@ class _Question:
             exposed_sync_s=p.exposed_sync_s,
             straggler_s=p.straggler_s,
             mean_staleness=p.mean_staleness,
-            **_of_server(p),
+            knee=knee,
+            server_utilisation=busy,
             bottleneck=p.bottleneck,
             epoch_s=epoch_s,
             usd_per_epoch=usd,
@@ -147,13 +149,13 @@ class _Question:
         return tuple(notes)
 
 
-def _of_server(p: Prediction) -> dict[str, float | None]:
+def _of_server(p: Prediction) -> tuple[float | None, float | None]:
     """Return the knee of a server that workers visit, and how busy it is."""
     visits = None if p.agreement is None else p.agreement.visits(p.parts)
     if visits is None:
-        return {}
+        return None, None
     knee = float(visits.knee)
-    return {"knee": knee if math.isfinite(knee) else None, "server_utilisation": float(visits.server_utilisation)}
+    return knee if math.isfinite(knee) else None, float(visits.server_utilisation)
 
 
 def _listed(argument: str, given: Any) -> list[Any]:

@@ -166,13 +166,17 @@ class Synchronous(Agreement):
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
         """Return the parts of a step in which all wait for the slowest and for the exchange."""
         if self.straggler is not None:
-            waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
+            waited_s = self.straggler.straggler_s(compute_s=self.own_s(parts), worker_count=self.worker_count)
             parts = replace(parts, straggler_s=waited_s)
             # a message leaves when the last has it ready, whose phases hide more of the exchange as they are longer
             schedule = schedule.slowed(self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count))
         if self.worker_count == 1:
             return parts
         return self.exchanged(parts, schedule, self.merged(schedule))
+
+    def own_s(self, parts: StepTime) -> Quantity:
+        """Return what a worker does itself in a step, all of which a slow one takes longer for. [s]"""
+        return parts.device_s
 
     def merged(self, schedule: GradientSchedule) -> Buckets:
         """Return the gradients in messages."""
@@ -278,6 +282,10 @@ class ThroughServer(Synchronous):
     push: Placed
     pull: Placed
     server_s_per_byte: float
+
+    def own_s(self, parts: StepTime) -> Quantity:
+        """Return what a worker does itself in a step: no update, which is the server's. [s]"""
+        return parts.device_s - parts.update_s
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102
