@@ -198,7 +198,22 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
 
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return the bytes of an optimizer's state, and in half precision of the weights that it updates, in 4 B each."""
+    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        What is trained. [-]
+    optimizer : Optimizer
+        What updates it. [-]
+    element_bytes : int
+        Size of a parameter. [B]
+
+    Returns
+    -------
+    float
+        Bytes. [B]
+    """
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
