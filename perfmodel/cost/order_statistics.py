@@ -32,9 +32,23 @@ TRUNCATED_FROM: Final = 0.3
 
 
 class RelativeTimes(ABC):
-    """A distribution of times relative to their mean, which is 1."""
+    """A distribution of times relative to their mean, which is 1, or lasting times relative to the predicted one."""
 
     name: ClassVar[str]
+
+    @property
+    def lasting_count(self) -> int | None:
+        """Workers that have lasting times of their own; None where all are alike and times are drawn. [1]"""
+        return None
+
+    def of_first(self, worker_count: int) -> RelativeTimes:
+        """Return the times of fewer workers: the same where all are alike."""
+        del worker_count
+        return self
+
+    def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:
+        """Return how many groups there are of each speed, and the mean time of the slowest in such a group. [1]"""
+        return ((worker_count // group_size, self.order_statistic(rank=group_size, count=group_size)),)
 
     @property
     @abstractmethod
@@ -363,9 +377,3 @@ class Empirical(RelativeTimes):
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return so many independent relative times."""
         return generator.choice(self._sorted, count)
-
-
-DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
-    each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical)
-}
-"""Name to distribution of relative times."""

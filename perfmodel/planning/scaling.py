@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,11 +83,15 @@ class _Question:
         """One worker that has nobody to agree with, nor a server."""
         left_out = {"group_size", "backup_workers"} if self.options.get("straggler") is not None else {"group_size"}
         options = {name: value for name, value in self.options.items() if name not in left_out}
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; with the reason where it cannot be."""
         options = {name: value for name, value in self.options.items() if name != "group_size" or sync in GROUPED}
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
         except ArgumentError as error:
@@ -99,6 +104,7 @@ class _Question:
         if epoch_s is not None and self.usd_per_hour is not None:
             usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * workers
         to_loss_s, to_loss_speedup = self._to_loss(p)
+        knee, busy = _of_server(p)
         return ScalingRow(
             sync=sync,
             workers=workers,
@@ -109,6 +115,8 @@ class _Question:
             exposed_sync_s=p.exposed_sync_s,
             straggler_s=p.straggler_s,
             mean_staleness=p.mean_staleness,
+            knee=knee,
+            server_utilisation=busy,
             bottleneck=p.bottleneck,
             epoch_s=epoch_s,
             usd_per_epoch=usd,
@@ -125,7 +133,10 @@ class _Question:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know of the numbers."""
-        notes = ["speed-up is over one worker that exchanges nothing and updates by itself"]
+        straggler = self.options.get("straggler")
+        unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
+        own = ", with a relative time of 1" if unequal else ""
+        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{own}"]
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
@@ -139,6 +150,15 @@ class _Question:
                 f"penalty of {progress.staleness_penalty:g} per update of staleness, both as given, not predicted"
             )
         return tuple(notes)
+
+
+def _of_server(p: Prediction) -> tuple[float | None, float | None]:
+    """Return the knee of a server that workers visit, and how busy it is."""
+    visits = None if p.agreement is None else p.agreement.visits(p.parts)
+    if visits is None:
+        return None, None
+    knee = float(visits.knee)
+    return knee if math.isfinite(knee) else None, float(visits.server_utilisation)
 
 
 def _listed(argument: str, given: Any) -> list[Any]:
@@ -224,7 +244,8 @@ def scaling(
     least_steps : float
         Updates that reach the loss with any batch, however large; asks for the time to it. [1]
     **options : object
-        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups. [-]
+        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups, and of lasting
+        times of unequal workers as many as there are workers in a row, the first. [-]
 
     Returns
     -------

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
@@ -39,11 +40,14 @@ class Agreement(ABC):
         Workers. [1]
     sources : tuple of SpecFile
         Files whose numbers it takes, besides the system's. [-]
+    server : ServerMemory or None
+        What a parameter server holds; None where there is none. [-]
     """
 
     name: str
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
+    server: ServerMemory | None = None
 
     @property
     def counted_workers(self) -> int:
@@ -74,6 +78,11 @@ class Agreement(ABC):
         """Return what is shared in a timeline besides the system's links: device by device. [s/s]"""
         del workers
         return {}
+
+    def visits(self, parts: StepTime) -> AsynchronousTimes | None:
+        """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
+        del parts
+        return None
 
     @abstractmethod
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
@@ -153,9 +162,15 @@ class Synchronous(Agreement):
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
         """Return the parts of a step in which all wait for the slowest and for the exchange."""
         if self.straggler is not None:
-            waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
+            waited_s = self.straggler.straggler_s(compute_s=self.own_s(parts), worker_count=self.worker_count)
             parts = replace(parts, straggler_s=waited_s)
+            # a message leaves when the last has it ready, whose phases hide more of the exchange as they are longer
+            schedule = schedule.slowed(self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count))
         return self.exchanged(parts, schedule, self.merged(schedule))
+
+    def own_s(self, parts: StepTime) -> Quantity:
+        """Return what a worker does itself in a step, all of which a slow one takes longer for. [s]"""
+        return parts.device_s
 
     def merged(self, schedule: GradientSchedule) -> Buckets:
         """Return the gradients in messages."""
@@ -290,6 +305,10 @@ class ThroughServer(Synchronous):
         at_once = schedule if self.pulls_in_order else replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))
         return super().merged(at_once)
 
+    def own_s(self, parts: StepTime) -> Quantity:
+        """Return what a worker does itself in a step: no update, which is the server's. [s]"""
+        return parts.device_s - parts.update_s
+
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102
         return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
@@ -343,9 +362,13 @@ class Asynchronous(Agreement):
         """Return what the scheme comes to for workers that compute so long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
+    def visits(self, parts: StepTime) -> AsynchronousTimes:
+        """Return what the scheme comes to for the step of a worker as ``applied`` returns it."""
+        return self.times(self.computing_s(parts))
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates of others that a gradient has missed on average. [1]"""
-        return float(self.times(self.computing_s(parts)).mean_staleness)
+        return float(self.visits(parts).mean_staleness)
 
     @staticmethod
     def computing_s(parts: StepTime) -> Quantity:

@@ -12,7 +12,13 @@ from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
 from perfmodel.prediction.messages import MERGED
-from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
+from perfmodel.prediction.parameter_server import (
+    memory_bytes_per_s,
+    server_memories,
+    server_memory,
+    update_passes,
+    visit_of,
+)
 from perfmodel.prediction.straggler import Straggler, straggler_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
@@ -116,6 +122,7 @@ def resolve_agreement(
         If there is no such strategy; names the nearest.
     """
     asked = checked(asked, worker_count=1 if machine is None else machine.worker_count)
+    _check_speeds(asked, machine, subject)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     if machine.worker_count == 1 and asked.sync not in WITH_SERVER:
@@ -170,8 +177,23 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
     if straggler is None and asked.backup_workers:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
     if straggler is not None:
-        straggler.check_backups(worker_count)
+        straggler.check_workers(worker_count)
+    if asked.backup_workers and asked.sync in SCHEMES:
+        allowed = f"0 with sync={asked.sync!r}, in which nobody waits for the slowest of all in every step"
+        raise ArgumentError("backup_workers", asked.backup_workers, allowed)
     return replace(asked, straggler=straggler)
+
+
+def _check_speeds(asked: Asked, machine: Machine | None, subject: Subject) -> None:
+    """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
+    straggler = asked.straggler
+    if not isinstance(straggler, Straggler) or straggler.times.lasting_count is None:
+        return
+    alone = machine is None or (machine.worker_count == 1 and asked.sync not in SCHEMES)
+    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
+    if apart and straggler != straggler.as_predicted:
+        allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"
+        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)
 
 
 def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
@@ -225,6 +247,7 @@ def _through_server(
         pull=pull,
         server_s_per_byte=passes / memory_bytes_per_s(machine, servers),
         pulls_in_order=profile.exchange.pull_order == "layers",
+        server=server_memory(machine, servers, subject, element_bytes=element_bytes, scheme=None),
         **_common(asked, machine),
     )
 
@@ -263,7 +286,13 @@ def _asynchronous(
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
     )
-    return Asynchronous(name=asked.sync, worker_count=machine.worker_count, scheme=scheme, numbers=numbers)
+    return Asynchronous(
+        name=asked.sync,
+        worker_count=machine.worker_count,
+        scheme=scheme,
+        numbers=numbers,
+        server=server_memory(machine, servers, subject, element_bytes=element_bytes, scheme=scheme),
+    )
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, FrameworkProfile, int], Agreement]]] = {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, Synchronous
+from perfmodel.prediction.agreement import Agreement, AllReduced, Synchronous
 from perfmodel.prediction.messages import MERGED
-from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
+from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.parameter_server import ServerMemory
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.sync.unequal_visitors import KindTimes
 
 ALONE: Final = "Workers exchange nothing."
 
@@ -35,7 +40,8 @@ def agreement_words(basis: Basis) -> str:
     size = bytes_text(float(basis.prepared.gradients(basis.timed.groups, basis.timed.numbers).sizes_bytes.sum()))
     workers = f"{agreement.worker_count} workers exchange" if agreement.worker_count > 1 else "One worker exchanges"
     exchanged = f"{workers} {size} of gradients by {agreement.name}"
-    return " ".join([exchanged + _how(agreement, basis), *_waiting(agreement, basis)])
+    held = () if agreement.server is None else (_held(agreement.server),)
+    return " ".join([exchanged + _how(agreement, basis), *_waiting(agreement, basis), *held])
 
 
 def _how(agreement: Agreement, basis: Basis) -> str:
@@ -65,7 +71,7 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
     said = []
-    if float(parts.straggler_s):
+    if float(parts.straggler_s) > 0:
         said.append(f"Waiting for slower workers takes {seconds_text(float(parts.straggler_s))}.")
     if isinstance(agreement, AllReduced) and agreement.overlap and agreement.slowdown:
         lost = agreement.slowdown * float(parts.sync_s)
@@ -73,11 +79,72 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
             f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
             f"which is {seconds_text(lost)} of what is exposed."
         )
-    if isinstance(agreement, Asynchronous):
-        times = agreement.times(agreement.computing_s(parts))
-        busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"
-        said.append(
-            f"A gradient has missed {float(times.mean_staleness):.3g} updates of others when it is applied; the "
-            f"server is busy {busy} of the time, and bounds from {knee} visitors on."
-        )
-    return said
+    times = agreement.visits(parts)
+    if times is None:
+        return said
+    busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"
+    said.append(
+        f"A gradient has missed {float(times.mean_staleness):.3g} updates of others when it is applied; the "
+        f"server is busy {busy} of the time, and bounds from {knee} visitors on."
+    )
+    said.append(
+        f"It applies {float(times.updates_per_s):.3g} updates/s of {float(times.most_updates_per_s):.3g} that there "
+        f"would be without a queue."
+    )
+    return [*said, *_of_kinds(times.kinds)]
+
+
+def _of_kinds(kinds: Sequence[KindTimes]) -> list[str]:
+    """Say how fast and how stale the fastest and the slowest are."""
+    if not kinds:
+        return []
+    fastest, slowest = (
+        f"takes {seconds_text(float(kind.step_s))} a step and misses {float(kind.mean_staleness):.3g}"
+        for kind in (kinds[0], kinds[-1])
+    )
+    return [
+        f"Visitors are of {len(kinds)} speeds: a fastest one, with a relative time of {kinds[0].relative_time:g}, "
+        f"{fastest}, a slowest one, with {kinds[-1].relative_time:g}, {slowest}; the step is the mean over all steps."
+    ]
+
+
+def _held(server: ServerMemory) -> str:
+    """Say what each shard of a parameter server keeps in memory."""
+    contents = {
+        "parameters": server.parameters_bytes,
+        "gradients": server.gradients_bytes,
+        "optimizer state": server.optimizer_bytes,
+        "a copy of the parameters for each worker": server.backups_bytes,
+    }
+    shards = len(server.memories)
+    listed = ", ".join(f"{name} {bytes_text(size / shards)}" for name, size in contents.items() if size)
+    whose = "The server holds" if shards == 1 else f"Each of {shards} shards of the server holds"
+    room = bytes_text(min(server.capacities_bytes))
+    extra = server.compensation_flop_count
+    computed = f" Compensation adds {flop_text(extra)} to an update." if extra else ""
+    return f"{whose} {bytes_text(server.shard_bytes)} of {room} of host memory ({listed}).{computed}"
+
+
+def server_dict(p: Prediction) -> dict[str, Any] | None:
+    """Return what a parameter server holds and how busy it is as plain values; None where there is none.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    dict or None
+        Bytes, and of visits that nobody waits for the knee [1] and the share of time that the server is busy [1]; a
+        server that never bounds has no knee.
+    """
+    agreement = p.agreement
+    if agreement is None or agreement.server is None:
+        return None
+    times = agreement.visits(p.parts)
+    found: dict[str, Any] = {"knee": None, "utilisation": None}
+    if times is not None:
+        knee = float(times.knee)
+        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(times.server_utilisation)}
+    return agreement.server.to_dict() | found

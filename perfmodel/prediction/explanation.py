@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
-from perfmodel.prediction.agreement_words import agreement_words
+from perfmodel.prediction.agreement_words import agreement_words, server_dict
 from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
     PART_NAMES,
@@ -255,6 +255,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "samples_per_s": p.samples_per_s,
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
+        "server": server_dict(p),
         "stages": p.stages.to_dicts(),
         "bottleneck": p.bottleneck,
         "parts": {name: float(getattr(p, name)) for name in PARTS},

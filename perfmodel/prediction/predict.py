@@ -257,7 +257,8 @@ def predict(
         Steps of a worker between two visits of the server, of those that do not wait for one another. [1]
     straggler : mapping
         How long workers take in a step, relative to their mean: ``{"distribution": "normal", "cv": 0.1}``, likewise
-        ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``. [-]
+        ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``; or a lasting
+        time of each over the predicted one: ``{"distribution": "unequal", "times": [1.0, 1.0, 2.0, 1.0]}``. [-]
     backup_workers : int
         Workers whose gradients of a step are not waited for, the slowest ones. [1]
     parallelism : str

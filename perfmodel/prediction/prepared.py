@@ -117,9 +117,12 @@ class Prepared:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of target, libraries and data set."""
-        of_target = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
-        return of_target if self.data_path is None else (*of_target, *self.data_path.remarks(self.subject))
+        """What the user should know of target, libraries, data set and parameter server."""
+        told = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        if self.data_path is not None:
+            told = (*told, *self.data_path.remarks(self.subject))
+        server = None if self.agreement is None else self.agreement.server
+        return told if server is None else (*told, *server.remarks)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
 
 from perfmodel.cost.order_statistics import RelativeTimes
-from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness
+from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness, throughput_bound
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, is_symbolic, maximum
+from perfmodel.sync.unequal_visitors import KindTimes, unequal_pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class AsynchronousNumbers:
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Mean time of a worker's own step. [s]
+        Mean time of a worker's own step; with lasting times that of a relative time of 1. [s]
     worker_count : int or ndarray
         Workers. [1]
     push_latency_s, pull_latency_s : float, ndarray or sympy.Expr
@@ -43,7 +45,7 @@ class AsynchronousNumbers:
     group_sync_s : float, ndarray or sympy.Expr
         Time in which a group adds up its gradients. [s]
     times : RelativeTimes or None
-        Distribution of a worker's own step; None where all take the same. [1]
+        Distribution of a worker's own step, or a lasting time of each; None where all take the same. [1]
     service_variation : float
         Coefficient of variation of the server's times. [1]
     each_part_queues : bool
@@ -92,6 +94,8 @@ class AsynchronousNumbers:
             np.mod(self.worker_count, self.group_size) != 0
         ):
             raise ArgumentError("group_size", self.group_size, f"a divisor of the {self.worker_count} workers")
+        if self.times is not None and self.times.lasting_count not in (None, self.worker_count):
+            raise ArgumentError("times", self.times, f"one time for each of the {self.worker_count} workers")
 
     @property
     def visitors(self) -> Quantity:
@@ -103,9 +107,16 @@ class AsynchronousNumbers:
         return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
 
     @property
+    def kinds(self) -> tuple[tuple[Quantity, Quantity], ...]:
+        """How many visitors there are of each speed, and their computing over ``compute_s``, the fastest first. [1]"""
+        if self.times is None:
+            return ((self.visitors, 1.0),)
+        return self.times.kinds(worker_count=self.worker_count, group_size=self.group_size)
+
+    @property
     def group_compute_s(self) -> Quantity:
-        """Mean time until all of a group have computed. [s]"""
-        return self.compute_s * self.slowest(self.group_size)
+        """Mean time until all of a group have computed; of the slowest group where some are always slower. [s]"""
+        return self.compute_s * self.kinds[-1][1]
 
     @property
     def part_s(self) -> tuple[Quantity, Quantity, Quantity]:
@@ -167,6 +178,10 @@ class AsynchronousTimes:
         Workers, or groups where there are any, from which on the server bounds. [1]
     server_utilisation : float, ndarray or sympy.Expr
         Share of time that the busiest part of the server works. [1]
+    most_updates_per_s : float, ndarray or sympy.Expr
+        Updates that there would be if nobody queued, or the server were never idle, whichever is less. [1/s]
+    kinds : tuple of KindTimes
+        What visitors of each speed come to, the fastest first; empty where all are alike or keep pace. [-]
     """
 
     compute_s: Quantity
@@ -178,16 +193,13 @@ class AsynchronousTimes:
     mean_staleness: Quantity
     knee: Quantity
     server_utilisation: Quantity
+    most_updates_per_s: Quantity
+    kinds: tuple[KindTimes, ...] = ()
 
     @property
     def step_s(self) -> Quantity:
-        """Time from one step of a worker to its next. [s]"""
+        """Time from one step of a worker to its next; of unequal ones workers over the steps of all per second. [s]"""
         return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
-
-    @property
-    def batches_per_s(self) -> Quantity:
-        """Mini-batches of all workers per second. [1/s]"""
-        return self.updates_per_s * self.batches_per_update
 
 
 class AsynchronousScheme(ABC):
@@ -229,10 +241,10 @@ class AsynchronousScheme(ABC):
         may be symbols.
         """
         used = self.in_effect(numbers)
-        return at_the_server(used, network=server_network(used))
+        return _unequal_times(used) if len(used.kinds) > 1 else at_the_server(used, network=server_network(used))
 
-    def server_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the memory that parameters and what belongs to them take on the server.
+    def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
+        """Return the memory that copies of the parameters take on the server, besides these themselves.
 
         Parameters
         ----------
@@ -244,9 +256,9 @@ class AsynchronousScheme(ABC):
         Returns
         -------
         float, ndarray or sympy.Expr
-            Bytes on all shards together. [B]
+            Bytes on all shards together; none unless the scheme keeps copies. [B]
         """
-        return parameter_bytes + 0 * worker_count
+        return 0 * parameter_bytes * worker_count
 
 
 def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> ClosedNetwork:
@@ -304,12 +316,36 @@ def at_the_server(
         mean_staleness=mean_staleness(
             worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
         ),
-        knee=_knee(numbers),
         server_utilisation=network.utilisation / network.throughput_per_s * steps_per_s,
+        **_asymptotes(numbers, think_s=numbers.think_s),
     )
 
 
-def _knee(numbers: AsynchronousNumbers) -> Quantity:
+def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
+    """Return the times of visitors of several speeds, on average over the steps that all of them make."""
+    pace = unequal_pace(numbers)
+    service_s = sum(numbers.station_s)
+    steps_per_s = numbers.visitors / pace.step_s
+    return AsynchronousTimes(
+        compute_s=numbers.compute_s,
+        straggler_s=pace.computing_s - numbers.compute_s,
+        group_sync_s=numbers.group_sync_s,
+        wait_s=pace.step_s - pace.computing_s - numbers.group_sync_s,
+        updates_per_s=steps_per_s / numbers.push_period,
+        batches_per_update=numbers.group_size * numbers.push_period,
+        mean_staleness=mean_staleness(
+            worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
+        ),
+        server_utilisation=steps_per_s * reduce(maximum, numbers.station_s) / numbers.server_count,
+        kinds=pace.kinds,
+        **_asymptotes(numbers, think_s=pace.lone_step_s - service_s),
+    )
+
+
+def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str, Quantity]:
+    """Return from how many visitors on the server bounds, and the updates that these bounds leave."""
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
-        return np.inf  # a server that takes no time never bounds
-    return knee(think_s=numbers.think_s, station_s=numbers.station_s, server_count=numbers.server_count)
+        return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
+    server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}
+    most = throughput_bound(worker_count=numbers.visitors, **server)
+    return {"knee": knee(**server), "most_updates_per_s": most / numbers.push_period}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
 import numpy as np
 
 from perfmodel.cost.bounded_staleness import bounded_staleness_excess, served_in_step_time
+from perfmodel.cost.queueing import ClosedNetwork
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, maximum, minimum
+from perfmodel.numeric import Quantity, maximum, minimum, where
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,
@@ -76,6 +78,11 @@ class BoundedStaleness(AsynchronousScheme):
         the two in the proportion in which the bound keeps workers in step. Of the times at the server only the own
         service counts among those by which workers come apart: the queue before it holds all of them up alike.
 
+        Workers of unequal speed that lasts go at the pace of the slowest, whatever the bound. Against 72 played jobs of
+        12 workers, one to six of them slower by 2 to 150 %, the step is 2.4 % off on average, up to 19 % too short
+        where these are hardly slower by more than a service of a server that is busy most of the time, and up to 10 %
+        too long where the server alone bounds.
+
         Valid for: times that vary independently. Against 2,500 played steps (2 to 16 workers, bounds 0 to 8, six
         distributions with variations up to 0.5, a server asked for 0 to 1.3 times what it can do): 0.8 % off on
         average, 2 % in nine of ten cases, at most 6 %: too long with two workers, equal steps, and a bound of 1 before
@@ -83,6 +90,8 @@ class BoundedStaleness(AsynchronousScheme):
         part in the choice of the form: 1.1 %, 3 %, at most 7 %.
         """
         used = self.in_effect(numbers)
+        if len(used.kinds) > 1:
+            return _led_by_the_slowest(used)
         free = server_network(used)
         cycle_s = used.think_s + free.response_s
         spread_s = 0.0 if used.times is None else used.compute_s * used.times.variation
@@ -104,6 +113,33 @@ class BoundedStaleness(AsynchronousScheme):
         cap = used.staleness_bound * (used.worker_count - 1)
         seen = 1 - held_back_s / step_s  # who waits does so before the pull, and misses nothing meanwhile
         return replace(times, mean_staleness=minimum(times.mean_staleness * seen, cap))
+
+
+def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
+    """Return the times of workers of unequal speed, whom the pushes of the slowest let go on.
+
+    The faster ones are soon as far ahead as they may be. They go on when a slowest one has pushed, so that all begin
+    together, compute, and are at the server when it comes again. Those as slow as the slowest, to within one service,
+    lead one another nowhere: unless the bound is 0 they fall out of step, and only one of them is met at the server.
+    """
+    service_s, step_by_step = sum(numbers.station_s), numbers.staleness_bound == 0
+    slowest = numbers.kinds[-1][1]
+    slow_count: Quantity = 0
+    for count, relative in numbers.kinds:
+        slow_count = slow_count + count * (numbers.compute_s * (slowest - relative) <= service_s)
+    behind = numbers.visitors - where(step_by_step, 0, slow_count - 1)
+    end_s = numbers.group_compute_s + service_s
+    for count, relative in numbers.kinds:  # who come no earlier than these are served after them
+        queued_s = maximum(behind, 1) * service_s / numbers.server_count
+        end_s = maximum(end_s, numbers.compute_s * relative + queued_s)
+        behind = behind - count
+    step_s = maximum(end_s + numbers.on_the_way_s, numbers.think_s + server_network(numbers).response_s)
+    rate = numbers.visitors / step_s
+    busy = rate * reduce(maximum, numbers.station_s) / numbers.server_count
+    network = ClosedNetwork(throughput_per_s=rate, response_s=step_s - numbers.think_s, utilisation=busy)
+    missed = (numbers.visitors + slow_count - 2) / 2  # all who are as slow, half of those who begin together
+    times = at_the_server(numbers, network=network)
+    return replace(times, mean_staleness=where(step_by_step, 0.0, missed))
 
 
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:

@@ -128,8 +128,8 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     Parameters
     ----------
     table : str or Path
-        Its name; the path of its CSV, or of one of measured collectives; with a folder, also how the name of a file of measured
-        collectives in its ``systems/`` begins. [-]
+        Its name; the path of its CSV, or of one of measured collectives; with a folder, also how the name of a file of
+        measured collectives in its ``systems/`` begins. [-]
     data : str, Path or None
         Folder of tables that do not come with perfmodel. [-]
 

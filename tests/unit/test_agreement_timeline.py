@@ -183,10 +183,10 @@ def test_stragglers_are_waited_for_but_for_backups(networks, backup_workers):
     error_s = lengths.std(ddof=1) / math.sqrt(len(lengths))
     assert error_s < 0.1 * after.straggler_s
     assert abs(lengths.mean() - after.step_s) < 4 * error_s
-    # the closed form takes what is exposed at mean times; who is slow hides more
+    # the closed form lets the phases of the mean slowest hide the exchange, those of each step's slowest do
     meanwhile = step(networks["alexnet"], "ring_all_reduce", **job | {"bucket_bytes": MIB25})
     played = period(meanwhile, 40, seed=1)
-    assert meanwhile.step_s - meanwhile.straggler_s - 4 * error_s < played < meanwhile.step_s + 4 * error_s
+    assert abs(played - meanwhile.step_s) < 4 * error_s + 0.02 * meanwhile.step_s
 
 
 def test_the_command_line_traces_workers_that_agree(tmp_path):
