@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, exposed_exchange
-from perfmodel.errors import NotYetAvailableError
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
-from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.placed import Placed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -238,8 +237,6 @@ class AllReduced(Synchronous):
 
     @property
     def exchange(self) -> PlayedExchange:  # noqa: D102
-        if not isinstance(self.placed, Placed):
-            raise NotYetAvailableError("sync", self.name, "timelines of algorithms by their names")
         return PlayedExchange(gather=self.placed)
 
     def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.sync.library import LibraryCollective
     from perfmodel.sync.placed import Placed
 
 
@@ -24,15 +25,15 @@ class PlayedExchange:
 
     Parameters
     ----------
-    gather : Placed
-        Messages in which gradients come together. [-]
+    gather : Placed or LibraryCollective
+        Messages in which gradients come together, those that a library chooses at a bucket's size among them. [-]
     spread : Placed or None
         Messages in which parameters come back; None where the first ones leave the sum with everybody. [-]
     server_s_per_byte : float
         Time that each server takes between both. [s/B]
     """
 
-    gather: Placed
+    gather: Placed | LibraryCollective
     spread: Placed | None = None
     server_s_per_byte: float = 0.0
 
@@ -43,7 +44,11 @@ class PlayedExchange:
 
     def gathered(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield the messages of a bucket; the last task is ``name``."""
-        yield from collective_tasks(self.gather, size_bytes, name=name, after=after)
+        call = self.gather.call(size_bytes)
+        if call.launch_s:
+            yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
+            after = (f"{name}/launch",)
+        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after)
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield what servers do with it; the last task is ``name``."""

@@ -12,6 +12,7 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.simulation.collectives import play_collective
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
@@ -246,3 +247,21 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
 def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
     with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12 states no library of collectives"):
         step(alexnet, "all_reduce", framework="tensorflow_1_12")
+
+
+@pytest.mark.parametrize(("system", "workers"), [("dgx_a100", 8), ("survey_fig5", 4)])
+@pytest.mark.parametrize("bucket_bytes", [0, None, math.inf])
+def test_what_a_library_chooses_at_each_size_is_played(networks, system, workers, bucket_bytes):
+    """Small buckets go by another protocol than large ones: neither a ring nor one protocol plays the same step."""
+    job = {"system": system, "workers": workers, "batch_size": 32, "framework": "pytorch_2"}
+    p = step(networks[1], "all_reduce", bucket_bytes=bucket_bytes, **job)
+    period_s = p.play(3).makespan_s - p.play(2).makespan_s  # without the first copy of a mini-batch
+    assert period_s == pytest.approx(p.step_s, rel=0.005)
+    library = p.agreement.placed
+    call = library.call(1e3)
+    assert call.launch_s > 0
+    assert call.wire_bytes > 1.2e3  # its words carry flags, or pass through buffers
+    if system == "dgx_a100":
+        assert [library.choice(size)[1] for size in (8e3, 4e8)] == ["ll", "simple"]
+    one_call_s = play_collective(call.placed, call.wire_bytes).makespan_s + call.launch_s
+    assert one_call_s == pytest.approx(float(library.time(1e3)), rel=1e-9)
