@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.prediction.group_server import ServedGroups
 from perfmodel.sync.collectives import collective
-from perfmodel.sync.placed import Placed, place
+from perfmodel.sync.library import place_library
+from perfmodel.sync.placed import place
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
     from perfmodel.parallelism import Exchange, Placement, StageGraph
     from perfmodel.sync.base import Collective
+    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"
 """How groups that share layers add up; data-parallel workers may do it another way."""
@@ -120,6 +125,10 @@ class PlacedExchanges:
         How data-parallel workers add up gradients; None where they exchange nothing. [-]
     options : mapping of str to object
         Its own options. [-]
+    library : CollectiveLibrary or None
+        Whose operations all groups call, as far as it has them. [-]
+    served : ServedGroups
+        The parameter server that adds up gradients; none unless given. [-]
     """
 
     placement: Placement
@@ -127,23 +136,31 @@ class PlacedExchanges:
     names: tuple[str, ...]
     all_reduce: str | None = RING
     options: Mapping[str, Any] = field(default_factory=dict)
-    _known: dict[object, Placed] = field(default_factory=dict)
+    library: CollectiveLibrary | None = None
+    served: ServedGroups = field(default_factory=ServedGroups)
+    _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
         placed = self.placed(exchange, stage)
-        return 0.0 if placed is None else float(placed.time(size_bytes))
+        if placed is None:
+            return 0.0
+        serving_s = 0.0
+        if self._is_served(exchange):
+            layout = self.placement.layout
+            serving_s = layout.stages * layout.tensor_size * self.served.seconds_per_byte * size_bytes
+        return float(placed.time(size_bytes)) + serving_s
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
-        count = group_size(self.placement, exchange, stage)
-        if count == 1 or self._exchanges_nothing(exchange):
+        count, placed = group_size(self.placement, exchange, stage), self.placed(exchange, stage)
+        if placed is None:
             return 0.0
-        algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
+        algorithm = placed.call(size_bytes).placed.collective
         senders = 1 if exchange.kind == "send" else count
         return float(algorithm.sent_bytes(size_bytes, count, **self._options(exchange))) / senders
 
-    def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | None:
+    def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Return an exchange of all its groups at once on the topology.
 
         Parameters
@@ -155,7 +172,7 @@ class PlacedExchanges:
 
         Returns
         -------
-        Placed or None
+        Placed, LibraryCollective or None
             None where nobody takes part. [-]
 
         Raises
@@ -168,9 +185,23 @@ class PlacedExchanges:
             return None
         key = (exchange.kind, exchange.group, groups)
         if key not in self._known:
-            algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
-            self._known[key] = place(algorithm, self.topology, groups[0], beside=groups[1:], **self._options(exchange))
+            self._known[key] = self._placed(exchange, self.topology, groups)
         return self._known[key]
+
+    def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:
+        if self.library is not None and exchange.kind in self.library.operation:
+            return place_library(self.library, exchange.kind, topology, groups[0], beside=groups[1:])
+        algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
+        options = self._options(exchange)
+        if self._is_served(exchange):  # devices at all places of the network come to it at once
+            size = self.placement.layout.stages * self.placement.layout.tensor_size
+            every = [self.names[position::size] for position in range(size)]
+            beside = [group for group in every if group != groups[0]]
+            return place(algorithm, topology, groups[0], beside=beside, servers=self.served.memories, **options)
+        return place(algorithm, topology, groups[0], beside=groups[1:], **options)
+
+    def _is_served(self, exchange: Exchange) -> bool:
+        return bool(self.served.memories) and exchange.group == "data" and exchange.kind == "all_reduce"
 
     def _exchanges_nothing(self, exchange: Exchange) -> bool:
         return exchange.group == "data" and self.all_reduce is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.simulation.collectives import play_collective
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
@@ -164,7 +164,7 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "ring_all_reduce", "overlap": "yes"}, ArgumentError, "overlap"),
         ({"sync": "ring_all_reduce", "backup_workers": 1}, ArgumentError, "straggler"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
-        ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
+        ({"sync": "downpour", "shard_stage": 1}, ArgumentError, "shard_stage=1.*the server has what"),
     ],
 )
 def test_what_cannot_be_is_refused(alexnet, options, error, told):
