@@ -145,11 +145,36 @@ class PlacedExchanges:
         placed = self.placed(exchange, stage)
         if placed is None:
             return 0.0
-        serving_s = 0.0
-        if self._is_served(exchange):
-            layout = self.placement.layout
-            serving_s = layout.stages * layout.tensor_size * self.served.seconds_per_byte * size_bytes
-        return float(placed.time(size_bytes)) + serving_s
+        alone_s = float(placed.time(size_bytes))
+        return alone_s if not self._is_served(exchange) else self._at_server(alone_s, size_bytes, stage)
+
+    def _at_server(self, alone_s: float, size_bytes: float, stage: StageGraph) -> float:
+        """Return the time of a message [s] whose way and server devices at other places of the network share.
+
+        Where links are shared fairly, a device meets each other one for as long as the shorter of both sends.
+        """
+        own, *others = self._meeting(stage)
+        width = self.placement.layout.tensor_size
+        met = sum(min(other, own) for other in others) / own
+        serving_s = (1 + met) * width * self.served.seconds_per_byte * size_bytes
+        if not others or self.topology is None:
+            return alone_s + serving_s
+        if "server" not in self._known:
+            size = width * self.placement.layout.stages
+            first, *rest = [self.names[position::size] for position in range(size)]
+            algorithm, options = collective(self.all_reduce or RING), dict(self.options)
+            self._known["server"] = place(
+                algorithm, self.topology, first, beside=rest, servers=self.served.memories, **options
+            )
+        together_s = float(self._known["server"].time(size_bytes))
+        return alone_s + max(0.0, together_s - alone_s) * met / len(others) + serving_s
+
+    def _meeting(self, stage: StageGraph) -> list[float]:
+        """Return the gradients of the stage's device, and those of devices at the other places of the pipeline. [1]"""
+        counts = [0.0] * self.placement.layout.stages
+        for each in self.placement.stages:
+            counts[each.device] += each.graph.trained_parameter_count
+        return [counts.pop(stage.device), *counts]
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
@@ -193,11 +218,8 @@ class PlacedExchanges:
             return place_library(self.library, exchange.kind, topology, groups[0], beside=groups[1:])
         algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
         options = self._options(exchange)
-        if self._is_served(exchange):  # devices at all places of the network come to it at once
-            size = self.placement.layout.stages * self.placement.layout.tensor_size
-            every = [self.names[position::size] for position in range(size)]
-            beside = [group for group in every if group != groups[0]]
-            return place(algorithm, topology, groups[0], beside=beside, servers=self.served.memories, **options)
+        if self._is_served(exchange):
+            options |= {"servers": self.served.memories}
         return place(algorithm, topology, groups[0], beside=groups[1:], **options)
 
     def _is_served(self, exchange: Exchange) -> bool:

@@ -105,7 +105,7 @@ def _stages(
 ) -> list[Stage]:
     """Return the stages of one worker; those that take no time are left out."""
     prepared = basis.prepared
-    batch_size, data = prepared.batch_size, path.dataset
+    batch_size, data = prepared.samples_per_step, path.dataset
     stages = []
     if data is not None:
         slowest = path.bounding_stage(batch_size)

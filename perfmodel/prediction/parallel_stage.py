@@ -219,6 +219,14 @@ class StagePredictor:
             **self.options,
         )
 
+    def _memory(self, stage: StageGraph, whole: Prepared, timed: TimedStep) -> MemoryFootprint:
+        """Return what a stage keeps; of one that copies labels alone only these are there twice."""
+        memory = whole.footprint(timed.groups)
+        ahead_bytes = whole.copies()[1].copied_bytes
+        if self._is_fed(stage) or not ahead_bytes:
+            return memory
+        return replace(memory, input_bytes=memory.input_bytes / 2 + ahead_bytes)
+
     def _is_fed(self, stage: StageGraph) -> bool:
         """Tell whether a stage reads what comes from the host: an input of the whole network."""
         return set(stage.graph.input_shapes) <= set(self.subject.graph.input_shapes)
@@ -233,7 +241,7 @@ class StagePredictor:
                 forward=timed.parts,
                 backward=idle,
                 update=idle,
-                memory=whole.footprint(timed.groups),
+                memory=self._memory(stage, whole, timed),
                 kept_bytes=0.0,
                 all_gradients_bytes=0.0,
             )
@@ -253,7 +261,7 @@ class StagePredictor:
             forward=forward,
             backward=_difference(both, forward),
             update=_difference(replace(timed.parts, exposed_transfer_s=both.exposed_transfer_s), both),
-            memory=whole.footprint(timed.groups),
+            memory=self._memory(stage, whole, timed),
             kept_bytes=float(constant + slope * batch_size) * policy.pool_overhead,
             all_gradients_bytes=float(element_bytes * stage.graph.trained_parameter_count) * policy.pool_overhead,
             backward_s=backward_s,

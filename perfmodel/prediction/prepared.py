@@ -92,6 +92,11 @@ class Prepared:
         return 1 if self.data_path is None else self.data_path.worker_count
 
     @property
+    def samples_per_step(self) -> int:
+        """Samples that a worker takes in a step. [samples]"""
+        return self.batch_size
+
+    @property
     def counted_workers(self) -> int:
         """Workers whose gradients of a step are used: all but backups. [1]"""
         return self.worker_count if self.agreement is None else self.agreement.counted_workers

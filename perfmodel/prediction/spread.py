@@ -102,6 +102,11 @@ class Spread(Prepared):
         return self.placement.layout.data_size
 
     @property
+    def samples_per_step(self) -> int:
+        """Samples that a worker takes in a step, in all its micro-batches. [samples]"""
+        return self.worker_batch_size
+
+    @property
     def exchanges_gradients(self) -> bool:
         """Whether data-parallel workers add up gradients in every step."""
         trains = Phase.BACKWARD in self.subject.phase.parts

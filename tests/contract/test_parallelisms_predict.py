@@ -213,7 +213,12 @@ FIG5 = {"system": "survey_fig5"}
         ("alexnet", {**FIG5, "parallelism": "hybrid", "accumulation_steps": 2}, ArgumentError, "accumulation_steps"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "phase": "forward"}, ArgumentError, "no optimizer state"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "downpour"}, ArgumentError, "the server has what"),
-        ("alexnet", {**FIG5, "workers": 4, "parallelism": "hybrid", "sync": "downpour"}, ArgumentError, "meet in every"),
+        (
+            "alexnet",
+            {**FIG5, "workers": 4, "parallelism": "hybrid", "sync": "downpour"},
+            ArgumentError,
+            "meet in every",
+        ),
         ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "sequence_parallel": 1}, ArgumentError, "sequence_parallel"),
         ("fcn5", {**FIG5, "workers": 2, "parallelism": "hybrid"}, ArgumentError, "tensor"),
     ],
