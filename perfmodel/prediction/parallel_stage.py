@@ -124,7 +124,7 @@ class StagePredictor:
 
     def with_factors(self, factors: Factors) -> StagePredictor:
         """Return the same with other factors on constants [1]; nothing is lowered again."""
-        return replace(self, factors=factors, _known={})
+        return self if not factors and not self.factors else replace(self, factors=factors, _known={})
 
     def prepared(self, stage: StageGraph, batch_size: int) -> dict[Phase, Prepared]:
         """Return a stage made ready, up to and with each phase.
