@@ -141,15 +141,7 @@ def parallel_step(
     backward_s = tuple(each.backward.step_s + sync[1] for each, sync in zip(times, synced, strict=True))
     sends = _sends(stages, size, exchange_time)
     orders = _orders(placement, trains=trains)
-    none = (0.0,) * (len(stages) - 1)
-    makespans = [
-        float(
-            pipeline_makespan(
-                orders, forward_s=forward_s, backward_s=backward_s, forward_send_s=there, backward_send_s=back
-            )
-        )
-        for there, back in ((none, none), sends)
-    ]
+    makespans = _makespans(orders, forward_s, backward_s, sends)
     devices = [[index for index, stage in enumerate(stages) if stage.device == device] for device in range(len(orders))]
     busy_s = [layout.micro_batches * sum(forward_s[index] + backward_s[index] for index in own) for own in devices]
     longest = max(range(len(devices)), key=busy_s.__getitem__)
@@ -182,6 +174,21 @@ def parallel_step(
             stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
         ),
     )
+
+
+def _makespans(
+    orders: Orders, forward_s: Sequence[float], backward_s: Sequence[float], sends: tuple[tuple[float, ...], ...]
+) -> list[float]:
+    """Return what the micro-batches take if transfers take no time, and as they are. [s]"""
+    none = (0.0,) * (len(forward_s) - 1)
+    return [
+        float(
+            pipeline_makespan(
+                orders, forward_s=forward_s, backward_s=backward_s, forward_send_s=there, backward_send_s=back
+            )
+        )
+        for there, back in ((none, none), sends)
+    ]
 
 
 def _orders(placement: Placement, *, trains: bool) -> Orders:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.parallelism import Placement, StageGraph
+    from perfmodel.parallelism import Layout, Placement, StageGraph
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
@@ -84,14 +84,8 @@ def prepare_spread(
     layout, machine = asked.layout, target.machine
     names = (target.name,) if machine is None else machine.names
     width, depth = layout.tensor_size, layout.stages
-    feeding = {}
-    if machine is not None:
-        for position in range(depth):
-            own = tuple(name for index, name in enumerate(names) if index // width % depth == position)
-            feeding[position] = target.on(reading_devices(machine.system, own))
-        if data_path is not None:
-            readers = reading_devices(machine.system, names[:: width * depth])
-            data_path = replace(data_path, machine=readers)
+    if data_path is not None and machine is not None:
+        data_path = replace(data_path, machine=reading_devices(machine.system, names[:: width * depth]))
     predictor = StagePredictor(
         subject=subject,
         target=target,
@@ -100,24 +94,13 @@ def prepare_spread(
         recompute=recompute,
         options={"library": library, "pinned": pinned},
         prefetch=1 if data_path is None else data_path.prefetch,
-        feeding=feeding,
+        feeding=_feeding(target, layout),
     )
     placement = placement_of_phase(_placement(predictor, asked, batch_size=batch_size), subject.phase)
-    served = ServedGroups()
+    exchanges = _exchanges(predictor, asked, placement)
     agreement = None
     if machine is not None and Phase.BACKWARD in subject.phase.parts:
-        element_bytes = ELEMENT_BYTES[dtype]
-        served = served_groups(asked, placement, machine, subject, element_bytes=element_bytes)
         agreement = group_agreement(asked, placement, machine, subject, profile=profile, dtype=dtype)
-    exchanges = PlacedExchanges(
-        placement=placement,
-        topology=None if machine is None else machine.system.topology,
-        names=names,
-        all_reduce=asked.all_reduce,
-        options=asked.options,
-        library=asked.library,
-        served=served,
-    )
 
     def spread(stage: StageGraph) -> Spread:
         samples = layout.micro_batch_size(batch_size) * stage.batch_factor
@@ -139,6 +122,37 @@ def prepare_spread(
     if agreement is None:
         return found
     return replace(found, agreement=replace(agreement, inner_s=longest.parts.exposed_sync_s))
+
+
+def _feeding(target: Target, layout: Layout) -> dict[int, Target]:
+    """Return the devices at each place of the pipeline, which share the way from the host; none without a system."""
+    machine = target.machine
+    if machine is None:
+        return {}
+
+    def at(place: int) -> tuple[str, ...]:
+        every = enumerate(machine.names)
+        return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place)
+
+    return {place: target.on(reading_devices(machine.system, at(place))) for place in range(layout.stages)}
+
+
+def _exchanges(predictor: StagePredictor, asked: SpreadAsked, placement: Placement) -> PlacedExchanges:
+    """Return what devices exchange, on the system."""
+    target, subject = predictor.target, predictor.subject
+    machine, served = target.machine, ServedGroups()
+    if machine is not None and Phase.BACKWARD in subject.phase.parts:
+        element_bytes = ELEMENT_BYTES[predictor.dtype]
+        served = served_groups(asked, placement, machine, subject, element_bytes=element_bytes)
+    return PlacedExchanges(
+        placement=placement,
+        topology=None if machine is None else machine.system.topology,
+        names=(target.name,) if machine is None else machine.names,
+        all_reduce=asked.all_reduce,
+        options=asked.options,
+        library=asked.library,
+        served=served,
+    )
 
 
 def _placement(predictor: StagePredictor, asked: SpreadAsked, *, batch_size: int) -> Placement:
