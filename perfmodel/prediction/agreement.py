@@ -348,10 +348,13 @@ class Asynchronous(Agreement):
         What they do there. [-]
     numbers : AsynchronousNumbers
         Times and counts, with no time of the worker's own step. [-]
+    inner_s : float
+        What devices of one worker exchange among themselves in a step, where several have its network. [s]
     """
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers
+    inner_s: Quantity = 0.0
 
     @property
     def batches_per_update(self) -> int:
@@ -370,17 +373,25 @@ class Asynchronous(Agreement):
         """Return the updates of others that a gradient has missed on average. [1]"""
         return float(self.visits(parts).mean_staleness)
 
-    @staticmethod
-    def computing_s(parts: StepTime) -> Quantity:
+    def computing_s(self, parts: StepTime) -> Quantity:
         """Return what a worker's own step takes, without the update, which is the server's. [s]"""
-        return parts.device_s - parts.update_s - parts.exposed_sync_s - parts.straggler_s
+        return parts.device_s - parts.update_s - parts.exposed_sync_s - parts.straggler_s + self.inner_s
 
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:  # noqa: D102
         del schedule
+        return self.visited(parts)
+
+    def visited(self, parts: StepTime) -> StepTime:
+        """Return the parts of a worker's step [s] with its visits of the server, which updates."""
         parts = replace(parts, update_s=0.0)
         times = self.times(self.computing_s(parts))
         visit_s = times.group_sync_s + times.wait_s
-        return replace(parts, straggler_s=times.straggler_s, sync_s=visit_s, exposed_sync_s=visit_s)
+        return replace(
+            parts,
+            straggler_s=times.straggler_s,
+            sync_s=parts.sync_s + visit_s,
+            exposed_sync_s=self.inner_s + visit_s,
+        )
 
     def played(  # noqa: D102
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.collective_library import load_collective_library
+from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
 from perfmodel.prediction.messages import MERGED
@@ -216,17 +216,38 @@ def _all_reduced(
     return AllReduced(placed=placed, **_common(asked, machine))
 
 
-def _by_library(
-    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
-) -> Agreement:
-    del subject, element_bytes
+def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
+    """Return the library of collectives that a framework calls.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework. [-]
+
+    Returns
+    -------
+    CollectiveLibrary
+        The library. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the framework names none.
+    """
     named = profile.exchange.collectives
     if named is None:
         allowed = (
             f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
         )
-        raise ArgumentError("sync", asked.sync, allowed)
-    library = load_collective_library(named)
+        raise ArgumentError("sync", LIBRARY, allowed)
+    return load_collective_library(named)
+
+
+def _by_library(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del subject, element_bytes
+    library = collectives_of(profile)
     placed = place_library(library, LIBRARY, machine.system.topology, machine.names)
     slowdown = placed.taken_share(unit_count=machine.device.unit_count)
     return AllReduced(placed=placed, slowdown=slowdown, sources=(library,), **_common(asked, machine))

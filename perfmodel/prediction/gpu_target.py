@@ -71,9 +71,21 @@ class GpuTarget(Target):
         GpuTarget
             The target; itself without a system. [-]
         """
-        if self.machine is None:
-            return self
-        machine = self.machine.with_workers(worker_count)
+        return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
+
+    def on(self, machine: Machine) -> GpuTarget:
+        """Return the same device as one of those of another job, which share the way to them.
+
+        Parameters
+        ----------
+        machine : Machine
+            The job's part of a system. [-]
+
+        Returns
+        -------
+        GpuTarget
+            The target. [-]
+        """
         return GpuTarget(machine.device, host=self.host, machine=machine)
 
     def host_slowdown(self, factors: Factors) -> Any:

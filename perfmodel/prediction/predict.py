@@ -29,9 +29,9 @@ from perfmodel.prediction.arguments import (
 from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
+from perfmodel.prediction.prepare_spread import prepare_spread
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.spread import prepare_spread
 from perfmodel.prediction.spread_arguments import refuse_missing_devices, resolve_spread, spread_arguments
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.target import Target
@@ -103,7 +103,7 @@ def predict_subject(
     if spread is None:
         prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
     else:
-        prepared = prepare_spread(subject, spread, **how)
+        prepared = prepare_spread(subject, spread, data_path=data_path, **how)
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
@@ -310,8 +310,6 @@ def predict(
         If a name is unknown; names the nearest.
     SpecError
         If a spec file is wrong; lists every fault.
-    NotYetAvailableError
-        If options are only served apart from one another.
 
     Examples
     --------
@@ -372,7 +370,7 @@ def predict(
         straggler=straggler,
         backup_workers=backup_workers,
     )
-    asked = resolve_spread(spread, agreed.in_buckets_of(profile), subject=subject, dataset=dataset)
+    asked = resolve_spread(spread, agreed, subject=subject, profile=profile)
     agreement = None
     if asked is None:
         agreement = resolve_agreement(agreed, machine=target.machine, subject=subject, profile=profile, dtype=dtype)

@@ -97,6 +97,26 @@ class Prepared:
         """Whether mini-batches and pulled parameters share one queue, so that a step waits for both."""
         return self.agreement is not None and self.agreement.delays_copies
 
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that a worker takes in a step. [samples]"""
+        return self.batch_size
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers whose gradients of a step are used: all but backups. [1]"""
+        return self.worker_count if self.agreement is None else self.agreement.counted_workers
+
+    @property
+    def batches_per_update(self) -> int:
+        """Mini-batches whose gradients make up an update of a network. [1]"""
+        return 1 if self.agreement is None else self.agreement.batches_per_update
+
+    @property
+    def network_count(self) -> int:
+        """Networks that are trained, or run: one where workers agree. [1]"""
+        return self.worker_count if self.agreement is None else 1
+
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""

@@ -72,6 +72,11 @@ class Target(ABC):
         del worker_count
         return self
 
+    def on(self, machine: Machine) -> Target:
+        """Return the target as one of other devices that share the way to them; itself where there is only one."""
+        del machine
+        return self
+
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
         del factors

@@ -37,6 +37,8 @@ def pipeline_schedule_tasks(
     forward_hops: Sequence[Hop],
     backward_hops: Sequence[Hop],
     name: str = "stage",
+    prefix: str = "",
+    after: tuple[str, ...] = (),
 ) -> tuple[Task, ...]:
     """Tasks of the devices of a pipeline and of the transfers between them.
 
@@ -50,6 +52,10 @@ def pipeline_schedule_tasks(
         From each chunk to the next, and back; one less than chunks. [-]
     name : str
         Beginning of the devices' names. [-]
+    prefix : str
+        What the names of tasks begin with. [-]
+    after : tuple of str
+        Tasks that must have ended before any of these begins. [-]
 
     Returns
     -------
@@ -84,7 +90,7 @@ def pipeline_schedule_tasks(
     ):
         if len(given) != count:
             raise ArgumentError(argument, len(given), f"{count} of them for {chunk_count} chunks")
-    return tuple(_tasks(orders, times, hops, chunk_count=chunk_count, name=name))
+    return tuple(_tasks(orders, times, hops, chunk_count=chunk_count, name=name, prefix=prefix, after=after))
 
 
 def _tasks(
@@ -94,19 +100,22 @@ def _tasks(
     *,
     chunk_count: int,
     name: str,
+    prefix: str,
+    after: tuple[str, ...],
 ) -> Iterator[Task]:
     device_count = len(orders)
+    label = f"{prefix}{name}"
     sends: dict[Turn, str] = {}
     for device, order in enumerate(orders):
         for turn in order:
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None:
-                own = _task_name(name, device, turn)
+                own = _task_name(label, device, turn)
                 sends[following] = own if following.chunk == turn.chunk else f"{own}/send"
     for device, order in enumerate(orders):
-        earlier: tuple[str, ...] = ()
+        earlier = after
         for turn in order:
-            own = _task_name(name, device, turn)
+            own = _task_name(label, device, turn)
             needs = (sends[turn],) if turn in sends else ()
             yield Task(
                 own,

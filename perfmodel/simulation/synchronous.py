@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
 from perfmodel.simulation.tasks import Task
-from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.placed import Placed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class PlayedExchange:
     Parameters
     ----------
     gather : Placed or LibraryCollective
-        Messages in which gradients come together; a library's is one call that lasts as long as its time says. [-]
+        Messages in which gradients come together: those that a library chooses at a bucket's size; where its calls slow
+        computing down, one call that lasts as long as its time says. [-]
     spread : Placed or None
         Messages in which parameters come back; None where the first ones leave the sum with everybody. [-]
     server_s_per_byte : float
@@ -43,9 +44,7 @@ class PlayedExchange:
     @cached_property
     def resources(self) -> Mapping[str, int]:
         """What works on a sum besides the workers, a unit each."""
-        if not self.server_s_per_byte or not isinstance(self.gather, Placed):
-            return {}
-        return {f"{name} server": 1 for name in self.gather.servers}
+        return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
 
     def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
         """Return what computing and calls share, device by device, and what calls get of it. [s/s]"""
@@ -57,19 +56,25 @@ class PlayedExchange:
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
         """Yield the messages of a bucket among workers; the last task is ``name``."""
-        if isinstance(self.gather, Placed):
-            yield from collective_tasks(self.gather, size_bytes, name=name, after=after)
+        if self.slowdown:
+            yield from self._beside_computing(size_bytes, name=name, after=after, workers=workers)
             return
-        seconds = float(self.gather.time(size_bytes))
-        if not self.slowdown:
-            yield Task(name, duration_s=seconds, after=after, kind="message")
-            return
-        # a call is work on a share of the device: as its share is at most a half, computing gets what is left
-        calls = tuple(f"{name} on {worker}" for worker in workers)
-        for call, worker in zip(calls, workers, strict=True):
+        call = self.gather.call(size_bytes)
+        if call.launch_s:
+            yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
+            after = (f"{name}/launch",)
+        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after)
+
+    def _beside_computing(
+        self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
+    ) -> Iterator[Task]:
+        """Yield a call as work on a share of each device: that is at most a half, and computing gets what is left."""
+        work = self.slowdown * float(self.gather.time(size_bytes))
+        parts = tuple(f"{name} on {worker}" for worker in workers)
+        for part, worker in zip(parts, workers, strict=True):
             shared = (_units(worker), _units_of_calls(worker))
-            yield Task(call, flow_bytes=self.slowdown * seconds, channels=shared, after=after, kind="message")
-        yield Task(name, after=calls, kind="sync")
+            yield Task(part, flow_bytes=work, channels=shared, after=after, kind="message")
+        yield Task(name, after=parts, kind="sync")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield what servers do with it; the last task is ``name``."""

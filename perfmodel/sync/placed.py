@@ -78,6 +78,25 @@ class PlacedRound:
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in self.lines])
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Call:
+    """One collective of a size, as it is run: what a simulator plays.
+
+    Parameters
+    ----------
+    placed : Placed
+        The algorithm, with the latency that its rounds have in this call. [-]
+    wire_bytes : float
+        Bytes, n, as they pass the links: with the flags that a protocol carries beside them. [B]
+    launch_s : float
+        What the call costs before the first message. [s]
+    """
+
+    placed: Placed
+    wire_bytes: float
+    launch_s: float = 0.0
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placed:
     """A collective among certain devices of a system.
@@ -146,6 +165,19 @@ class Placed:
             )
             return pipelined + added
         return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
+
+    def call(self, size_bytes: float) -> Call:
+        """Return the collective of so many bytes [B] as it is run."""
+        return Call(placed=self, wire_bytes=size_bytes)
+
+    def with_latencies(self, factor: float) -> Placed:
+        """Return the same with the latency of every message times a factor [1]."""
+
+        def slowed(each: PlacedRound) -> PlacedRound:
+            routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in each.routes)
+            return replace(each, routes=routes)
+
+        return replace(self, rounds=tuple(slowed(each) for each in self.rounds))
 
     @property
     def latency_s(self) -> float:

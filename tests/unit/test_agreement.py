@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.simulation.collectives import play_collective
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
@@ -161,7 +162,7 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
         ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),
-        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, NotYetAvailableError, "merged"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, ArgumentError, "merged"),
         ({"sync": "parameter_server", "server_count": 2}, ArgumentError, "from 1 to 1"),
         ({"sync": "parameter_server", "server_count": 0}, ArgumentError, "server_count"),
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
@@ -175,7 +176,7 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "none", "straggler": NORMAL, "backup_workers": 9}, ArgumentError, "backup_workers=9"),
         ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "must be waited for"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
-        ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
+        ({"sync": "downpour", "shard_stage": 1}, ArgumentError, "shard_stage=1.*the server has what"),
     ],
 )
 def test_what_cannot_be_is_refused(alexnet, options, error, told):
@@ -268,3 +269,21 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
 def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
     with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12 states no library of collectives"):
         step(alexnet, "all_reduce", framework="tensorflow_1_12")
+
+
+@pytest.mark.parametrize(("system", "workers"), [("dgx_a100", 8), ("survey_fig5", 4)])
+@pytest.mark.parametrize("bucket_bytes", [0, None, math.inf])
+def test_what_a_library_chooses_at_each_size_is_played(networks, system, workers, bucket_bytes):
+    """Small buckets go by another protocol than large ones: neither a ring nor one protocol plays the same step."""
+    job = {"system": system, "workers": workers, "batch_size": 32, "framework": "pytorch_2"}
+    p = step(networks[1], "all_reduce", bucket_bytes=bucket_bytes, **job)
+    period_s = p.play(3).makespan_s - p.play(2).makespan_s  # without the first copy of a mini-batch
+    assert period_s == pytest.approx(p.step_s, rel=0.005)
+    library = p.agreement.placed
+    call = library.call(1e3)
+    assert call.launch_s > 0
+    assert call.wire_bytes > 1.2e3  # its words carry flags, or pass through buffers
+    if system == "dgx_a100":
+        assert [library.choice(size)[1] for size in (8e3, 4e8)] == ["ll", "simple"]
+    one_call_s = play_collective(call.placed, call.wire_bytes).makespan_s + call.launch_s
+    assert one_call_s == pytest.approx(float(library.time(1e3)), rel=1e-9)
