@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
-from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
+from perfmodel.prediction.agreement import Agreement
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.parameter_server import (
     memory_bytes_per_s,
@@ -20,6 +21,7 @@ from perfmodel.prediction.parameter_server import (
     visit_of,
 )
 from perfmodel.prediction.straggler import Straggler, straggler_of
+from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -178,6 +180,7 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
     if straggler is not None:
         straggler.check_workers(worker_count)
+        straggler.check_backups(worker_count)
     if asked.backup_workers and asked.sync in SCHEMES:
         allowed = f"0 with sync={asked.sync!r}, in which nobody waits for the slowest of all in every step"
         raise ArgumentError("backup_workers", asked.backup_workers, allowed)

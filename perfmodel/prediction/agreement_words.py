@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.prediction.agreement import Agreement, AllReduced, Synchronous
 from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.prediction import Prediction

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.agreement import Synchronous
 from perfmodel.prediction.copy_lanes import lanes_needed
 from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
+from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.prediction.agreement import AllReduced
+from perfmodel.prediction.synchronous_agreement import AllReduced
 from perfmodel.sync.library import LibraryCollective
 
 if TYPE_CHECKING:

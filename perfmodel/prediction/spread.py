@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.agreement import Asynchronous
 from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.layer_row import Piece
 from perfmodel.prediction.parallel_step import ParallelStep, parallel_step

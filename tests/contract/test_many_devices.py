@@ -14,8 +14,8 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.agreement import AllReduced, ThroughServer
 from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.sync.asynchronous import SCHEMES
 
 NETWORKS = ("alexnet", "resnet50", "vgg16", "lstm32", "bert")
