@@ -13,8 +13,6 @@ from perfmodel.parallelism.recompute import with_repeated_exchanges
 from perfmodel.prediction.parallel_sync import DataSync, ExchangeTime, SyncOfDevice, data_sync_of
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.records import Phase
-from perfmodel.simulation import Timeline, simulate
-from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
 if TYPE_CHECKING:
     from perfmodel.parallelism import Placement, StageGraph
@@ -62,24 +60,6 @@ class ParallelStep:
     agreeing_s: float
     bounds_s: tuple[float, float]
     equal_bubble_fraction: float
-
-    def timeline(self) -> Timeline:
-        """Play the micro-batches through the pipeline, up to the update.
-
-        Returns
-        -------
-        Timeline
-            A span for each phase of each micro-batch, and each transfer. [s]
-        """
-        tasks = pipeline_schedule_tasks(
-            self.orders,
-            forward_s=self.forward_s,
-            backward_s=self.backward_s,
-            forward_hops=[Hop(seconds) for seconds in self.forward_send_s],
-            backward_hops=[Hop(seconds) for seconds in self.backward_send_s],
-        )
-        resources = pipeline_resources(self.orders, chunk_count=len(self.forward_s))
-        return simulate(tasks, channels={}, resources=resources)
 
 
 def parallel_step(
