@@ -159,7 +159,7 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     -------
     ndarray, shape (rows,) or (rows, configurations)
         Mean over the operations that a row stands for; B are all bytes of a kernel, D_far those of the kernels that ran
-        since the layer's data was used in another phase, s the share that is cold. [B]
+        since the layer's data was used in another phase, its own included, s the share that is cold. [B]
 
     Notes
     -----
@@ -181,7 +181,7 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     far[backward] = backward_kept[backward]
     far[update] = moved[update]
     after = np.cumsum(moved, axis=0)
-    distance = after - moved - after[order.last_use]
+    distance = after - after[order.last_use]
     distance[order.a_step_ago] = distance[order.a_step_ago] + after[-1]
     cold = far * cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
     cold = cold + (moved - far) * cold_share(distance_bytes=moved, cache_bytes=cache_bytes)
