@@ -3,7 +3,8 @@
 The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
 has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
 that its curve has that already. Far is what was last used in another phase: the weights of a forward operation (since
-the step before), what back-propagation reads of the forward pass, and all that an optimizer touches. In training the results of the forward pass also go to memory that was last used a step ago.
+the step before), what back-propagation reads of the forward pass, and all that an optimizer touches.
+In training the results of the forward pass also go to memory that was last used a step ago.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ class TestCold:
         """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""
         graph = LayerGraph("deep", input_shape=(64,))
         x = graph.input
-        for place in range(20):
-            x = graph.add(f"fc{place}", Dense(units=64), inputs=x)
+        for place in range(20):  # no two alike: operations that are share a row, and its mean
+            x = graph.add(f"fc{place}", Dense(units=64 + place), inputs=x)
             x = graph.add(f"relu{place}", ReLU(), inputs=x)
         rows = predicted(machine(hot=False, reuse_mib=4.0), graph=graph, batch_size=256).layers
         hot = predicted(machine(), graph=graph, batch_size=256).layers
