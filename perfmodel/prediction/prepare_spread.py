@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from perfmodel.errors import NotYetAvailableError
 from perfmodel.parallelism import place
 from perfmodel.parallelism.phases import placement_of_phase
 from perfmodel.prediction.exchange_times import PlacedExchanges
@@ -81,6 +82,9 @@ def prepare_spread(
     mini-batch is read and decoded once for each data-parallel worker, in the machine of the first device of its first
     stage; every device of that stage's group copies it, and those of the last one copy the labels.
     """
+    if not target.takes_parts:
+        available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
+        raise NotYetAvailableError("device", target.name, available)
     layout, machine = asked.layout, target.machine
     names = (target.name,) if machine is None else machine.names
     width, depth = layout.tensor_size, layout.stages
