@@ -6,8 +6,9 @@ A setting of the process that measures, never of the machine.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
+import mmap
 import sys
+import time
 from typing import Final
 
 TRIM_THRESHOLD: Final = -1
@@ -17,6 +18,12 @@ MMAP_MAX: Final = -4
 
 KEPT: Final = "glibc, freed memory kept (mallopt: no trimming, no mapping of single blocks)"
 AS_FOUND: Final = "as found: this C library has no mallopt"
+
+PAGE_BYTES: Final = 4096
+"""Size of a page of memory [B]."""
+
+FRESH_BYTES: Final = 32 * 2**20
+"""Fresh memory that is touched to time page faults [B]."""
 
 
 def keep_freed_memory() -> str:
@@ -40,3 +47,15 @@ def keep_freed_memory() -> str:
         return AS_FOUND
     set_both = mallopt(TRIM_THRESHOLD, -1) and mallopt(MMAP_MAX, 0)
     return KEPT if set_both else AS_FOUND
+
+
+def page_fault_s() -> float:
+    """Return what the first touch of a page of memory takes [s]."""
+    with mmap.mmap(-1, FRESH_BYTES) as block:
+        times = []
+        for _ in range(2):
+            begin = time.perf_counter()
+            for place in range(0, FRESH_BYTES, PAGE_BYTES):
+                block[place] = 1
+            times.append(time.perf_counter() - begin)
+    return max(0.0, times[0] - times[1]) / (FRESH_BYTES // PAGE_BYTES)

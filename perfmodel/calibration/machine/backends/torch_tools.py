@@ -22,14 +22,23 @@ class TorchTools:
         Name of a data type of torch, e.g. ``float32``. [-]
     seed : int
         Of the random numbers. [1]
+    pool : int
+        Random numbers that are drawn. [1]
     """
 
-    def __init__(self, torch: Any, *, device: str, dtype: str, seed: int) -> None:
+    def __init__(self, torch: Any, *, device: str, dtype: str, seed: int, pool: int = POOL) -> None:
         self.torch = torch
         self.device = torch.device(device)
         self.dtype = getattr(torch, dtype)
+        self._seed = seed
         self._generator = torch.Generator(device=self.device).manual_seed(seed)
-        self._pool = torch.randn(POOL, generator=self._generator, device=self.device).to(self.dtype)
+        self._pool = torch.randn(pool, generator=self._generator, device=self.device).to(self.dtype)
+        self._shift = 0
+
+    def restart(self) -> None:
+        """Begin again, so that the same operands come as the first time."""
+        self._generator.manual_seed(self._seed)
+        self.torch.manual_seed(self._seed)
         self._shift = 0
 
     @property
@@ -40,11 +49,11 @@ class TorchTools:
     def normal(self, *shape: int, grad: bool = False) -> Any:
         """Return a tensor of random normal numbers [1] in its own memory, that wants a gradient or not."""
         count = math.prod(shape)
-        self._shift = (self._shift + 9973) % (POOL // 2)
+        self._shift = (self._shift + 9973) % (len(self._pool) // 2)
         tensor = self.torch.empty(count, dtype=self.dtype, device=self.device)
         start = self._shift
-        for first in range(0, count, POOL - start):
-            piece = tensor[first : first + POOL - start]
+        for first in range(0, count, len(self._pool) - start):
+            piece = tensor[first : first + len(self._pool) - start]
             piece.copy_(self._pool[start : start + piece.numel()])
         return tensor.view(shape).requires_grad_(grad)
 
