@@ -42,6 +42,9 @@ LONG_FACTOR: Final = 5.0
 COLD_POINTS: Final = 3
 """Points of a class that are also timed after the caches were flushed [1]."""
 
+COLD_SHARE: Final = 0.15
+"""Largest share of the session that flushing may take [1]."""
+
 COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel tells of its call only [B]."""
 
@@ -124,7 +127,7 @@ class Session:
         self.notes: list[str] = []
         self._now, self._begin, self._progress = now, now(), progress
         self._earlier_s = journal.seconds
-        self._limits: dict[str, float] = {}
+        self._cold_s = 0.0
         self._watch: DriftWatch | None = None
         self.classes = [
             _Class(
@@ -292,14 +295,17 @@ class Session:
             timing = self.backend.clock.time(prepared.run)
             cold_s = None
             if cold:
+                begin = self._now()
                 after = self.backend.clock.time_after(self.backend.flush, prepared.run, samples=2)
                 cold_s = after.seconds * prepared.share
+                self._cold_s += self._now() - begin
         return replace(timing, seconds=timing.seconds * prepared.share), cold_s
 
     def _wants_cold(self, each: _Class, operation: Operation) -> bool:
         moved = operation.work(element_bytes=ELEMENT_BYTES[each.dtype]).moved_bytes
         taken = sum(point.cold_seconds is not None for point in each.points)
-        return taken < COLD_POINTS and COLD_LEAST_BYTES <= moved <= self.machine.cache_bytes / 2
+        is_telling = COLD_LEAST_BYTES <= moved <= self.machine.cache_bytes / 2
+        return is_telling and taken < COLD_POINTS and self._cold_s <= COLD_SHARE * self._spent_s
 
     def _take(self, each: _Class, sizes: Sizes) -> None:
         operation = each.benchmark.operation(sizes)

@@ -90,7 +90,7 @@ class Backend(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Read and write so much memory that nothing else is left in any cache."""
+        """Read so much memory that nothing else is left in any cache."""
 
     @abstractmethod
     def reference(self) -> Run:
