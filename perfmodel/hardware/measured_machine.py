@@ -7,7 +7,6 @@ whose data sheet is the processor's. Nothing in it comes from a whole network.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -82,10 +81,6 @@ class MeasuredMachine(Runnable):
         """Data types in which kernels were measured, in the order of the file."""
         return tuple(dict.fromkeys(each.dtype for each in self.kernel))
 
-    @cached_property
-    def _by_dtype(self) -> dict[str, dict[str, KernelClass]]:
-        return {dtype: {each.name: each for each in self.kernel if each.dtype == dtype} for dtype in self.dtypes}
-
     def classes(self, dtype: str) -> dict[str, KernelClass]:
         """Return the measured classes of a data type by name.
 
@@ -99,7 +94,7 @@ class MeasuredMachine(Runnable):
         dict of str to KernelClass
             Empty where nothing was measured in it. [-]
         """
-        return self._by_dtype.get(dtype, {})
+        return {each.name: each for each in self.kernel if each.dtype == dtype}
 
     def describe(self) -> str:
         """Return the machine, its software and its calibration in one line."""
@@ -128,6 +123,10 @@ class MeasuredMachine(Runnable):
         """
         with replacement_of(Path(path)) as temporary:
             temporary.write_text(measured_text(self), encoding="utf-8")
+
+
+Calibration = MeasuredMachine
+"""What ``perfmodel.Calibration`` is: the result of calibrating a machine, and a device of predict."""
 
 
 def measured_text(machine: MeasuredMachine) -> str:
