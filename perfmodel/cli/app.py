@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from perfmodel.cli.audit import audit_command
+from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
@@ -39,8 +40,10 @@ app.command("predict")(predict_command)
 app.command("scaling")(scaling_command)
 app.command("validate")(validate_command)
 app.command("fit")(fit_command)
+app.command("calibrate")(calibrate_command)
 app.command("audit")(audit_command)
 app.command("transfer")(transfer_command)
+app.add_typer(calibration_app, name="calibration")
 app.add_typer(specs_app, name="specs")
 
 
@@ -90,8 +93,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "perfmodel"
         return _refused(f"{error.format_message()} (see: {path} --help)")
-    except (typer.Abort, KeyboardInterrupt):
-        sys.stderr.write("perfmodel: interrupted\n")
+    except (typer.Abort, KeyboardInterrupt) as error:
+        sys.stderr.write(f"perfmodel: {error if str(error) else 'interrupted'}\n")
         return INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes once more at exit; give it somewhere to flush to.

@@ -35,8 +35,8 @@ class Axis:
 
     Notes
     -----
-    A network that runs with an even mini-batch has no operation in common with what is drawn under ``batch``: so no
-    operation of the networks that a calibration is checked against is timed by it.
+    What counts samples is odd, so that a network with an even mini-batch shares no product, convolution or recurrence
+    with a calibration; nor an element-wise pass, whose tensors have odd numbers of elements.
     """
 
     low: int = 1
@@ -90,6 +90,10 @@ class Benchmark:
     prepare: Callable[[Any, Sizes, Operation], Prepared]
     point_count: int = 20
     weight: float = 1.0
+
+    def has_sizes(self, sizes: Sizes) -> bool:
+        """Tell whether sizes are of this benchmark, and not of one that an earlier version had under its name."""
+        return set(sizes) == set(self.axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import fitted_classes, grouped
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
@@ -156,6 +158,25 @@ def calibrate(
     return machine
 
 
+def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
+    """Return the benchmarks of a backend by class, without asking whether its library or device is there.
+
+    Parameters
+    ----------
+    backend : str
+        ``torch`` or ``numpy``. [-]
+
+    Returns
+    -------
+    dict
+        Benchmark by kernel class. [-]
+    """
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
+    kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
+    return {each.name: each for kind in kinds for each in kind()}
+
+
 def _check_budget(budget_s: Any) -> None:
     is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
     if not is_number or not 0 < budget_s < float("inf"):
@@ -185,7 +206,8 @@ def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tupl
     chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
     for dtype in chosen:
         if dtype not in library.dtypes:
-            raise UnknownNameError(f"data type of {library.name} on this device", dtype, library.dtypes)
+            msg = f"data type of {library.name} on this device"
+            raise UnknownNameError(msg, dtype, library.dtypes)
     if not chosen:
         raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
     return chosen
@@ -193,6 +215,7 @@ def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tupl
 
 def _header(library: Backend, target: str, dtypes: Sequence[str]) -> dict[str, Any]:
     return {
+        "perfmodel": __version__,
         "target": target,
         "backend": library.name,
         "dtypes": list(dtypes),
@@ -278,7 +301,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
         "machine": facts,
         "software": {"backend": library.name, **header["software"]},
         "session": {
-            "measured_at": datetime.now().replace(microsecond=0),  # noqa: DTZ005  # the clock on the wall where it ran
+            "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
             "seconds": round(journal.seconds, 1),
             "point_count": len(journal.points),
             "retaken": sum(point.retaken for point in journal.points),
@@ -302,23 +325,19 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     return MeasuredMachine.model_validate(content)
 
 
-def recorded_operations(
-    record: str | Path, benchmarks: Callable[[str], Mapping[str, Any]]
-) -> Collection[tuple[str, Operation]]:
+def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:
     """Return every operation that a calibration timed, to be held against those of other networks.
 
     Parameters
     ----------
     record : str or Path
         The record of points that lies beside a calibration. [-]
-    benchmarks : callable
-        Data type to benchmarks by class, of the backend that wrote it. [-]
 
     Returns
     -------
-    collection of tuple
+    list of tuple
         Data type and operation of each point. [-]
     """
-    points = read_journal(record)["points"]
-    return [(point.dtype, benchmarks(point.dtype)[point.name].operation(point.sizes)) for point in points]
-
+    content = read_journal(record)
+    benchmarks = benchmark_table(content["header"]["backend"])
+    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]

@@ -109,7 +109,9 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
     return Columns(
         family=family,
         names=tuple(features),
-        features=np.stack([np.broadcast_to(column, len(kernels)) for column in features.values()], axis=1).astype(float),
+        features=np.stack([np.broadcast_to(column, len(kernels)) for column in features.values()], axis=1).astype(
+            float
+        ),
         flop_count=np.array([float(kernel.flop_count) for kernel in kernels]),
         moved_bytes=table["read_bytes"] + table["written_bytes"],
     )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from perfmodel.hardware import spec_files
 from perfmodel.units import GIB, MIB
 
 CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -96,6 +97,42 @@ def vector_lanes() -> int:
     return next((lanes for flag, lanes in VECTOR_LANES if flag in flags), 4)
 
 
+FORM_FACTORS: Final = frozenset({"sxm", "sxm2", "sxm5", "pcie", "gcd"})
+"""Words of a device file's name that a driver may leave out of a GPU's."""
+
+
+def datasheet_of(model: str) -> str | None:
+    """Return the device file whose name a processor's own name holds, if there is exactly one.
+
+    Parameters
+    ----------
+    model : str
+        As the system or the driver names the processor. [-]
+
+    Returns
+    -------
+    str or None
+        Name of a device file. [-]
+
+    Examples
+    --------
+    >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("Intel(R) Xeon(R) Processor")
+    ('gtx_1080_ti', None)
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"\((?:r|tm)\)", " ", model.lower()))
+
+    def said(word: str) -> bool:
+        return any(each.startswith(word) for each in words)
+
+    found = []
+    for name in spec_files.names("devices"):
+        parts = name.split("_")
+        if all(said(part) or part in FORM_FACTORS for part in parts):
+            found.append((sum(map(said, parts)), name))
+    best = [name for count, name in found if count == max(found)[0]]
+    return best[0] if len(best) == 1 else None
+
+
 def cpu_facts(threads: int) -> dict[str, Any]:
     """Return the table ``machine`` of a file for the host's CPU.
 
@@ -114,6 +151,7 @@ def cpu_facts(threads: int) -> dict[str, Any]:
     return {
         "processor": "cpu",
         "model": model,
+        "datasheet": datasheet_of(model),
         "core_count": physical_cores(),
         "threads": threads,
         "memory_gib": round(memory_gib(), 2),

@@ -53,6 +53,14 @@ ROWS: Final = Family(
 )
 """Rows of features: dense layers, words of a sequence."""
 
+ELEMENTS: Final = Family(
+    {"elements": Axis(65, 40_000_001, "batch"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
+)
+"""Elements in a row, for functions to which their shape is nothing; odd, as no tensor of an even mini-batch is."""
+
+TWO_OF_ELEMENTS: Final = Family(ELEMENTS.axes, batch="elements", sample=("one",), inputs=2)
+"""Two tensors of them."""
+
 TWO_ROWS: Final = Family(ROWS.axes, batch="rows", sample=("features",), inputs=2)
 """Two tensors of rows."""
 
@@ -248,7 +256,9 @@ CONVOLUTIONS: Final = (
     ConvolutionFamily(name="conv2d_3x3_s2", kernels=(3, 3, 2), strides=(2,), weight=1.5),
     ConvolutionFamily(name="conv2d_large_s1", kernels=(5, 5, 7), weight=1.5),
     ConvolutionFamily(name="conv2d_large_s2", kernels=(5, 7, 4), strides=(2,), weight=0.5),
-    ConvolutionFamily(name="conv2d_3x3_s1_grouped", kernels=(3,), groups=(2, 4, 8, 32), inputs=Axis(64, 1024, "features"), weight=0.5),
+    ConvolutionFamily(
+        name="conv2d_3x3_s1_grouped", kernels=(3,), groups=(2, 4, 8, 32), inputs=Axis(64, 1024, "features"), weight=0.5
+    ),
     ConvolutionFamily(name="depthwise_small", kernels=(3,), strides=(1, 1, 2), depthwise=True),
     ConvolutionFamily(name="depthwise_large", kernels=(5, 5, 7), strides=(1, 1, 2), depthwise=True, weight=0.5),
     ConvolutionFamily(

@@ -120,4 +120,3 @@ def read_journal(path: str | Path) -> dict[str, Any]:
     if not known:
         raise ArgumentError("resume", str(path), f"a record of version {VERSION}")
     return content
-

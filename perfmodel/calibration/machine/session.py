@@ -334,8 +334,6 @@ class Session:
                 if point.window not in drifted or point.retaken:
                     continue
                 timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
-                again = replace(
-                    point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True
-                )
+                again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
                 self.journal.points[self.journal.points.index(point)] = again
                 each.points[index] = again

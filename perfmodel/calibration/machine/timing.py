@@ -49,7 +49,7 @@ class Timing:
         1.1
         """
         median = statistics.median(samples)
-        if len(samples) < 4:  # noqa: PLR2004  # quartiles of fewer are their ends
+        if len(samples) < 4:  # quartiles of fewer are their ends
             return cls(median, (max(samples) - min(samples)) / 2 / median)
         low, _, high = statistics.quantiles(samples, n=4)
         return cls(median, (high - low) / 2 / median)
@@ -158,7 +158,7 @@ class DriftWatch:
     @property
     def spread_percent(self) -> float:
         """Standard deviation of the reference over its mean. [%]"""
-        if len(self.times) < 2:  # noqa: PLR2004  # one alone does not spread
+        if len(self.times) < 2:  # one alone does not spread
             return 0.0
         return 100 * statistics.stdev(self.times) / statistics.mean(self.times)
 

@@ -173,4 +173,3 @@ def share_of_chain(time_chain: Callable[[int], float], *, short: int = 20, long:
     0.25
     """
     return max(0.0, (time_chain(long) - time_chain(short)) / (long - short))
-

@@ -14,10 +14,12 @@ from perfmodel.calibration.machine.drawing import SEED
 from perfmodel.calibration.machine.families import (
     BATCHED_AXES,
     CONTRACTION_AXES,
+    ELEMENTS,
     GATHER_AXES,
     ROLES,
     ROWS,
     SEQUENCES,
+    TWO_OF_ELEMENTS,
     TWO_ROWS,
     UPDATE_AXES,
     Family,
@@ -144,7 +146,7 @@ def _layer_norm(x: Any) -> Any:
 
 
 def _dropout(x: Any) -> Any:
-    return x * (np.random.default_rng(SEED).random(x.shape, dtype=x.dtype) > 0.3)  # noqa: PLR2004  # a usual rate
+    return x * (np.random.default_rng(SEED).random(x.shape, dtype=x.dtype) > 0.3)  # a usual rate
 
 
 def _gather(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -194,27 +196,25 @@ def _update(name: str, tools: NumpyTools, sizes: Sizes, operation: Operation) ->
 
 
 def _passes() -> Iterator[Benchmark]:
-    yield _pass("relu", ROWS, layers.ReLU(), lambda x: np.maximum(x, 0))
-    yield _pass("relu_backward", ROWS, layers.ReLU(), lambda g, y: g * (y > 0), arrays=2)
-    yield _pass("sigmoid", ROWS, layers.Sigmoid(), lambda x: 1 / (1 + np.exp(-x)))
-    yield _pass("sigmoid_backward", ROWS, layers.Sigmoid(), lambda g, y: g * y * (1 - y), arrays=2)
-    yield _pass("tanh", ROWS, layers.Tanh(), np.tanh)
-    yield _pass("tanh_backward", ROWS, layers.Tanh(), lambda g, y: g * (1 - y * y), arrays=2)
-    yield _pass("exp", ROWS, layers.Unary(function="exp"), np.exp)
-    yield _pass("add", TWO_ROWS, layers.Add(), np.add, arrays=2)
-    yield _pass("subtract", TWO_ROWS, layers.Binary(function="subtract"), np.subtract, arrays=2)
-    yield _pass("multiply", TWO_ROWS, layers.Binary(function="multiply"), np.multiply, arrays=2)
-    yield _pass("divide", TWO_ROWS, layers.Binary(function="divide"), np.divide, arrays=2)
-    yield _pass("copy", ROWS, layers.Copy(), np.copy)
-    yield _pass("dropout", ROWS, layers.Dropout(rate=0.3), _dropout, random=True)
-    yield _pass("dropout_backward", ROWS, layers.Dropout(rate=0.3), np.multiply, arrays=2)
+    yield _pass("relu", ELEMENTS, layers.ReLU(), lambda x: np.maximum(x, 0))
+    yield _pass("relu_backward", ELEMENTS, layers.ReLU(), lambda g, y: g * (y > 0), arrays=2)
+    yield _pass("sigmoid", ELEMENTS, layers.Sigmoid(), lambda x: 1 / (1 + np.exp(-x)))
+    yield _pass("sigmoid_backward", ELEMENTS, layers.Sigmoid(), lambda g, y: g * y * (1 - y), arrays=2)
+    yield _pass("tanh", ELEMENTS, layers.Tanh(), np.tanh)
+    yield _pass("tanh_backward", ELEMENTS, layers.Tanh(), lambda g, y: g * (1 - y * y), arrays=2)
+    yield _pass("exp", ELEMENTS, layers.Unary(function="exp"), np.exp)
+    yield _pass("add", TWO_OF_ELEMENTS, layers.Add(), np.add, arrays=2)
+    yield _pass("subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), np.subtract, arrays=2)
+    yield _pass("multiply", TWO_OF_ELEMENTS, layers.Binary(function="multiply"), np.multiply, arrays=2)
+    yield _pass("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), np.divide, arrays=2)
+    yield _pass("copy", ELEMENTS, layers.Copy(), np.copy)
+    yield _pass("dropout", ELEMENTS, layers.Dropout(rate=0.3), _dropout, random=True)
+    yield _pass("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), np.multiply, arrays=2)
     yield _pass("softmax", ROWS, layers.Softmax(), _softmax)
     yield _pass("softmax_backward", ROWS, layers.Softmax(), _softmax_gradient, arrays=2)
     yield _pass("log_softmax", ROWS, layers.LogSoftmax(), _log_softmax)
     yield _pass("layer_norm", SEQUENCES, layers.LayerNorm(), _layer_norm)
-    yield _pass(
-        "mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), lambda x, y: np.mean((x - y) ** 2), arrays=2
-    )
+    yield _pass("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), lambda x, y: np.mean((x - y) ** 2), arrays=2)
     yield _pass(
         "transpose",
         SEQUENCES,
@@ -263,9 +263,7 @@ def benchmarks() -> Iterator[Benchmark]:
             prepare=_cross_entropy,
         )
     for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(
-            name=name, axes=GATHER_AXES, operation=partial(_in_role, gather, role), prepare=_gather
-        )
+        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(_in_role, gather, role), prepare=_gather)
     for name in UPDATES:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
 

@@ -123,6 +123,7 @@ class TorchBackend(Backend):
         return {
             "processor": "gpu",
             "model": gpu.name,
+            "datasheet": facts.datasheet_of(gpu.name),
             "core_count": gpu.multi_processor_count,
             "memory_gib": round(gpu.total_memory / GIB, 2),
             "cache_mib": round(cache_mib, 3),
@@ -152,7 +153,7 @@ class TorchBackend(Backend):
             return facts.clock_mhz()
         try:
             return float(self.torch.cuda.clock_rate(self.target)) or None
-        except Exception:  # noqa: BLE001  # needs the driver's management library, which raises errors of its own
+        except Exception:  # needs the driver's management library, which raises errors of its own
             return None
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:

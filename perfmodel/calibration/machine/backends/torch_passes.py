@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel import layers
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
 from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Sizes
-from perfmodel.calibration.machine.families import MAPS, ROWS, TWO_ROWS, Family, of_layer
+from perfmodel.calibration.machine.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, of_layer
 from perfmodel.layers import Layer
 from perfmodel.records import Operation
 
@@ -84,7 +84,7 @@ def passes(
 def _activations() -> Iterator[Benchmark]:
     yield from passes(
         "relu",
-        ROWS,
+        ELEMENTS,
         layers.ReLU(),
         lambda torch, x: torch.relu(x),
         lambda torch, g, y, _: torch.ops.aten.threshold_backward(g, y, 0),
@@ -92,21 +92,21 @@ def _activations() -> Iterator[Benchmark]:
     )
     yield from passes(
         "relu6",
-        ROWS,
+        ELEMENTS,
         layers.ReLU6(),
         lambda torch, x: torch.nn.functional.relu6(x),
         lambda torch, g, _, x: torch.ops.aten.hardtanh_backward(g, x, 0, 6),
     )
     yield from passes(
         "leaky_relu",
-        ROWS,
+        ELEMENTS,
         layers.LeakyReLU(),
         lambda torch, x: torch.nn.functional.leaky_relu(x),
         lambda torch, g, _, x: torch.ops.aten.leaky_relu_backward(g, x, 0.01, False),
     )
     yield from passes(
         "gelu",
-        ROWS,
+        ELEMENTS,
         layers.GELU(),
         lambda torch, x: torch.nn.functional.gelu(x),
         lambda torch, g, _, x: torch.ops.aten.gelu_backward(g, x),
@@ -114,35 +114,35 @@ def _activations() -> Iterator[Benchmark]:
     )
     yield from passes(
         "silu",
-        ROWS,
+        ELEMENTS,
         layers.SiLU(),
         lambda torch, x: torch.nn.functional.silu(x),
         lambda torch, g, _, x: torch.ops.aten.silu_backward(g, x),
     )
     yield from passes(
         "sigmoid",
-        ROWS,
+        ELEMENTS,
         layers.Sigmoid(),
         lambda torch, x: torch.sigmoid(x),
         lambda torch, g, y, _: torch.ops.aten.sigmoid_backward(g, y),
     )
     yield from passes(
         "tanh",
-        ROWS,
+        ELEMENTS,
         layers.Tanh(),
         lambda torch, x: torch.tanh(x),
         lambda torch, g, y, _: torch.ops.aten.tanh_backward(g, y),
     )
     yield from passes(
         "hard_swish",
-        ROWS,
+        ELEMENTS,
         layers.Unary(function="hard_swish"),
         lambda torch, x: torch.nn.functional.hardswish(x),
         lambda torch, g, _, x: torch.ops.aten.hardswish_backward(g, x),
     )
     yield from passes(
         "elu",
-        ROWS,
+        ELEMENTS,
         layers.Unary(function="elu"),
         lambda torch, x: torch.nn.functional.elu(x),
         lambda torch, g, _, x: torch.ops.aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
@@ -150,35 +150,37 @@ def _activations() -> Iterator[Benchmark]:
 
 
 def _element_wise() -> Iterator[Benchmark]:
-    yield from passes("add", TWO_ROWS, layers.Add(), lambda torch, x, y: torch.add(x, y), weight=2)
+    yield from passes("add", TWO_OF_ELEMENTS, layers.Add(), lambda torch, x, y: torch.add(x, y), weight=2)
     yield from passes(
         "multiply",
-        TWO_ROWS,
+        TWO_OF_ELEMENTS,
         layers.Binary(function="multiply"),
         lambda torch, x, y: torch.mul(x, y),
         lambda torch, g, _, __, y: torch.mul(g, y),
     )
-    yield from passes("subtract", TWO_ROWS, layers.Binary(function="subtract"), lambda torch, x, y: torch.sub(x, y))
-    yield from passes("divide", TWO_ROWS, layers.Binary(function="divide"), lambda torch, x, y: torch.div(x, y))
+    yield from passes(
+        "subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), lambda torch, x, y: torch.sub(x, y)
+    )
+    yield from passes("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), lambda torch, x, y: torch.div(x, y))
     yield from passes(
         "exp",
-        ROWS,
+        ELEMENTS,
         layers.Unary(function="exp"),
         lambda torch, x: torch.exp(x),
         lambda torch, g, y, _: torch.mul(g, y),
     )
-    yield from passes("square", ROWS, layers.Unary(function="square"), lambda torch, x: torch.square(x))
+    yield from passes("square", ELEMENTS, layers.Unary(function="square"), lambda torch, x: torch.square(x))
     yield from passes(
         "multiply_by_number",
-        ROWS,
+        ELEMENTS,
         layers.Unary(function="multiply_by_number"),
         lambda torch, x: torch.mul(x, 0.7),
         lambda torch, g, _, __: torch.mul(g, 0.7),
     )
-    yield from passes("add_number", ROWS, layers.Unary(function="add_number"), lambda torch, x: torch.add(x, 0.7))
+    yield from passes("add_number", ELEMENTS, layers.Unary(function="add_number"), lambda torch, x: torch.add(x, 0.7))
     yield from passes(
         "dropout",
-        ROWS,
+        ELEMENTS,
         layers.Dropout(rate=0.3),
         lambda torch, x: torch.nn.functional.dropout(x, 0.3, True),
         random=True,
@@ -186,12 +188,12 @@ def _element_wise() -> Iterator[Benchmark]:
     )
     yield Benchmark(
         name="dropout_backward",
-        axes=ROWS.axes,
-        operation=of_layer("dropout_backward", ROWS, layers.Dropout(rate=0.3)),
+        axes=ELEMENTS.axes,
+        operation=of_layer("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3)),
         prepare=_dropout_gradient,
     )
-    yield from passes("copy", ROWS, layers.Copy(), lambda torch, x: torch.clone(x))
-    yield from passes("bernoulli", ROWS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
+    yield from passes("copy", ELEMENTS, layers.Copy(), lambda torch, x: torch.clone(x))
+    yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
 
 
 def _bernoulli(torch: Any, x: Any) -> Any:
@@ -201,7 +203,7 @@ def _bernoulli(torch: Any, x: Any) -> Any:
 def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare the gradient by what was dropped: kept as truth values on a GPU, as numbers on a CPU."""
     del operation
-    gradient, kept = (tools.normal(*ROWS.tensor(sizes)) for _ in range(2))
+    gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
     if tools.on_gpu:
         return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
     return Prepared(partial(tools.torch.mul, gradient, kept))

@@ -334,9 +334,7 @@ def _slices() -> Iterator[Benchmark]:
         del operation
         batch, steps, features = SEQUENCES.tensor(sizes)
         gradient = tools.normal(batch, 1, features)
-        return Prepared(
-            partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1)
-        )
+        return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
 
     yield _single(
         "slice_backward", SEQUENCES, lambda sizes: layers.Slice(shape=(1, sizes["features"])), prepare, weight=0.5
