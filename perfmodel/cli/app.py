@@ -93,8 +93,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx else "perfmodel"
         return _refused(f"{error.format_message()} (see: {path} --help)")
-    except (typer.Abort, KeyboardInterrupt) as error:
-        sys.stderr.write(f"perfmodel: {error if str(error) else 'interrupted'}\n")
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("perfmodel: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes once more at exit; give it somewhere to flush to.

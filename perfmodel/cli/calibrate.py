@@ -14,6 +14,9 @@ from perfmodel.errors import ArgumentError
 if TYPE_CHECKING:
     from perfmodel.hardware.measured_machine import MeasuredMachine
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
 calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
 
 
@@ -40,18 +43,22 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure small kernels of this machine for about a minute and fit what predictions need."""
-    from perfmodel.calibration.machine.calibrate import calibrate
+    from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
     from perfmodel.calibration.machine.report import report_text
 
-    machine = calibrate(
-        target,
-        backend=backend,
-        budget_s=number_as_typed(budget),
-        progress=sys.stderr.isatty() if progress is None else progress,
-        out=out,
-        resume=resume,
-        dtypes=dtype or None,
-    )
+    try:
+        machine = calibrate(
+            target,
+            backend=backend,
+            budget_s=number_as_typed(budget),
+            progress=sys.stderr.isatty() if progress is None else progress,
+            out=out,
+            resume=resume,
+            dtypes=dtype or None,
+        )
+    except CalibrationInterrupted as interrupted:
+        sys.stderr.write(f"perfmodel: {interrupted}\n")
+        raise typer.Exit(INTERRUPTED) from None
     emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
     if out is not None:
         sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")

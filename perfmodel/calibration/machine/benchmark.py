@@ -28,20 +28,20 @@ class Axis:
     low, high : int
         Smallest and largest value, drawn log-uniformly. [1]
     rule : str
-        ``batch``: odd and at least 3, for whatever counts samples; ``features``: mostly multiples of 8 and 32, as
+        ``odd``: odd and at least 3; ``features``: mostly multiples of 8 and 32, as
         people choose them; ``any``: any whole number. [-]
     values : tuple of int
         The only values there are, where it is a choice; then the others say nothing. [1]
 
     Notes
     -----
-    What counts samples is odd, so that a network with an even mini-batch shares no product, convolution or recurrence
-    with a calibration; nor an element-wise pass, whose tensors have odd numbers of elements.
+    Whatever counts samples is odd, and so is every size of a pass whose operation is told by its number of elements
+    alone. So a network with an even mini-batch has no operation in common with a calibration.
     """
 
     low: int = 1
     high: int = 1
-    rule: Literal["batch", "features", "any"] = "any"
+    rule: Literal["odd", "features", "any"] = "any"
     values: tuple[int, ...] = ()
 
 

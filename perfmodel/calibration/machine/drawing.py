@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SEED: Final = 20190408
 """Of every generator of a calibration, so that two draw from the same sequences [1]."""
 
-LEAST_BATCH: Final = 3
-"""Smallest size under the rule ``batch`` [1]."""
+LEAST_ODD: Final = 3
+"""Smallest size under the rule ``odd`` [1]."""
 
 FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
 """Shares of the features drawn up to here that are multiples of so many [1]."""
@@ -29,8 +29,8 @@ MOST_DRAWS: Final = 400
 def _rounded(value: float, axis: Axis, fraction: float) -> int:
     """Return a whole number under the axis's rule; ``fraction`` chooses among the ways to round."""
     whole = max(1, round(value))
-    if axis.rule == "batch":
-        return max(LEAST_BATCH, whole | 1)
+    if axis.rule == "odd":
+        return max(LEAST_ODD, whole | 1)
     if axis.rule == "features":
         step = next(step for share, step in FEATURE_STEPS if fraction < share)
         whole = max(1, round(whole / step)) * step if whole >= step else whole
@@ -49,7 +49,7 @@ class Sequence:
 
     Notes
     -----
-    The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g the root of g^(d + 1) = g + 1 [1]_.
+    The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g^(d + 1) = g + 1 [1]_.
 
     References
     ----------
@@ -58,7 +58,7 @@ class Sequence:
     Examples
     --------
     >>> from perfmodel.calibration.machine.benchmark import Axis
-    >>> axes = {"rows": Axis(3, 999, "batch"), "features": Axis(8, 512, "features")}
+    >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
     >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
     >>> drawn = Sequence(one)
     >>> all(next(drawn)["rows"] % 2 == 1 for _ in range(50))
@@ -96,6 +96,7 @@ def shapes(
     *,
     allowed: Callable[[Operation], bool],
     excluded: Collection[Operation] = (),
+    taken: Collection[Sizes] = (),
     seed: int = SEED,
 ) -> Iterator[Sizes]:
     """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more.
@@ -108,6 +109,8 @@ def shapes(
         Tells whether an operation is within the limits of memory and time. [-]
     excluded : collection of Operation
         Operations that must not be timed, e.g. those of networks that a calibration is checked against. [-]
+    taken : collection of mapping
+        Sizes that were timed before. [1]
     seed : int
         Of the sequence. [1]
 
@@ -117,16 +120,16 @@ def shapes(
         Sizes by name. [1]
     """
     sequence = Sequence(benchmark, seed=seed)
-    taken: set[tuple[tuple[str, int], ...]] = set()
+    known = {tuple(sorted(sizes.items())) for sizes in taken}
     refused = 0
     while refused < MOST_DRAWS:
         sizes = next(sequence)
         key = tuple(sorted(sizes.items()))
-        operation = None if key in taken else benchmark.operation(sizes)
+        operation = None if key in known else benchmark.operation(sizes)
         if operation is None or operation in excluded or not allowed(operation):
             refused += 1
             continue
-        taken.add(key)
+        known.add(key)
         refused = 0
         yield sizes
 

@@ -122,7 +122,7 @@ def datasheet_of(model: str) -> str | None:
     words = re.findall(r"[a-z0-9]+", re.sub(r"\((?:r|tm)\)", " ", model.lower()))
 
     def said(word: str) -> bool:
-        return any(each.startswith(word) for each in words)
+        return any(re.fullmatch(rf"{word}(gb|\d)?", each) for each in words)
 
     found = []
     for name in spec_files.names("devices"):

@@ -1,6 +1,6 @@
 """Shapes that benchmarks of one kind share, and the neutral operations that they make, for every backend alike.
 
-An operation is made by the layer that networks have, so that what a calibration fits on is counted like what it predicts.
+An operation is made by the layer that networks have, so that a calibration counts what it fits on as what it predicts.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Family:
 
 
 ROWS: Final = Family(
-    {"rows": Axis(3, 8193, "batch"), "features": Axis(10, 8192, "features")}, batch="rows", sample=("features",)
+    {"rows": Axis(3, 8193, "odd"), "features": Axis(10, 8192, "odd")}, batch="rows", sample=("features",)
 )
 """Rows of features: dense layers, words of a sequence."""
 
 ELEMENTS: Final = Family(
-    {"elements": Axis(65, 40_000_001, "batch"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
+    {"elements": Axis(65, 40_000_001, "odd"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
 )
 """Elements in a row, for functions to which their shape is nothing; odd, as no tensor of an even mini-batch is."""
 
@@ -65,7 +65,7 @@ TWO_ROWS: Final = Family(ROWS.axes, batch="rows", sample=("features",), inputs=2
 """Two tensors of rows."""
 
 SEQUENCES: Final = Family(
-    {"batch": Axis(3, 65, "batch"), "steps": Axis(5, 400), "features": Axis(16, 1024, "features")},
+    {"batch": Axis(3, 65, "odd"), "steps": Axis(5, 400), "features": Axis(16, 1024, "features")},
     batch="batch",
     sample=("steps", "features"),
 )
@@ -73,10 +73,10 @@ SEQUENCES: Final = Family(
 
 MAPS: Final = Family(
     {
-        "batch": Axis(3, 65, "batch"),
-        "channels": Axis(8, 1024, "features"),
-        "height": Axis(5, 120),
-        "width": Axis(5, 120),
+        "batch": Axis(3, 65, "odd"),
+        "channels": Axis(8, 1024, "odd"),
+        "height": Axis(5, 120, "odd"),
+        "width": Axis(5, 120, "odd"),
     },
     batch="batch",
     sample=("channels", "height", "width"),
@@ -128,14 +128,14 @@ def of_layer(
 
 
 CONTRACTION_AXES: Final = {
-    "rows": Axis(3, 8193, "batch"),
+    "rows": Axis(3, 8193, "odd"),
     "inputs": Axis(10, 8192, "features"),
     "outputs": Axis(10, 8192, "features"),
 }
 """Of a dense layer."""
 
 BATCHED_AXES: Final = {
-    "count": Axis(3, 257, "batch"),
+    "count": Axis(3, 257, "odd"),
     "rows": Axis(5, 512),
     "columns": Axis(5, 512),
     "inner": Axis(5, 512, "features"),
@@ -173,7 +173,7 @@ def batched_contraction(sizes: Sizes, role: Role) -> Contraction:
 def _convolution_axes(kernels: tuple[int, ...], strides: tuple[int, ...], axes: int) -> dict[str, Axis]:
     extent = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}[axes]
     return {
-        "batch": Axis(3, 33, "batch"),
+        "batch": Axis(3, 33, "odd"),
         "inputs": Axis(16, 1024 if axes > 1 else 512, "features"),
         "outputs": Axis(16, 1024 if axes > 1 else 512, "features"),
         "extent": extent,
@@ -270,7 +270,7 @@ CONVOLUTIONS: Final = (
 """Convolutions that are timed, in all three roles each; the others fall back to the nearest of these."""
 
 RECURRENT_AXES: Final = {
-    "batch": Axis(3, 129, "batch"),
+    "batch": Axis(3, 129, "odd"),
     "steps": Axis(3, 80),
     "inputs": Axis(16, 768, "features"),
     "hidden": Axis(16, 768, "features"),
@@ -315,7 +315,7 @@ def recurrence(cell: str, sizes: Sizes, role: Role, *, pointwise_flop_count: int
 
 
 ATTENTION_AXES: Final = {
-    "batch": Axis(3, 33, "batch"),
+    "batch": Axis(3, 33, "odd"),
     "heads": Axis(1, 16),
     "queries": Axis(9, 600),
     "head_size": Axis(values=(16, 32, 40, 64, 64, 80)),
@@ -343,7 +343,7 @@ def attention(sizes: Sizes, role: Role) -> Attention:
 
 
 GATHER_AXES: Final = {
-    "rows": Axis(3, 16385, "batch"),
+    "rows": Axis(3, 16385, "odd"),
     "features": Axis(16, 1024, "features"),
     "table_rows": Axis(100, 50_000),
 }
@@ -355,7 +355,7 @@ def gather(sizes: Sizes, role: Role) -> Gather:
     return Gather(rows=sizes["rows"], width=sizes["features"], table_rows=sizes["table_rows"], role=role)
 
 
-UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "batch")}
+UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "odd")}
 """Of one parameter tensor; odd, as no tensor of a usual network is."""
 
 

@@ -184,7 +184,7 @@ def _solve(
             shares = parts / parts.sum(axis=1, keepdims=True) / sigma[:, None]
             return np.vstack([shares, np.diag(1 / width)])
 
-        solution = least_squares(residuals, logs, jac=jacobian, loss="soft_l1", max_nfev=200)  # type: ignore[call-overload]  # the stubs know no function of one array
+        solution = least_squares(residuals, logs, jac=jacobian, loss="soft_l1", max_nfev=200)
         logs = solution.x
         off = np.abs(residuals(logs)[: len(times)] * sigma)
         freedom = max(len(times) - len(logs), 1) / len(times)
@@ -193,7 +193,8 @@ def _solve(
     slopes = jacobian(logs, sigma)
     weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
     information = (slopes * weight[:, None]).T @ slopes
-    return logs, np.linalg.inv(information)
+    covariance: NDArray[np.float64] = np.linalg.inv(information).astype(np.float64)
+    return logs, covariance
 
 
 def cold_rate(extra_s: Sequence[float], moved_bytes: Sequence[float], *, pooled: float | None = None) -> float:

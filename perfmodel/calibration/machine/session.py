@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,7 +88,7 @@ class _Class:
     @property
     def turn(self) -> float:
         """Small where the class has few points for its weight."""
-        return len(self.points) / (self.benchmark.point_count * self.benchmark.weight**0.5)
+        return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
 class Session:
@@ -129,16 +130,13 @@ class Session:
         self._earlier_s = journal.seconds
         self._cold_s = 0.0
         self._watch: DriftWatch | None = None
+        # the windows of drift of an earlier session are closed
+        journal.points = [replace(point, window=EARLIER) for point in journal.points]
         self.classes = [
-            _Class(
-                benchmark=benchmark,
-                dtype=dtype,
-                shapes=shapes(benchmark, allowed=self._allows(benchmark, dtype), excluded=excluded),
-            )
+            self._class_of(benchmark, dtype, excluded)
             for dtype in dtypes
             for benchmark in backend.benchmarks(dtype).values()
         ]
-        self._take_over()
 
     @property
     def _spent_s(self) -> float:
@@ -157,15 +155,21 @@ class Session:
         """Whether every class has the points that a fit of its own needs."""
         return all(each.exhausted or len(each.points) > ROUGH_POINTS for each in self.classes)
 
-    def _take_over(self) -> None:
-        """Sort the points of an earlier session to their classes; its windows of drift are closed."""
-        self.journal.points = [replace(point, window=EARLIER) for point in self.journal.points]
-        by_class = {(each.benchmark.name, each.dtype): each for each in self.classes}
-        for point in self.journal.points:
-            each = by_class.get((point.name, point.dtype))
-            if each is not None:
-                each.points.append(point)
-                each.operations.append(each.benchmark.operation(point.sizes))
+    def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
+        """Return a class with the points that an earlier session took of it."""
+        points = [point for point in self.journal.points if (point.name, point.dtype) == (benchmark.name, dtype)]
+        return _Class(
+            benchmark=benchmark,
+            dtype=dtype,
+            shapes=shapes(
+                benchmark,
+                allowed=self._allows(benchmark, dtype),
+                excluded=excluded,
+                taken=[point.sizes for point in points],
+            ),
+            points=points,
+            operations=[benchmark.operation(point.sizes) for point in points],
+        )
 
     def run(self) -> None:
         """Measure everything: peaks, what surrounds kernels, then points, then those that drift spoilt again.
@@ -244,10 +248,12 @@ class Session:
         peaks = self.journal.found["peaks"]
         work = operation.work(element_bytes=ELEMENT_BYTES[each.dtype])
         flop_s = float(operation.product_flop_count) / peaks["gemm_flop_per_s"][each.dtype]
-        return ROUGH_CALL_S + (flop_s + float(work.moved_bytes) / peaks["stream_bytes_per_s"]) / ROUGH_SHARE
+        streamed_s = float(work.moved_bytes) / peaks["stream_bytes_per_s"]
+        return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
 
     def _points(self) -> None:
-        deadline = (1 - RETAKE_SHARE) * self.budget_s
+        # where the budget is short, kernels get half of it beyond what their surroundings took
+        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + self.budget_s / 2)
         total = sum(each.benchmark.point_count for each in self.classes)
         while self._spent_s < deadline:
             open_classes = [each for each in self.classes if not each.is_done]

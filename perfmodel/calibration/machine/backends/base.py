@@ -16,6 +16,10 @@ TOLERANCE: dict[str, float] = {"fp64": 1e-9, "fp32": 1e-3, "tf32": 2e-2, "bf16":
 """Data type -> largest distance of a result from its float64 reference, over the reference's length [1]."""
 
 
+SMALLEST = 1e-300
+"""Length of a reference that is zero, to divide by [1]."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeakRun:
     """A kernel that shows what the machine reaches at best.
@@ -136,7 +140,7 @@ def check_result(backend: Backend, benchmark: Benchmark, sizes: Sizes, *, dtype:
         "is zero throughout": not made.any(),
     }
     if not is_random and not any(faults.values()):
-        distance = np.linalg.norm(made - wanted) / max(np.linalg.norm(wanted), 1e-300)
+        distance = float(np.linalg.norm(made - wanted)) / max(float(np.linalg.norm(wanted)), SMALLEST)
         faults[f"is off its float64 reference by {distance:.1g} of its length"] = distance > TOLERANCE[dtype]
     for fault, holds in faults.items():
         if holds:
@@ -147,7 +151,7 @@ def check_result(backend: Backend, benchmark: Benchmark, sizes: Sizes, *, dtype:
 def smallest_sizes(benchmark: Benchmark) -> Sizes:
     """Return the smallest sizes of a benchmark."""
     return {
-        name: axis.values[0] if axis.values else max(axis.low, 3 if axis.rule == "batch" else 1)
+        name: axis.values[0] if axis.values else max(axis.low, 3 if axis.rule == "odd" else 1)
         for name, axis in benchmark.axes.items()
     }
 

@@ -31,7 +31,7 @@ THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def blas_threads() -> int:
-    """Return the threads that the BLAS uses, as its environment tells; all physical cores where it tells nothing [1]."""
+    """Return the threads of the BLAS: as its environment tells, else all physical cores [1]."""
     given = next((os.environ[name] for name in THREADS if os.environ.get(name, "").isdigit()), None)
     return min(int(given), facts.physical_cores()) if given else facts.physical_cores()
 

@@ -36,7 +36,7 @@ POOL: Final = 1 << 21
 """Random numbers that are drawn; larger arrays repeat them [1]."""
 
 CLASSES: Final = Family(
-    {"rows": Axis(3, 4097, "batch"), "features": Axis(10, 4096, "features")}, batch="rows", sample=("features",)
+    {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 4096, "features")}, batch="rows", sample=("features",)
 )
 """Scores of classes."""
 

@@ -11,7 +11,8 @@ from perfmodel.calibration.machine.backends.torch_tools import TorchTools
 from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Sizes
 from perfmodel.calibration.machine.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, of_layer
 from perfmodel.layers import Layer
-from perfmodel.records import Operation
+from perfmodel.layers.passes import elementwise
+from perfmodel.records import Operation, Role
 
 Forward = Callable[..., Any]
 Backward = Callable[..., Any]
@@ -21,7 +22,7 @@ def passes(
     name: str,
     family: Family,
     layer: Layer | Callable[[Sizes], Layer],
-    forward: Forward | None,
+    forward: Forward,
     backward: Backward | None = None,
     *,
     random: bool = False,
@@ -37,8 +38,8 @@ def passes(
         Shapes of its inputs. [-]
     layer : Layer or callable
         The layer that has it, or what makes it from sizes. [-]
-    forward : callable or None
-        Of (torch, inputs ...): the result; None where it costs nothing. [-]
+    forward : callable
+        Of (torch, inputs ...): the result. [-]
     backward : callable or None
         Of (torch, gradient of the result, result, inputs ...): the gradient; None where there is none. [-]
     random : bool
@@ -57,28 +58,25 @@ def passes(
 
     def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
         del operation
-        return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)  # type: ignore[arg-type]
+        return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)
+
+    yield Benchmark(
+        name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare, weight=weight
+    )
+    if backward is None:
+        return
+    of_gradient = backward
 
     def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
         del operation
         given = inputs(tools, sizes)
-        result = given[0] if forward is None else forward(tools.torch, *given)
+        result = forward(tools.torch, *given)
         gradient = tools.normal(*result.shape)
-        return Prepared(partial(backward, tools.torch, gradient, result, *given))  # type: ignore[arg-type]
+        return Prepared(partial(of_gradient, tools.torch, gradient, result, *given))
 
-    if forward is not None:
-        yield Benchmark(
-            name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare, weight=weight
-        )
-    if backward is not None:
-        name = f"{name}_backward"
-        yield Benchmark(
-            name=name,
-            axes=family.axes,
-            operation=of_layer(name, family, layer),
-            prepare=prepare_backward,
-            weight=weight,
-        )
+    name = f"{name}_backward"
+    operation = of_layer(name, family, layer)
+    yield Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare_backward, weight=weight)
 
 
 def _activations() -> Iterator[Benchmark]:
@@ -151,6 +149,17 @@ def _activations() -> Iterator[Benchmark]:
 
 def _element_wise() -> Iterator[Benchmark]:
     yield from passes("add", TWO_OF_ELEMENTS, layers.Add(), lambda torch, x, y: torch.add(x, y), weight=2)
+    yield Benchmark(
+        name="gradient_sum_backward",
+        axes=ELEMENTS.axes,
+        operation=lambda sizes: elementwise(
+            "gradient_sum", sizes["elements"], reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT
+        ),
+        prepare=lambda tools, sizes, _: Prepared(
+            partial(tools.torch.add, *(tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2)))
+        ),
+        weight=1.5,
+    )
     yield from passes(
         "multiply",
         TWO_OF_ELEMENTS,

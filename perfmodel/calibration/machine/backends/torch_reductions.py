@@ -18,7 +18,7 @@ EPSILON = 1e-5
 """What norms add to a variance [1]."""
 
 CLASSES = Family(
-    {"rows": Axis(3, 4097, "batch"), "features": Axis(10, 40_000, "features"), "over": Axis(values=(0, 1))},
+    {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 40_000, "features"), "over": Axis(values=(0, 1))},
     batch="rows",
     sample=("features",),
 )
