@@ -155,6 +155,8 @@ def calibrate(
     machine = machine_of(session, allocator=allocator)
     if out is not None:
         machine.save(out)
+    elif resume is None and journal.path is not None:
+        journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
     return machine
 
 

@@ -202,6 +202,8 @@ class ConvolutionFamily:
         Groups that are drawn. [1]
     weight : float
         How much of a usual training step they are. [1]
+    axes : mapping of str to Axis
+        What is drawn, made of the others. [-]
     """
 
     name: str

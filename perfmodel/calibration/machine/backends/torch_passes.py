@@ -110,6 +110,10 @@ def _activations() -> Iterator[Benchmark]:
         lambda torch, g, _, x: torch.ops.aten.gelu_backward(g, x),
         weight=1.5,
     )
+    yield from _smooth_activations()
+
+
+def _smooth_activations() -> Iterator[Benchmark]:
     yield from passes(
         "silu",
         ELEMENTS,
