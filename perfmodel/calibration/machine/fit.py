@@ -32,7 +32,7 @@ LEAST_SIGMA: Final = 0.02
 LEAST_SHARE: Final = 0.02
 """Share of the time of any point below which a constant is left out: nothing is known of it [1]."""
 
-PROPORTIONAL: Final = 1.02
+PROPORTIONAL: Final = 1.15
 """Largest over smallest ratio of two features that no point tells apart; the later one is left out [1]."""
 
 FIT_ROUNDS: Final = 2
