@@ -133,6 +133,12 @@ class MeasuredNumbers:
         Time per step. [s]
     calls_of_stream : float or ndarray, shape (stream rows,) or (stream rows, 1)
         Calls of each stream row: an update makes one for each parameter tensor. [1]
+    launch_s, library_issue_s : float
+        Zero: a kernel was measured with its launch and all that its library does. [s]
+    overlap_exponent : float
+        1: dispatch follows kernel, but where ``queued`` says otherwise of the whole step. [1]
+    configuration_count : int or None
+        None: a machine was measured once. [1]
     """
 
     machine: str

@@ -1,9 +1,10 @@
 """Reuse distance: how much other traffic lies between two uses of the same data in a step, and what is cold therefore.
 
 The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
-has just been given is near: in between lies only what it moves itself. Far is what was last used in another phase: the
-weights of a forward operation (since the step before), what back-propagation reads of the forward pass, and all that an
-optimizer touches. In training the results of the forward pass also go to memory that was last used a step ago.
+has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
+that its curve has that already. Far is what was last used in another phase: the weights of a forward operation (since
+the step before), what back-propagation reads of the forward pass, and all that an optimizer touches.
+In training the results of the forward pass also go to memory that was last used a step ago.
 """
 
 from __future__ import annotations
@@ -140,9 +141,9 @@ def _kept_operands(table: KernelTable, matmul: dict[str, Quantity], element_byte
 
 
 def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, cache_bytes: float) -> Quantity:
-    r"""Return the bytes of each kernel row that are in no cache when its operation runs in a step.
+    r"""Return the bytes of each kernel row that are in no cache in a step but would be if it ran over and over.
 
-    .. math:: B_\text{cold} = B_\text{far} \, s(D_\text{far}) + (B - B_\text{far}) \, s(B)
+    .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
 
     Parameters
     ----------
@@ -158,8 +159,9 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     Returns
     -------
     ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations that a row stands for; B are all bytes of a kernel, D_far those of the kernels that ran
-        since the layer's data was used in another phase, its own included, s the share that is cold. [B]
+        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago,
+        D_far the traffic since the layer's data was used in another phase, the kernel's own included, s the share that
+        is cold. [B]
 
     Notes
     -----
@@ -183,6 +185,6 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     after = np.cumsum(moved, axis=0)
     distance = after - after[order.last_use]
     distance[order.a_step_ago] = distance[order.a_step_ago] + after[-1]
-    cold = far * cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
-    cold = cold + (moved - far) * cold_share(distance_bytes=moved, cache_bytes=cache_bytes)
-    return order.mean_by_row(cold, table.matmul.row_count + table.stream.row_count)
+    beyond = cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
+    repeated = cold_share(distance_bytes=moved, cache_bytes=cache_bytes)
+    return order.mean_by_row(far * (beyond - repeated), table.matmul.row_count + table.stream.row_count)

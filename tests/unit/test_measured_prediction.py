@@ -10,6 +10,8 @@ import sympy
 import perfmodel as pm
 from measured_machines import FILE, machine, predicted, three_layers
 from perfmodel.errors import ArgumentError, NotYetAvailableError
+from perfmodel.graph import LayerGraph
+from perfmodel.layers import Dense, ReLU
 from perfmodel.prediction.measured_target import MeasuredTarget
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import step_time
@@ -91,44 +93,50 @@ class TestCold:
         endless = cold.model_copy(update={"machine": cold.machine.model_copy(update={"reuse_mib": 1e12})})
         assert predicted(endless).step_s == pytest.approx(predicted(machine()).step_s, rel=1e-6)
 
-    def test_without_a_cache_every_byte_is_cold(self):
-        cold = machine(hot=False)
-        none = cold.model_copy(update={"machine": cold.machine.model_copy(update={"reuse_mib": 1e-9})})
-        rate = {"gemm_output": 1e-10, "relu": 5e-11}
-        rows = predicted(machine(), phase="forward").layers
-        extra = sum(row.bytes * rate[row.kernel] for row in rows)
-        expected = predicted(machine(), phase="forward").step_s + extra
-        assert predicted(none, phase="forward").step_s == pytest.approx(expected, rel=1e-12)
-
     def test_weights_of_inference_are_as_cold_as_the_whole_step_between_two_uses(self):
-        graph, batch_size = pm.zoo.fcn5(), 1
-        cold, hot = (predicted(machine(hot=not cold), graph=graph, batch_size=1, phase="forward") for cold in (1, 0))
-        step_bytes = sum(row.bytes for row in hot.layers)
-        gained = {row.layer: row.seconds - other.seconds for row, other in zip(cold.layers, hot.layers, strict=True)}
-        layer = max((row for row in hot.layers if row.kernel == "gemm_output"), key=lambda row: row.bytes)
-        m, n, k = (
-            batch_size,
-            *next(node.parameter_shapes["weight"] for node in graph.layers if node.name == layer.layer),
+        """A hundred layers of 16 KB of weights: each finds its own again after all the others' have passed."""
+        graph, count = LayerGraph("deep", input_shape=(64,)), 100
+        x = graph.input
+        for place in range(count):
+            x = graph.add(f"fc{place}", Dense(units=64, bias=False), inputs=x)
+        weights, moved = 4 * 64 * 64, 4 * (64 * 64 + 2 * 64)
+        for reuse_mib in (1e-1, 1.0, 1e1):
+            device = machine(hot=False, reuse_mib=reuse_mib)
+            extra_s = (
+                predicted(device, graph=graph, batch_size=1, phase="forward").step_s
+                - predicted(graph=graph, batch_size=1, phase="forward").step_s
+            )
+            kept, beyond = (math.exp(-size / (reuse_mib * MIB)) for size in (moved, count * moved))
+            assert extra_s == pytest.approx(count * weights * (kept - beyond) * 1e-10, rel=1e-6)
+        assert extra_s < 0.2 * count * weights * 1e-10
+
+    def test_a_cache_between_a_kernel_and_a_step_leaves_all_weights_cold(self):
+        graph = pm.zoo.vgg16()
+        device = machine(hot=False, reuse_mib=1.0)
+        (row,), (hot,) = (
+            [row for row in predicted(each, graph=graph, batch_size=1, phase="forward").layers if row.layer == "fc3"]
+            for each in (device, machine())
         )
-        weights = 4 * n * k
-        share = 1 - math.exp(-step_bytes / (32 * MIB))
-        own = 1 - math.exp(-layer.bytes / (32 * MIB))
-        assert m * weights * share * 1e-10 + (layer.bytes - weights) * own * 1e-10 == pytest.approx(
-            gained[layer.layer], rel=1e-9
-        )
+        weights = 4 * 4096 * 1000
+        assert row.seconds - hot.seconds == pytest.approx(weights * math.exp(-row.bytes / MIB) * 1e-10, rel=1e-4)
 
     def test_back_propagation_far_from_its_forward_pass_is_colder(self):
         """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""
-        graph = pm.zoo.vgg16()
-        rows = predicted(machine(hot=False), graph=graph, batch_size=8).layers
-        hot = predicted(machine(), graph=graph, batch_size=8).layers
+        graph = LayerGraph("deep", input_shape=(64,))
+        x = graph.input
+        for place in range(20):  # no two alike: operations that are share a row, and its mean
+            x = graph.add(f"fc{place}", Dense(units=64 + place), inputs=x)
+            x = graph.add(f"relu{place}", ReLU(), inputs=x)
+        rows = predicted(machine(hot=False, reuse_mib=4.0), graph=graph, batch_size=256).layers
+        hot = predicted(machine(), graph=graph, batch_size=256).layers
         extra = {
             row.layer: (row.seconds - other.seconds) / row.bytes
             for row, other in zip(rows, hot, strict=True)
             if row.kernel == "relu_backward"
         }
-        names = list(extra)
-        assert extra[names[-1]] > extra[names[0]] >= 0
+        assert list(extra) == [f"relu{place}" for place in reversed(range(20))]
+        assert (np.diff(list(extra.values())) > 0).all()
+        assert extra["relu19"] < 0.2 * extra["relu0"]
 
 
 class TestGpu:
