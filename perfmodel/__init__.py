@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perfmodel import errors, measurements, zoo
+    from perfmodel.calibration.machine.calibrate import calibrate
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import load_calibration
@@ -56,6 +57,7 @@ _MODULE_OF = {
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
     "audit": "perfmodel.importers.audit",
+    "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
@@ -78,7 +80,7 @@ _MODULE_OF = {
     "validate": "perfmodel.validation.validate",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "formula", "plan", "sweep",
+    "advise", "compare", "formula", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -92,6 +94,7 @@ __all__ = [
     "Work",
     "__version__",
     "audit",
+    "calibrate",
     "catalogue",
     "errors",
     "fit",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from perfmodel.cli.audit import audit_command
+from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
@@ -41,8 +42,10 @@ app.command("scaling")(scaling_command)
 app.command("stragglers")(stragglers_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
 app.command("fit")(fit_command)
+app.command("calibrate")(calibrate_command)
 app.command("audit")(audit_command)
 app.command("transfer")(transfer_command)
+app.add_typer(calibration_app, name="calibration")
 app.add_typer(specs_app, name="specs")
 
 
