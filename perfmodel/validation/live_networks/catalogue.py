@@ -138,7 +138,7 @@ _NETWORKS: Final = (
         inputs=(InputTensor(shape=_MNIST[:1]),),
         target=InputTensor(shape=(), below=_MNIST[-1]),
         batch_sizes={"cpu": 4096, "gpu": 65_536},
-        zoo_builder="mnist_classifier",
+        zoo_builder="feed_forward",
     ),
     LiveNetwork(
         name="fcn5",
