@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
-from perfmodel.hardware.calibration import CalibrationFile, load_calibration
+from perfmodel.hardware.calibration import CalibrationFile, load_fit
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
@@ -383,7 +383,7 @@ def predict(
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
-        calibration=None if calibration is None else load_calibration(calibration),
+        calibration=None if calibration is None else load_fit(calibration),
         recompute=check_recompute(recompute),
         data_path=data_path,
         agreement=agreement,
