@@ -22,9 +22,9 @@ KEPT: Final = "glibc, trimming off"
 def keep_freed_memory() -> str:
     """Tell the C allocator of this process to keep what is freed, instead of giving it back to the system.
 
-    Large tensors are otherwise mapped and unmapped, or the end of the heap is cut off and grown again, and every page of
-    them is cleared by the system when it is next touched: a step on a CPU then takes up to 1.4 times as long, in some
-    runs and not in others.
+    Large tensors are otherwise mapped and unmapped, or the end of the heap is cut off and grown again, and every page
+    of them is cleared by the system when it is next touched: a step on a CPU then takes up to 1.4 times as long, in
+    some runs and not in others.
 
     Returns
     -------
@@ -33,8 +33,8 @@ def keep_freed_memory() -> str:
 
     Notes
     -----
-    Valid for: glibc; elsewhere nothing is changed and the text says so. It changes this process alone, and holds until it
-    ends; heaps of further threads are not used, because each would keep its own.
+    Valid for: glibc; elsewhere nothing is changed and the text says so. It changes this process alone, and holds until
+    it ends; heaps of further threads are not used, because each would keep its own.
     """
     if sys.platform != "linux":
         return f"unchanged: {sys.platform}"
@@ -43,5 +43,5 @@ def keep_freed_memory() -> str:
     except (AttributeError, OSError):
         return "unchanged: not glibc"
     asked = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _KEPT_BYTES), (_TOP_PAD, _GROWTH_BYTES), (_ARENA_MAX, 1))
-    done = all([mallopt(parameter, value) for parameter, value in asked])
-    return KEPT if done else "unchanged: mallopt refused"
+    refused = [parameter for parameter, value in asked if not mallopt(parameter, value)]
+    return KEPT if not refused else "unchanged: mallopt refused"

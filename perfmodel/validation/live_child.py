@@ -32,7 +32,7 @@ class Measurer(Protocol):
         """Return what ``device`` is called."""
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
-        """Return the times of every case of ``plan``; ``progress`` is told how many visits are done, and of how many."""
+        """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
 
 
 class ChildMeasurer:
@@ -125,7 +125,9 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
             if process.wait() != 0:
                 messages.seek(0)
                 last = " / ".join(messages.read().strip().splitlines()[-LAST_LINES:])
-                message = f"the process that measures networks ended with code {process.returncode}: {last or 'no message'}"
+                message = (
+                    f"the process that measures networks ended with code {process.returncode}: {last or 'no message'}"
+                )
                 raise CalibrationError(message)
         finally:
             process.stdout.close()

@@ -59,7 +59,7 @@ class _Clock:
 
     def _on_gpu(self, call: Callable[[], object], steps: int) -> list[float]:
         """Return the time between marks in the stream: a step's kernels, or its dispatch where that is longer."""
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
         marks[0].record()
         for mark in marks[1:]:
@@ -84,15 +84,13 @@ class _Trial:
         """Return what runs one step of a case: autocast around each forward pass, as its manual says."""
         training = case.phase == "step"
         self.module.train(training)
-        rounding = partial(
-            torch.autocast, self.target.device.type, dtype=torch.bfloat16, enabled=case.dtype == "bf16"
-        )
+        rounding = partial(torch.autocast, self.target.device.type, dtype=torch.bfloat16, enabled=case.dtype == "bf16")
 
         def step() -> None:
             self.optimizer.zero_grad()
             with rounding():
                 self.loss = self.module(self.target, *self.inputs)["loss"]
-            self.loss.backward()
+            self.loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
 
         def infer() -> None:
@@ -125,8 +123,8 @@ def measure(plan: LivePlan) -> Iterator[Event]:
     Yields
     ------
     dict
-        ``facts`` first; then for each case and round ``seconds`` and ``reference_s`` [s], or ``failure``; then ``facts``
-        of the whole session. [-]
+        ``facts`` first; then for each case and round ``seconds`` and ``reference_s`` [s], or ``failure``; then
+        ``facts`` of the whole session. [-]
     """
     allocator = keep_freed_memory()
     torch.set_num_threads(plan.threads)
@@ -175,7 +173,7 @@ def _software(device: torch.device) -> dict[str, str]:
 
     facts = {"python": platform.python_version(), "torch": torch.__version__}
     if device.type == "cuda":
-        facts |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+        facts |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}  # type: ignore[no-untyped-call]
     return facts
 
 
