@@ -10,6 +10,7 @@ Run:  python examples/calibrate_numpy_mnist.py                  # measures kerne
 import statistics
 import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Classifier:
     """Dense layers with rectifiers between them, a softmax at the end, and plain stochastic gradient descent."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        pairs = zip(WIDTHS, WIDTHS[1:], strict=False)
+        pairs = pairwise(WIDTHS)
         self.weights = [(generator.standard_normal(pair) * np.sqrt(2 / pair[0])).astype(np.float32) for pair in pairs]
         self.biases = [np.zeros(width, np.float32) for width in WIDTHS[1:]]
 
