@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         load_system,
     )
     from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.measured_machine import Calibration
     from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Calibration": "perfmodel.hardware.measured_machine",
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
@@ -83,6 +85,7 @@ _LATER = (
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Calibration",
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",

@@ -168,7 +168,7 @@ def load_machine(name_or_path: str | Path) -> System:
     except (UnknownNameError, SpecError) as error:
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
     if not isinstance(processor, Cpu):
-        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU"])
+        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU with a data sheet"])
     return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
 
 

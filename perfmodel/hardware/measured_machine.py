@@ -130,6 +130,10 @@ class MeasuredMachine(Runnable):
             temporary.write_text(measured_text(self), encoding="utf-8")
 
 
+Calibration = MeasuredMachine
+"""What ``perfmodel.Calibration`` is: the result of calibrating a machine, and a device of predict."""
+
+
 def measured_text(machine: MeasuredMachine) -> str:
     """Return the text of a measured machine's file.
 

@@ -70,6 +70,10 @@ CAUSES: Final[dict[str, str]] = {
     "dtype": "a data type without measured rows",
     "architecture": "a library without constants for the architecture",
     "oversubscription": "more threads than cores",
+    "kernels": "kernels about their curves",
+    "shared": "what moves all kernels together",
+    "stand_ins": "classes by the curve of another",
+    "session": "noise and drift while measuring",
 }
 """Part of an interval's variance -> what a sentence calls it."""
 
@@ -133,9 +137,10 @@ def _on_interval(p: Prediction) -> str:
     new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
     told = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
     where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
+    last = f"{told} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
     return (
         f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
-        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {told} {where}."
+        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {last}."
     )
 
 

@@ -181,21 +181,21 @@ class Interval:
         Share of measured times that such intervals hold. [1]
     shares : dict of str to float
         Share of the variance by cause: ``physics``, ``constants`` and the ways to extrapolate. [1]
-    exposure : Exposure
-        What they follow from. [1]
     doubt : Doubt
         Constant by constant. [1]
-    scale : IntervalScale
-        The scale it was made with. [-]
+    exposure : Exposure or None
+        What the shares follow from; None on a measured machine, where they follow from its kernels. [1]
+    scale : IntervalScale or None
+        The scale it was made with, if any. [-]
     """
 
     low_s: float
     high_s: float
     level: float
     shares: dict[str, float]
-    exposure: Exposure
     doubt: Doubt
-    scale: IntervalScale
+    exposure: Exposure | None = None
+    scale: IntervalScale | None = None
 
     @property
     def ratio(self) -> float:

@@ -38,7 +38,7 @@ from perfmodel.prediction.target import Target
 from perfmodel.prediction.targets import resolve_target
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
@@ -111,7 +111,7 @@ def predict_subject(
     return Prediction(
         subject=subject.name,
         target=target.name,
-        framework=profile.name,
+        framework=target.software(profile),
         batch_size=batch_size,
         phase=subject.phase.value,
         dtype=dtype,
@@ -165,7 +165,7 @@ def predict(
     *,
     batch_size: int | None = None,
     global_batch_size: int | None = None,
-    device: str | Path | Device | None = None,
+    device: str | Path | Runnable | None = None,
     system: str | Path | Wired | None = None,
     framework: str | Path | FrameworkProfile = "generic",
     threads: int | None = None,
@@ -214,8 +214,9 @@ def predict(
         Samples per worker and step. [samples]
     global_batch_size : int
         Samples per step over all workers, instead of ``batch_size``. [samples]
-    device : str, Path or Device
-        One GPU, or one CPU socket; a name, a path to a TOML, or a loaded device. [-]
+    device : str, Path, Device or Calibration
+        One GPU, one CPU socket, or a machine that was measured, with its software; a name, a path to a TOML, or what
+        was loaded. [-]
     system : str, Path, System or Cluster
         A machine, all of whose CPU sockets work together, or, where it has GPUs, the first ``workers`` of them; or a
         cluster of such machines; instead of ``device``. [-]
@@ -358,7 +359,7 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
-    profile = load_framework(framework)
+    profile = load_framework(target.framework(framework))
     agreed = Asked(
         sync=sync,
         overlap=overlap,

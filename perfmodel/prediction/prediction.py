@@ -128,12 +128,10 @@ class Prediction:
         ArgumentError
             If the prediction was not made by :func:`perfmodel.predict` for one configuration.
         """
-        from perfmodel.prediction.interval import interval_of
-
         if self.basis is None:
             argument, allowed = "basis", "what predict() keeps of the constants: without it there is no interval"
             raise ArgumentError(argument, None, allowed)
-        return interval_of(self.basis)
+        return self.basis.prepared.target.interval_of(self.basis)
 
     @property
     def interval_s(self) -> tuple[float, float]:

@@ -119,7 +119,7 @@ class Prepared:
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
         agreed = () if self.agreement is None else self.agreement.sources
-        own = (self.profile, *self.libraries.values(), *self.target.specs, *agreed)
+        own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
@@ -150,7 +150,9 @@ class Prepared:
         TimedStep
             Parts of the step, one for each configuration of the factors. [s]
         """
-        numbers = self.numbers(factors)
+        numbers = self.target.in_step(
+            self.numbers(factors), self.plan.table, self.subject.graph, batch_size=self.batch_size
+        )
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         table = self.plan.table
         groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
@@ -337,6 +339,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
+        lowered_for=target.lowered_for,
         support=target.support(profile, libraries, dtype=dtype),
         recompute=recompute,
     )

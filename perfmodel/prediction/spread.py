@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.errors import NotYetAvailableError
 from perfmodel.parallelism import place
 from perfmodel.parallelism.recompute import with_repeated_exchanges
 from perfmodel.prediction.exchange_times import PlacedExchanges
@@ -325,6 +326,9 @@ def prepare_spread(
     -----
     Stages are cut where the longest is shortest by the constants of the files, not by those of a calibration.
     """
+    if not target.takes_parts:
+        available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
+        raise NotYetAvailableError("device", target.name, available)
     predictor = StagePredictor(
         subject=subject,
         target=target,
