@@ -29,7 +29,7 @@ MOST_STEPS: Final = 200
 REFERENCE_EDGES: Final = {"cpu": 1024, "cuda": 4096}
 """Rows and columns of the product whose time tells whether the machine became slower [1]."""
 
-REFERENCE_RUNS: Final = 5
+REFERENCE_RUNS: Final = 3
 """Products of which the median is taken [1]."""
 
 Event = dict[str, Any]

@@ -36,6 +36,7 @@ pytest.importorskip("torch")
 
 MACHINE = Path(__file__).resolve().parent.parent / "data" / "measured_cpu.toml"
 SMALL = ("mnist_classifier", "lstm32")
+DENSE = ("mnist_classifier", "fcn5")
 
 
 class GivenTimes:
@@ -205,7 +206,7 @@ class TestNetworks:
 
 class TestCheck:
     def check(self, measurer, **options):
-        return pm.validate_live("cpu", calibration=MACHINE, networks=SMALL, measurer=measurer, **options)
+        return pm.validate_live("cpu", calibration=MACHINE, networks=DENSE, measurer=measurer, **options)
 
     def test_predictions_are_those_of_predict(self):
         told = []
@@ -213,17 +214,17 @@ class TestCheck:
         made = self.check(measurer, progress=lambda done, total: told.append((done, total)))
         assert told[-1] == (12, 12)
         assert measurer.plan.threads == 2
-        graph, _ = imported("lstm32", "step")
-        p = pm.predict(graph, batch_size=16, device=MACHINE, optimizer="sgd")
-        row = next(row for row in made.rows if (row.network, row.phase) == ("lstm32", "step"))
+        graph, _ = imported("fcn5", "step")
+        p = pm.predict(graph, batch_size=64, device=MACHINE, optimizer="sgd")
+        row = next(row for row in made.rows if (row.network, row.phase) == ("fcn5", "step"))
         assert row.predicted_s == p.step_s
         assert row.measured_s == 0.5
         assert row.error_percent == pytest.approx(100 * (p.step_s / 0.5 - 1))
         assert (row.low_s, row.high_s) == p.interval_s
 
     def test_a_network_that_failed_is_told_and_not_scored(self):
-        made = self.check(GivenTimes(lambda case: 0.5, failing=("lstm32",)))
-        assert {row.status for row in made.rows if row.network == "lstm32"} == {"failed: out of memory"}
+        made = self.check(GivenTimes(lambda case: 0.5, failing=("fcn5",)))
+        assert {row.status for row in made.rows if row.network == "fcn5"} == {"failed: out of memory"}
         assert "out of memory" in made.to_text()
         assert [score.row_count for score in made.scores] == [1, 1]
 
@@ -234,12 +235,12 @@ class TestCheck:
         assert {(row.network, row.batch_size, row.threads, row.step_s) for row in table} == {
             ("mnist_classifier", 4096, 2, 0.5),
             ("mnist_classifier_inference", 4096, 2, 0.1),
-            ("lstm32", 16, 2, 0.5),
-            ("lstm32_inference", 16, 2, 0.1),
+            ("fcn5", 64, 2, 0.5),
+            ("fcn5_inference", 64, 2, 0.1),
         }
-        for name, phase, optimizer in (("lstm32", "step", "sgd"), ("lstm32_inference", "forward", "none")):
+        for name, phase, optimizer in (("fcn5", "step", "sgd"), ("fcn5_inference", "forward", "none")):
             its_run = table.run("pytorch_2", name)
-            assert (its_run.builder, its_run.phase, its_run.optimizer) == ("lstm32", phase, optimizer)
+            assert (its_run.builder, its_run.phase, its_run.optimizer) == ("fcn5", phase, optimizer)
         assert pm.validate(path).rows
 
     @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ class TestCheck:
     def test_bad_input_is_refused_before_anything_runs(self, changed, told):
         changed = dict(changed)
         measurer = GivenTimes(lambda case: 1.0, model=changed.pop("model", "Made-up(R) Processor"))
-        options = {"device": "cpu", "calibration": MACHINE, "networks": SMALL, "measurer": measurer, **changed}
+        options = {"device": "cpu", "calibration": MACHINE, "networks": DENSE, "measurer": measurer, **changed}
         with pytest.raises((ArgumentError, UnknownNameError), match=told):
             pm.validate_live(options.pop("device"), **options)
         assert measurer.plan is None
