@@ -18,7 +18,8 @@ COMMAND = "validate live"
 def validate_live_command(
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
     calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What perfmodel calibrate wrote on this machine.")
+        str | None,
+        typer.Option(metavar="FILE", help="What perfmodel calibrate wrote on this machine; made now if left out."),
     ] = None,
     network: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
@@ -59,7 +60,7 @@ def validate_live_command(
     check_writable(save, argument="--save")
     if save is not None:
         check_table_path(save)
-    with progress_bar(f"measuring networks on {device}", shown=progress) as told:
+    with progress_bar(f"live check on {device}", shown=progress) as told:
         report = validate_live(
             device,
             calibration=calibration,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
 
 
 def _machine_of(
-    calibration: str | Path | CalibrationFile | MeasuredMachine | None, *, device: str, model: str
+    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, model: str
 ) -> MeasuredMachine:
     """Return a calibration of this very device, made with torch."""
-    if calibration is None:
-        allowed = f"a file that `perfmodel calibrate {device} --backend torch --out FILE` wrote on this machine"
-        raise ArgumentError("calibration", calibration, allowed)
     machine = load_calibration(calibration)
     if not isinstance(machine, MeasuredMachine):
         raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
@@ -83,8 +81,8 @@ def validate_live(
     ----------
     device : str
         ``cpu`` or ``cuda:0``. [-]
-    calibration : str, Path or MeasuredMachine
-        What ``pm.calibrate`` made on this machine with torch. [-]
+    calibration : str, Path, MeasuredMachine or None
+        What ``pm.calibrate`` made on this machine with torch; None to calibrate first, which takes about a minute. [-]
     networks : sequence of str or None
         Which of the catalogue; None for all. [-]
     dtypes : sequence of str or None
@@ -98,7 +96,7 @@ def validate_live(
     seconds : float
         Further steps are timed until these have passed. [s]
     progress : callable or None
-        Told how many visits are done, and of how many. [-]
+        Told how much is done, and of how much. [-]
     measurer : Measurer or None
         What times the networks; None for a process on this machine. [-]
 
@@ -134,6 +132,8 @@ def validate_live(
     measurer = ChildMeasurer() if measurer is None else measurer
     device = check_device(device)
     model = measurer.model(device)
+    if calibration is None:
+        calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
     machine = _machine_of(calibration, device=device, model=model)
     threads = machine.machine.threads
     cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))

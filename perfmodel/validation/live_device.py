@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import platform
-import re
-from pathlib import Path
-from typing import Final
+from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.validation.live_networks.catalogue import require_torch
-
-_DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def processor_of(device: str) -> str:
     """Return the kind of processor, ``cpu`` or ``gpu``, of a device as torch names it."""
     return "cpu" if device == "cpu" else "gpu"
+
+
+def _backend(device: Any) -> Any:
+    """Return torch on a device, as the calibrator sees it; an error names the argument of the live check."""
+    require_torch()
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    if not isinstance(device, str):
+        raise ArgumentError("device", device, "cpu, or cuda:N for the GPU of that number")
+    try:
+        return TorchBackend(device)
+    except ArgumentError as error:
+        raise ArgumentError("device", error.given, error.allowed) from None
 
 
 def check_device(device: str) -> str:
@@ -38,43 +46,9 @@ def check_device(device: str) -> str:
     MissingPackageError
         If torch is not installed.
     """
-    if not isinstance(device, str) or not _DEVICE.fullmatch(device):
-        raise ArgumentError("device", device, "cpu, or cuda:0 for the first GPU")
-    require_torch()
-    if device == "cpu":
-        return device
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if not count:
-        raise ArgumentError("device", device, f"cpu: torch {torch.__version__} finds no CUDA device here")
-    index = int(device.partition(":")[2] or 0)
-    if index >= count:
-        raise ArgumentError("device", device, f"one of {', '.join(f'cuda:{each}' for each in range(count))}")
-    return f"cuda:{index}"
+    return str(_backend(device).target)
 
 
 def processor_model(device: str) -> str:
-    """Return what the operating system or the driver calls a device.
-
-    Parameters
-    ----------
-    device : str
-        As ``check_device`` returns it. [-]
-
-    Returns
-    -------
-    str
-        Name of the model. [-]
-    """
-    if device != "cpu":
-        import torch
-
-        return str(torch.cuda.get_device_name(torch.device(device)))
-    listed = Path("/proc/cpuinfo")
-    if listed.is_file():
-        for line in listed.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+    """Return what the operating system or the driver calls a ``device``, as a calibration of it says."""
+    return str(_backend(device).facts()["model"])

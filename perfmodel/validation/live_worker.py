@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.allocator import keep_freed_memory
+from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
 from perfmodel.validation.live_networks.objective import OPTIMIZERS, WithLoss, tensors
 from perfmodel.validation.live_records import LiveCase, LivePlan

@@ -247,10 +247,9 @@ class TestCheck:
         ("changed", "told"),
         [
             ({"model": "Another Processor"}, "this one was measured on 'Made-up"),
-            ({"device": "cuda:0"}, "finds no CUDA device|one of a GPU"),
-            ({"device": "gpu"}, "cuda:0 for the first GPU"),
-            ({"device": 0}, "cuda:0 for the first GPU"),
-            ({"calibration": None}, "perfmodel calibrate cpu"),
+            ({"device": "cuda:7"}, "finds no CUDA GPU|one of cuda:0|or cpu"),
+            ({"device": "gpu"}, "cuda:N for the GPU"),
+            ({"device": 0}, "cuda:N for the GPU"),
             ({"calibration": "shi2016_gpu"}, "not factors fitted on a table"),
             ({"dtypes": ["fp16"]}, "unknown data type"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),
@@ -285,9 +284,23 @@ class TestCheck:
     def test_an_index_beyond_the_gpus(self, monkeypatch):
         monkeypatch.setattr("torch.cuda.is_available", lambda: True)
         monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+        monkeypatch.setattr("torch.cuda.get_device_name", lambda index: f"board {index}")
+        monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
         assert check_device("cuda") == "cuda:0"
-        with pytest.raises(ArgumentError, match="cuda:0, cuda:1"):
+        with pytest.raises(ArgumentError, match=r"^device='cuda:2' .* cuda:1 \(board 1\)"):
             check_device("cuda:2")
+
+    def test_without_a_calibration_it_makes_one_for_the_data_types_asked_for(self, monkeypatch):
+        asked = []
+
+        def made(device, **options):
+            asked.append((device, options["backend"], options["dtypes"]))
+            return load_calibration(MACHINE)
+
+        monkeypatch.setattr(live, "calibrate", made)
+        report = pm.validate_live(networks=DENSE, dtypes=["fp32"], measurer=GivenTimes(lambda case: 1.0))
+        assert asked == [("cpu", "torch", ["fp32"])]
+        assert "made-up" in report.calibration.lower()
 
 
 class TestCommand:
@@ -362,7 +375,7 @@ class TestProcess:
         # 64 MB taken and given back five times: 16,384 pages each time that they are mapped anew
         code = (
             "import resource, sys\n"
-            "from perfmodel.calibration.allocator import KEPT, keep_freed_memory\n"
+            "from perfmodel.calibration.machine.process_allocator import KEPT, keep_freed_memory\n"
             "told = keep_freed_memory() if sys.argv[1] == 'kept' else KEPT\n"
             "for _ in range(5):\n"
             "    bytearray(64_000_000)\n"

@@ -183,7 +183,7 @@ _NETWORKS: Final = (
         file="inception_v3",
         builder="inception_v3",
         **_images(299),
-        batch_sizes={"cpu": 2, "gpu": 64},
+        batch_sizes={"cpu": 4, "gpu": 64},
         zoo_builder="inception_v3",
     ),
     LiveNetwork(
