@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -14,6 +14,21 @@ from perfmodel.cli.validate import CHECK_FAILED, ProgressOption, percent_bound
 COMMAND = "validate live"
 """What is typed."""
 
+NetworkOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
+]
+TypeOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="TYPE", help="fp32, tf32 or bf16; may be given several times.")
+]
+MaxErrorOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PERCENT",
+        callback=percent_bound,
+        help="Exit with code 1 if a mean error is above this, or nothing is scored.",
+    ),
+]
+
 
 def validate_live_command(
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
@@ -21,12 +36,8 @@ def validate_live_command(
         str | None,
         typer.Option(metavar="FILE", help="What perfmodel calibrate wrote on this machine; made now if left out."),
     ] = None,
-    network: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
-    ] = None,
-    dtype: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE", help="fp32, tf32 or bf16; may be given several times.")
-    ] = None,
+    network: NetworkOption = None,
+    dtype: TypeOption = None,
     datasheet: Annotated[
         str | None, typer.Option(metavar="NAME", help="Device file of the vendor's facts, for a naive roofline.")
     ] = None,
@@ -39,14 +50,7 @@ def validate_live_command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
     ] = None,
-    max_error: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PERCENT",
-            callback=percent_bound,
-            help="Exit with code 1 if a mean error is above this, or nothing is scored.",
-        ),
-    ] = None,
+    max_error: MaxErrorOption = None,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import perfmodel
 from perfmodel.errors import CalibrationError
 from perfmodel.validation.live_device import processor_model
 from perfmodel.validation.live_records import LiveMeasurement, LivePlan, LiveSession
@@ -138,6 +137,6 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
 
 def _environment(threads: int) -> dict[str, str]:
     """Return the environment of the process: threads fixed before any library is loaded, and this package found."""
-    found = [str(Path(perfmodel.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    found = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     counts = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}
