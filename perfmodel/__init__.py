@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.transfer import transfer
     from perfmodel.records import Work
     from perfmodel.validation.fit_table import fit
+    from perfmodel.validation.live import validate_live
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
@@ -78,6 +79,7 @@ _MODULE_OF = {
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
+    "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
     "advise", "compare", "formula", "plan", "sweep",
@@ -118,6 +120,7 @@ __all__ = [
     "straggler_slowdown",
     "transfer",
     "validate",
+    "validate_live",
     "zoo",
 ]
 
