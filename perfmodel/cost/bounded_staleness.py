@@ -114,7 +114,7 @@ def served_in_step_time(
     Three come at once, then three of whom each finds the one before nearly served:
 
     >>> [round(float(served_in_step_time(arrival_s=when, service_s=1.0)), 2) for when in ((0, 0, 0), (0, 2, 4))]
-    [3.0, 5.15]
+    [3.0, 5.2]
     """
     left: Quantity = service_s
     found: Quantity = arrival_s[0] + left

@@ -58,6 +58,11 @@ class Agreement(ABC):
         """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
         return False
 
+    @property
+    def calls_library(self) -> bool:
+        """Whether a library of collectives chooses how workers exchange."""
+        return False
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts

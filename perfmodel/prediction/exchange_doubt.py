@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.prediction.synchronous_agreement import AllReduced
-from perfmodel.sync.library import LibraryCollective
-
 if TYPE_CHECKING:
     from perfmodel.hardware.interval_scale import ExchangeSpreads
     from perfmodel.prediction.agreement import Agreement
@@ -38,20 +35,18 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
     Notes
     -----
     Valid for: all exchanges of a step off by one factor. A hidden exchange that stays hidden adds nothing; one that
-    would not counts with what it would expose. Ignores: workers with nothing to exchange, copies that would be hidden.
+    would not counts with what it would expose. Of a network that is spread as much stays hidden as is. Ignores: copies
+    that would be hidden.
     """
-    agreement = prepared.agreement
-    if agreement is None or spreads is None:
+    if spreads is None or not timed.parts.sync_s:
         return 0.0
-    in_library = isinstance(agreement, AllReduced) and isinstance(agreement.placed, LibraryCollective)
-    spread = spreads.library if in_library else spreads.algorithm
-    schedule = prepared.gradients(timed.groups, timed.numbers)
-    logs = [np.log(_step_s(agreement, timed.parts, schedule, slower=float(np.exp(sign * spread)))) for sign in (-1, 1)]
+    spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
+    logs = [np.log(prepared.step_with_exchanges(timed, slower=float(np.exp(sign * spread)))) for sign in (-1, 1)]
     return float((logs[1] - logs[0]) / 2) ** 2
 
 
-def _step_s(agreement: Agreement, parts: StepTime, schedule: GradientSchedule, *, slower: float) -> float:
-    """Return the step's time with exchanges so many times as long.
+def agreed_step_s(agreement: Agreement, parts: StepTime, schedule: GradientSchedule, *, slower: float) -> float:
+    """Return the time of a step of workers with the whole network each, with exchanges so many times as long. [s]
 
     What an exchange adds is of the unit of the times that it follows from: with everything else that much shorter it is
     that much too short.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.dataset import DatasetFile
+from perfmodel.prediction.exchange_doubt import agreed_step_s
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
@@ -116,6 +117,18 @@ class Prepared:
     def network_count(self) -> int:
         """Networks that are trained, or run: one where workers agree. [1]"""
         return self.worker_count if self.agreement is None else 1
+
+    @property
+    def exchanges_by_library(self) -> bool:
+        """Whether a library of collectives chooses how workers exchange."""
+        return self.agreement is not None and self.agreement.calls_library
+
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
+        """Return the time of the step with exchanges between workers so many times as long. [s]"""
+        if self.agreement is None:
+            return float(timed.parts.step_s)
+        schedule = self.gradients(timed.groups, timed.numbers)
+        return agreed_step_s(self.agreement, timed.parts, schedule, slower=slower)
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:

@@ -129,6 +129,18 @@ class Spread(Prepared):
         return 1 if self.exchanges_gradients else super().network_count
 
     @property
+    def exchanges_by_library(self) -> bool:
+        """Whether a library of collectives chooses how devices exchange."""
+        return self.asked.library is not None
+
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
+        """Return the time of the step with exchanges so many times as long, of which no more is hidden. [s]"""
+        parts = timed.parts
+        hidden_s = max(0.0, float(parts.sync_s - parts.exposed_sync_s))
+        exposed_s = max(0.0, slower * float(hidden_s + parts.exposed_sync_s) - hidden_s)
+        return float(parts.step_s - parts.exposed_sync_s + exposed_s)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know of target, libraries and data set."""
         own = self.lowered.remarks

@@ -12,6 +12,7 @@ from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchang
 from perfmodel.prediction.agreement import Agreement
 from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
+from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.sync.library import LibraryCollective
-    from perfmodel.sync.placed import Placed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,6 +140,10 @@ class AllReduced(Synchronous):
 
     placed: Placed | LibraryCollective
     slowdown: float = 0.0
+
+    @property
+    def calls_library(self) -> bool:  # noqa: D102
+        return not isinstance(self.placed, Placed)
 
     @property
     def hides_copies(self) -> bool:  # noqa: D102
