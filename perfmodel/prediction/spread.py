@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER
+from perfmodel.prediction.agreement_options import PARAMETER_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.layer_row import Piece
