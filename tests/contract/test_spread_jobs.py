@@ -3,8 +3,8 @@
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost.order_statistics import DISTRIBUTIONS
 from perfmodel.cost.pipeline_schedule import gpipe_time
+from perfmodel.prediction.straggler import DISTRIBUTIONS
 from perfmodel.sync.library import LibraryCollective
 
 PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4}
