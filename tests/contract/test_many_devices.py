@@ -118,6 +118,7 @@ def test_a_case_keeps_its_own_books(sync, layout, system, name):
     p = pm.predict(network(name), **job)
     assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)
     assert all(seconds >= -1e-15 for seconds in p.breakdown.values())  # but for rounding
+    assert p.sync_s >= p.exposed_sync_s * (1 - 1e-12)
     assert p.worker_count == job["workers"]
     assert p.samples_per_s == pytest.approx(p.worker_count * BATCH_SIZE / p.step_s)
     check_memory(p, network(name))
