@@ -283,7 +283,6 @@ def place(
     >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
     >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
     255
-
     """
     twice = [
         name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
