@@ -10,6 +10,7 @@ from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.prediction.agreement import Agreement
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, refuse_unused
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.messages import MERGED
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
-PARAMETER_SERVER: Final = "parameter_server"
-LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
 """Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
-GROUPED: Final = ("hierarchical", "mixed")
-"""Strategies that know groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,20 +166,16 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
         allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
         raise ArgumentError("bucket_bytes", size, allowed)
     if asked.group_size is not None:
-        group = whole_number("group_size", asked.group_size)
-        if asked.sync not in GROUPED:
-            raise ArgumentError("group_size", group, f"None but for sync {' or '.join(GROUPED)}")
-        if worker_count % group:
-            raise ArgumentError("group_size", group, f"a divisor of the {worker_count} workers")
+        whole_number("group_size", asked.group_size)
+    refuse_unused(vars(asked), (asked.sync,), worker_count=worker_count)
+    if asked.group_size is not None and worker_count % asked.group_size:
+        raise ArgumentError("group_size", asked.group_size, f"a divisor of the {worker_count} workers")
     straggler = None if asked.straggler is None else straggler_of(asked.straggler, backup_workers=asked.backup_workers)
     if straggler is None and asked.backup_workers:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
     if straggler is not None:
         straggler.check_workers(worker_count)
         straggler.check_backups(worker_count)
-    if asked.backup_workers and asked.sync in SCHEMES:
-        allowed = f"0 with sync={asked.sync!r}, in which nobody waits for the slowest of all in every step"
-        raise ArgumentError("backup_workers", asked.backup_workers, allowed)
     return replace(asked, straggler=straggler)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER, resolve_agreement
+from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.agreement_options import PARAMETER_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
 from perfmodel.prediction.reading_devices import reading_devices

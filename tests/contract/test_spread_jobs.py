@@ -121,7 +121,7 @@ def test_an_asynchronous_worker_of_several_devices_loads_the_server_as_one_of_on
 def test_shares_of_a_layer_meet_at_the_server(alexnet):
     """Two workers of two devices push what two of one device would, over the same way, and it adds up the same."""
     spread, plain = (job(alexnet, sync="parameter_server", overlap=False, **how) for how in (TENSOR, {}))
-    inner = job(alexnet, sync="none", overlap=False, **TENSOR)
+    inner = job(alexnet, sync="none", **TENSOR)
     at_server_s = spread.exposed_sync_s - inner.exposed_sync_s
     assert at_server_s == pytest.approx(plain.exposed_sync_s, rel=0.05)
     assert spread.update_s == 0
