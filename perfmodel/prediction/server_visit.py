@@ -82,8 +82,9 @@ def visit_of(
     Bytes flow through all channels of a way at once, so that a lone visitor takes as long as his slowest channel, and
     latency. Of all channels that several visitors pass the one that all together take longest bounds them all: with
     equal steps of T no channel is taken longer than :math:`T \ge W S / K`. So visitors queue before that one, W / K
-    before each of K alike, and what a lone visit takes besides is latency to them. A channel that both directions
-    share, as the bus of a memory, is counted for both with the push.
+    before each of K alike, and what a lone visit takes besides is latency to them. A channel that pushes and
+    pulls both pass, as the bus of a memory, or the adapter of a worker's machine that also holds a shard, is counted
+    for both with the push.
 
     Where the crowds before parts of one kind differ (four workers in one machine, two in another) all are taken to be
     in one crowd of the same total load, as slow as those in the largest: those in a smaller one would be faster.
@@ -93,16 +94,15 @@ def visit_of(
     """
     inwards = [_way(topology, brought, servers, inwards=True) for brought in visitors]
     outwards = [_way(topology, brought, servers, inwards=False) for brought in visitors]
+    inward_names = dict.fromkeys(name for way in inwards for name in way.taken_s)
     both = [
-        {
-            name: seconds + pulls_per_push * back.taken_s.get(name, 0.0) for name, seconds in way.taken_s.items()
-        }
+        {name: way.taken_s.get(name, 0.0) + pulls_per_push * back.taken_s.get(name, 0.0) for name in inward_names}
         for way, back in zip(inwards, outwards, strict=True)
     ]
     push_s, push_sharers = _most_loaded(both)
     pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards])
     push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
-    beyond_s = max(0.0, push_s - push_alone_s)  # of a bus that is counted for both directions with the push
+    beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that is counted for both directions with the push
     return Visit(
         push_latency_s=max(0.0, push_alone_s - push_s),
         pull_latency_s=max(0.0, pull_alone_s - pull_s - beyond_s),
@@ -114,14 +114,15 @@ def visit_of(
 
 
 def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inwards: bool) -> _Way:
-    taken_s: Counter[str] = Counter()
+    taken_s: dict[str, float] = {}
     latency_s = 0.0
     for device, size_bytes in brought:
         for server in servers:
             route = topology.route(device, server) if inwards else topology.route(server, device)
             latency_s = max(latency_s, route.latency_s)
             for channel in route.channels:
-                taken_s[channel.name] += size_bytes / channel.capacity_bytes_per_s
+                seconds = size_bytes / channel.capacity_bytes_per_s
+                taken_s[channel.name] = taken_s.get(channel.name, 0.0) + seconds
     return _Way(latency_s=latency_s, taken_s=taken_s)
 
 

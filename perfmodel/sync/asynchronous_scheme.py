@@ -13,7 +13,8 @@ from perfmodel.cost.order_statistics import RelativeTimes
 from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness, throughput_bound
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, is_symbolic, maximum
-from perfmodel.sync.unequal_visitors import KindTimes, unequal_pace
+from perfmodel.sync.asynchronous_times import AsynchronousTimes
+from perfmodel.sync.unequal_visitors import unequal_pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,54 +218,6 @@ def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> N
         raise ArgumentError(name, given, f"{kind} from {least}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsynchronousTimes:
-    """What a scheme comes to, per step of a worker.
-
-    Parameters
-    ----------
-    compute_s : float, ndarray or sympy.Expr
-        Its own computation. [s]
-    straggler_s : float, ndarray or sympy.Expr
-        Waiting for slower workers: of its group, or those too far behind. [s]
-    group_sync_s : float, ndarray or sympy.Expr
-        Adding up gradients in its group. [s]
-    wait_s : float, ndarray or sympy.Expr
-        The way to the server and back, its service, and the queue before it. [s]
-    updates_per_s : float, ndarray or sympy.Expr
-        Updates that the server applies. [1/s]
-    batches_per_update : float, ndarray or sympy.Expr
-        Mini-batches of one worker that make up an update. [1]
-    mean_staleness : float, ndarray or sympy.Expr
-        Updates of others that a gradient has missed, on average, when it is applied. [1]
-    knee : float, ndarray or sympy.Expr
-        Workers, or groups where there are any, from which on the server bounds. [1]
-    server_utilisation : float, ndarray or sympy.Expr
-        Share of time that the busiest part of the server works. [1]
-    most_updates_per_s : float, ndarray or sympy.Expr
-        Updates that there would be if nobody queued, or the server were never idle, whichever is less. [1/s]
-    kinds : tuple of KindTimes
-        What visitors of each speed come to, the fastest first; empty where all are alike or keep pace. [-]
-    """
-
-    compute_s: Quantity
-    straggler_s: Quantity
-    group_sync_s: Quantity
-    wait_s: Quantity
-    updates_per_s: Quantity
-    batches_per_update: Quantity
-    mean_staleness: Quantity
-    knee: Quantity
-    server_utilisation: Quantity
-    most_updates_per_s: Quantity
-    kinds: tuple[KindTimes, ...] = ()
-
-    @property
-    def step_s(self) -> Quantity:
-        """Time from one step of a worker to its next; of unequal ones workers over the steps of all per second. [s]"""
-        return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
-
-
 class AsynchronousScheme(ABC):
     """A way to train with a parameter server without all waiting for all."""
 
@@ -305,7 +258,11 @@ class AsynchronousScheme(ABC):
         are taken to be in one queue before one part as fast as all of these.
         """
         used = self.in_effect(numbers)
-        return _unequal_times(used.in_one_queue) if len(used.kinds) > 1 else at_the_server(used, network=server_network(used))
+        return (
+            _unequal_times(used.in_one_queue)
+            if len(used.kinds) > 1
+            else at_the_server(used, network=server_network(used))
+        )
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
         """Return the memory that copies of the parameters take on the server, besides these themselves.
