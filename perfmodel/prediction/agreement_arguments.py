@@ -19,8 +19,8 @@ from perfmodel.prediction.parameter_server import (
     server_memories,
     server_memory,
     update_passes,
-    visit_of,
 )
+from perfmodel.prediction.server_visit import visit_of
 from perfmodel.prediction.straggler import Straggler, straggler_of
 from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -277,28 +277,36 @@ def _asynchronous(
     shard_bytes = parameter_bytes / asked.server_count
     servers = server_memories(machine, asked.server_count)
     memory_rate = memory_bytes_per_s(machine, servers)
-    ways = [
-        visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers
-    ]
-    group_size = machine.worker_count if asked.group_size is None else asked.group_size
+    topology, names = machine.system.topology, machine.names
+    size = asked.group_size or machine.worker_count
+    group_size = size if asked.sync == "mixed" else 1
+    visit = visit_of(
+        topology,
+        [((name, shard_bytes),) for name in names[::group_size]],
+        servers,
+        pulls_per_push=asked.push_period / asked.pull_period,
+    )
     group_sync_s = 0.0
-    if asked.sync == "mixed" and group_size > 1:
-        ring = place(collective("ring_all_reduce"), machine.system.topology, machine.names[:group_size])
+    if group_size > 1:
+        groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
+        ring = place(collective("ring_all_reduce"), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(parameter_bytes))
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=machine.worker_count,
-        push_latency_s=max(way.push_latency_s for way in ways),
-        pull_latency_s=max(way.pull_latency_s for way in ways),
-        push_s=max(way.push_s for way in ways),
-        pull_s=max(way.pull_s for way in ways),
+        push_latency_s=visit.push_latency_s,
+        pull_latency_s=visit.pull_latency_s,
+        push_s=visit.push_s,
+        pull_s=visit.pull_s,
+        push_sharers=visit.push_sharers,
+        pull_sharers=visit.pull_sharers,
         update_s=shard_bytes * update_passes(subject, element_bytes=element_bytes) / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
         push_period=asked.push_period,
         pull_period=asked.pull_period,
         staleness_bound=asked.staleness_bound,
-        group_size=group_size if asked.sync == "mixed" else 1,
+        group_size=group_size,
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
     )
