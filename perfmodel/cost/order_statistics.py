@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
+from perfmodel.cost.given_numbers import checked_times, is_number
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, is_symbolic
 
@@ -204,8 +205,8 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     return spent if spent.ndim else float(spent)
 
 
-def _variation(given: float, *, most: float = np.inf) -> float:
-    if not 0 <= given <= most or not np.isfinite(given):
+def _variation(given: Any, *, most: float = np.inf) -> float:
+    if not is_number(given) or not 0 <= given <= most or not np.isfinite(given):
         bound = "a finite number from 0" if most == np.inf else f"a number from 0 to {most:g}"
         raise ArgumentError("cv", given, bound)
     return float(given)
@@ -347,10 +348,8 @@ class Empirical(RelativeTimes):
     times: Sequence[float]
 
     def __post_init__(self) -> None:
-        measured = np.asarray(self.times, dtype=float)
-        if measured.ndim != 1 or not measured.size or not np.all(np.isfinite(measured) & (measured > 0)):
-            raise ArgumentError("times", self.times, "a list of times above zero, at least one")
-        object.__setattr__(self, "times", tuple(float(each) for each in measured))
+        measured = checked_times(self.times, allowed="a list of times above zero, at least one")
+        object.__setattr__(self, "times", measured)
 
     @property
     def variation(self) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from perfmodel.cost.given_numbers import checked_times
 from perfmodel.cost.order_statistics import RelativeTimes, checked_ranks
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity
@@ -43,12 +44,8 @@ class Unequal(RelativeTimes):
     times: Sequence[float]
 
     def __post_init__(self) -> None:
-        is_text = isinstance(self.times, str)
-        given = () if is_text or not isinstance(self.times, Sequence | np.ndarray) else tuple(self.times)
-        numbers = [isinstance(each, int | float | np.number) and not isinstance(each, bool) for each in given]
-        if not given or not all(numbers) or not np.all(np.isfinite(given) & (np.asarray(given) > 0)):
-            raise ArgumentError("times", self.times, "a list of numbers above zero, one for each worker")
-        object.__setattr__(self, "times", tuple(float(each) for each in given))
+        given = checked_times(self.times, allowed="a list of numbers above zero, one for each worker")
+        object.__setattr__(self, "times", given)
 
     @property
     def variation(self) -> float:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.effective_progress import steps_to_target
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.planning.scaling_report import ScalingReport, ScalingRow
-from perfmodel.prediction.agreement_arguments import GROUPED, sync_names
+from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.agreement_options import refuse_unused, taken
 from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
@@ -89,7 +90,7 @@ class _Question:
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; with the reason where it cannot be."""
-        options = {name: value for name, value in self.options.items() if name != "group_size" or sync in GROUPED}
+        options = taken(self.options, sync)
         if options.get("straggler") is not None:
             options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
         try:
@@ -178,8 +179,7 @@ def _check_options(options: dict[str, Any], syncs: Sequence[str], *, most_worker
     group_size = options.get("group_size")
     if group_size is not None:
         whole_number("group_size", group_size)
-        if not set(syncs) & set(GROUPED):
-            raise ArgumentError("group_size", group_size, f"None but for sync {' or '.join(GROUPED)}")
+    refuse_unused(options, syncs, worker_count=most_workers)
     if options.get("straggler") is not None:
         straggler_of(options["straggler"], backup_workers=options.get("backup_workers", 0)).check_backups(most_workers)
 
@@ -244,8 +244,8 @@ def scaling(
     least_steps : float
         Updates that reach the loss with any batch, however large; asks for the time to it. [1]
     **options : object
-        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups, and of lasting
-        times of unequal workers as many as there are workers in a row, the first. [-]
+        All other arguments of :func:`perfmodel.predict`; an option of an agreement goes to the ways that take it, and
+        of lasting times of unequal workers as many as there are workers in a row, the first. [-]
 
     Returns
     -------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
-    from perfmodel.sync.asynchronous_scheme import AsynchronousTimes
+    from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,6 +10,7 @@ from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.prediction.agreement import Agreement
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, refuse_unused
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.messages import MERGED
@@ -18,8 +19,8 @@ from perfmodel.prediction.parameter_server import (
     server_memories,
     server_memory,
     update_passes,
-    visit_of,
 )
+from perfmodel.prediction.server_visit import visit_of
 from perfmodel.prediction.straggler import Straggler, straggler_of
 from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
-PARAMETER_SERVER: Final = "parameter_server"
-LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
 """Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
-GROUPED: Final = ("hierarchical", "mixed")
-"""Strategies that know groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,20 +166,16 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
         allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
         raise ArgumentError("bucket_bytes", size, allowed)
     if asked.group_size is not None:
-        group = whole_number("group_size", asked.group_size)
-        if asked.sync not in GROUPED:
-            raise ArgumentError("group_size", group, f"None but for sync {' or '.join(GROUPED)}")
-        if worker_count % group:
-            raise ArgumentError("group_size", group, f"a divisor of the {worker_count} workers")
+        whole_number("group_size", asked.group_size)
+    refuse_unused(vars(asked), (asked.sync,), worker_count=worker_count)
+    if asked.group_size is not None and worker_count % asked.group_size:
+        raise ArgumentError("group_size", asked.group_size, f"a divisor of the {worker_count} workers")
     straggler = None if asked.straggler is None else straggler_of(asked.straggler, backup_workers=asked.backup_workers)
     if straggler is None and asked.backup_workers:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
     if straggler is not None:
         straggler.check_workers(worker_count)
         straggler.check_backups(worker_count)
-    if asked.backup_workers and asked.sync in SCHEMES:
-        allowed = f"0 with sync={asked.sync!r}, in which nobody waits for the slowest of all in every step"
-        raise ArgumentError("backup_workers", asked.backup_workers, allowed)
     return replace(asked, straggler=straggler)
 
 
@@ -285,28 +277,36 @@ def _asynchronous(
     shard_bytes = parameter_bytes / asked.server_count
     servers = server_memories(machine, asked.server_count)
     memory_rate = memory_bytes_per_s(machine, servers)
-    ways = [
-        visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers
-    ]
-    group_size = machine.worker_count if asked.group_size is None else asked.group_size
+    topology, names = machine.system.topology, machine.names
+    size = asked.group_size or machine.worker_count
+    group_size = size if asked.sync == "mixed" else 1
+    visit = visit_of(
+        topology,
+        [((name, shard_bytes),) for name in names[::group_size]],
+        servers,
+        pulls_per_push=asked.push_period / asked.pull_period,
+    )
     group_sync_s = 0.0
-    if asked.sync == "mixed" and group_size > 1:
-        ring = place(collective("ring_all_reduce"), machine.system.topology, machine.names[:group_size])
+    if group_size > 1:
+        groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
+        ring = place(collective("ring_all_reduce"), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(parameter_bytes))
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=machine.worker_count,
-        push_latency_s=max(way.push_latency_s for way in ways),
-        pull_latency_s=max(way.pull_latency_s for way in ways),
-        push_s=max(way.push_s for way in ways),
-        pull_s=max(way.pull_s for way in ways),
+        push_latency_s=visit.push_latency_s,
+        pull_latency_s=visit.pull_latency_s,
+        push_s=visit.push_s,
+        pull_s=visit.pull_s,
+        push_sharers=visit.push_sharers,
+        pull_sharers=visit.pull_sharers,
         update_s=shard_bytes * update_passes(subject, element_bytes=element_bytes) / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
         push_period=asked.push_period,
         pull_period=asked.pull_period,
         staleness_bound=asked.staleness_bound,
-        group_size=group_size if asked.sync == "mixed" else 1,
+        group_size=group_size,
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
     )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
-    from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
+    from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
+    from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

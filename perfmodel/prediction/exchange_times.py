@@ -178,12 +178,11 @@ class PlacedExchanges:
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
-        count, placed = group_size(self.placement, exchange, stage), self.placed(exchange, stage)
+        placed, groups = self.placed(exchange, stage), self._groups(exchange, stage)
         if placed is None:
             return 0.0
-        algorithm = placed.call(size_bytes).placed.collective
-        senders = 1 if exchange.kind == "send" else count
-        return float(algorithm.sent_bytes(size_bytes, count, **self._options(exchange))) / senders
+        senders = len(groups) * (1 if exchange.kind == "send" else len(groups[0]))
+        return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Return an exchange of all its groups at once on the topology.

@@ -13,13 +13,13 @@ from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.agreement_words import agreement_words, server_dict
 from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
-    PART_NAMES,
     WIDTH,
     configuration,
     fit_sentence,
     interval_text,
     layer_totals,
     memory_contents,
+    part_names,
     remark_lines,
     report,
     report_html,
@@ -55,9 +55,8 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
     "decode": "decoding of the input",
     "sync": "gradient exchange",
     "straggler": "the slowest worker",
-    "pipeline_bubble": "pipeline bubbles",
 }
-"""Bottleneck -> how a sentence calls it."""
+"""Bottleneck -> how a sentence calls it; bubbles as the part of the step."""
 
 
 CAUSES: Final[dict[str, str]] = {
@@ -117,14 +116,16 @@ def _filled(text: str) -> str:
 
 def _on_bottleneck(p: Prediction) -> str:
     parts = sorted(((seconds, part) for part, seconds in p.breakdown.items() if seconds), reverse=True)
+    names = part_names(p)
+    bound = BOTTLENECK_NAMES.get(p.bottleneck, names["bubble_s"])
     listed = ", ".join(
-        f"{PART_NAMES[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
+        f"{names[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
     )
     longest = layer_totals(p).head(3)
     share = sum(row.share for row in longest)
     layers = ", ".join(f"{row.layer} ({seconds_text(row.seconds)}, {row.bound_by})" for row in longest)
     return (
-        f"What bounds it most is {BOTTLENECK_NAMES[p.bottleneck]}. The step divides into {listed}. "
+        f"What bounds it most is {bound}. The step divides into {listed}. "
         f"The longest layers, {percent_text(share)} together, are {layers}."
     )
 

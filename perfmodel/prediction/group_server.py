@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER, resolve_agreement
+from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.agreement_options import PARAMETER_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
-from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
+from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes
 from perfmodel.prediction.reading_devices import reading_devices
+from perfmodel.prediction.server_visit import visit_of
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import collective
@@ -127,16 +129,28 @@ def group_agreement(
     found = resolve_agreement(asked.agreed, machine=heads, subject=subject, profile=profile, dtype=dtype)
     assert isinstance(found, Asynchronous)
     own_bytes = _device_bytes(placement, element_bytes=ELEMENT_BYTES[dtype])
-    ways = [
-        visit_of(machine.system.topology, name, server, own_bytes[index % size // layout.tensor_size] / count)
-        for index, name in enumerate(names)
-        for server in server_memories(machine, count)
-    ]
     shared = found.numbers
+    visitors = [
+        [
+            (name, own_bytes[place_ // layout.tensor_size] / count)
+            for place_, name in enumerate(names[first : first + size])
+        ]
+        for first in range(0, len(names), size * shared.group_size)  # the first worker of a group visits for it
+    ]
+    visit = visit_of(
+        machine.system.topology,
+        visitors,
+        server_memories(machine, count),
+        pulls_per_push=float(shared.push_period / shared.pull_period),
+    )
     numbers = replace(
         shared,
-        push_latency_s=max(0.0, *(way.push_latency_s + way.push_s - shared.push_s for way in ways)),
-        pull_latency_s=max(0.0, *(way.pull_latency_s + way.pull_s - shared.pull_s for way in ways)),
+        push_latency_s=visit.push_latency_s,
+        pull_latency_s=visit.pull_latency_s,
+        push_s=visit.push_s,
+        pull_s=visit.pull_s,
+        push_sharers=visit.push_sharers,
+        pull_sharers=visit.pull_sharers,
         group_sync_s=_group_sync_s(placement, machine, own_bytes, group_size=shared.group_size),
     )
     return replace(found, numbers=numbers)
@@ -156,7 +170,8 @@ def _group_sync_s(placement: Placement, machine: Machine, own_bytes: list[float]
         return 0.0
     layout, names = placement.layout, machine.names
     size = layout.stages * layout.tensor_size
-    groups = [_counterparts(layout, names, place_)[:group_size] for place_ in range(size)]
+    alike = [_counterparts(layout, names, place_) for place_ in range(size)]
+    groups = [each[first : first + group_size] for each in alike for first in range(0, len(each), group_size)]
     ring = place(collective(GROUP_SUM), machine.system.topology, groups[0], beside=groups[1:])
     return float(ring.time(max(own_bytes)))
 

@@ -106,8 +106,9 @@ def parallel_step(
     The micro-batches take the longest path through the schedule, exact for stages of any length. Parts are those of the
     device that works longest; what it waits for others without transfers is ``bubble_s``, what transfers add to that,
     and what tensor groups and workers exchange while nothing else goes on, ``exposed_sync_s``. An exchange that may be
-    hidden is exposed only as far as it is longer than the phase it lies in. Valid for: equal devices, groups that do
-    not share links. Ignores: contention of exchanges with one another.
+    hidden is exposed only as far as it is longer than the phase it lies in. ``sync_s`` is what this device exchanges,
+    hidden or not, or what is exposed, where transfers between other devices delay it by more. Valid for: equal devices,
+    groups that do not share links. Ignores: contention of exchanges with one another.
     """
     layout = placement.layout
     size = layout.micro_batch_size(batch_size)
@@ -131,11 +132,13 @@ def parallel_step(
     sends_s = layout.micro_batches * sum(_total(stages[index], size, exchange_time) for index in devices[longest])
     phases = [each for index in devices[longest] for each in (times[index].forward, times[index].backward)]
     parts = _scaled_sum([_scaled_sum(phases, layout.micro_batches), tail], 1)
+    exposed_s = parts.exposed_sync_s + inside_s + makespans[1] - makespans[0]
     parts = replace(
         parts,
-        exposed_sync_s=parts.exposed_sync_s + inside_s + makespans[1] - makespans[0],
-        bubble_s=max(0.0, makespans[0] - busy_s[longest]),  # rounding may leave less than nothing
-        sync_s=sends_s + data.total_s,
+        exposed_sync_s=exposed_s,
+        # rounding may leave less than nothing, or more where there is no other device
+        bubble_s=max(0.0, makespans[0] - busy_s[longest]) if len(devices) > 1 else 0.0,
+        sync_s=max(sends_s + data.total_s, exposed_s),  # transfers between others may delay it by more than its own
     )
     memory = tuple(_memory(own, times, orders[device], placement) for device, own in enumerate(devices))
     return ParallelStep(

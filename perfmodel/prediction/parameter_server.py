@@ -1,4 +1,4 @@
-"""A parameter server in host memory: where it is, what its memory gives, and what a visit of a worker takes."""
+"""A parameter server in host memory: where it is, and what its memory gives."""
 
 from __future__ import annotations
 
@@ -12,28 +12,9 @@ from perfmodel.prediction.memory import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """What a worker's visit of a server takes.
-
-    Parameters
-    ----------
-    push_latency_s, pull_latency_s : float
-        Time on the way that keeps nobody else waiting: latency, and what the worker's own links are slower. [s]
-    push_s, pull_s : float
-        Time that the server's links are taken. [s]
-    """
-
-    push_latency_s: float
-    pull_latency_s: float
-    push_s: float
-    pull_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,40 +169,3 @@ def update_passes(subject: Subject, *, element_bytes: int) -> float:
     operations = subject.optimizer.operations(counts, batch_size=1)
     moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
     return float(moved) / (element_bytes * sum(counts.values()))
-
-
-def visit_of(topology: Topology, worker: str, server: str, size_bytes: float) -> Visit:
-    """Return what a visit takes that pushes and pulls so many bytes.
-
-    Parameters
-    ----------
-    topology : Topology
-        The system. [-]
-    worker, server : str
-        A device, and the memory of a shard. [-]
-    size_bytes : float
-        Gradients or parameters of the shard. [B]
-
-    Returns
-    -------
-    Visit
-        Both ways. [s]
-
-    Notes
-    -----
-    Valid for: one way into the server's machine that all workers share, the narrowest there; where the server is in
-    the worker's machine that is what leads to its memory.
-    """
-    parts = []
-    for source, sink in ((worker, server), (server, worker)):
-        route = topology.route(source, sink)
-        node = topology.places[server].node
-        at_server = [
-            channel.capacity_bytes_per_s
-            for channel, ends in zip(route.channels, zip(route.nodes, route.nodes[1:], strict=False), strict=True)
-            if any(topology.places[name].node == node for name in ends) and worker not in ends
-        ]
-        shared_s = size_bytes / min(at_server)
-        parts.append((route.latency_s + size_bytes / route.capacity_bytes_per_s - shared_s, shared_s))
-    (push_latency_s, push_s), (pull_latency_s, pull_s) = parts
-    return Visit(push_latency_s=push_latency_s, pull_latency_s=pull_latency_s, push_s=push_s, pull_s=pull_s)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER
+from perfmodel.prediction.agreement_options import PARAMETER_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.layer_row import Piece
@@ -330,8 +330,20 @@ class Spread(Prepared):
             agreeing_s=step.agreeing_s,
             rest_s=max(0.0, step.tail_s - step.agreeing_s),
             agrees=self.exchanges_gradients,
+            lanes={worker: self._lanes(place) for place, worker in enumerate(workers)},
         )
         relative = np.ones((step_count, len(workers)))
         if straggler is not None:
             relative = straggler.drawn(step_count=step_count, worker_count=len(workers), seed=seed)
         return replica_tasks(fed, played, workers=workers, relative=relative), replica_resources(played, workers)
+
+    def _lanes(self, worker: int) -> list[str]:
+        """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+        layout, names = self.placement.layout, self.exchanges.names
+        found = []
+        for place in range(layout.stages):
+            first = (worker * layout.stages + place) * layout.tensor_size
+            last = first + layout.tensor_size - 1
+            devices = names[first] if first == last else f"{names[first]}..{names[last]}"
+            found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+        return found

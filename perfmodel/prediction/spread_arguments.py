@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.errors import ArgumentError
 from perfmodel.parallelism import PARALLELISMS, Layout
-from perfmodel.prediction.agreement_arguments import LIBRARY, PARAMETER_SERVER, Asked, checked, collectives_of
+from perfmodel.prediction.agreement_arguments import Asked, checked, collectives_of
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER
 from perfmodel.prediction.arguments import NO_SYNC, flag, one_of, whole_number
 from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.spread import SpreadAsked

@@ -10,6 +10,7 @@ from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.parallelism import Layout, Placement
     from perfmodel.prediction.prediction import Prediction
 
 
@@ -29,28 +30,49 @@ def spread_words(p: Prediction) -> str:
     if p.spread is None or p.basis is None:
         return ""
     layout, rows = p.spread.placement.layout, p.stages
-    said = [
-        f"{layout.workers} devices work ({p.spread.placement.parallelism} parallelism): {layout.data_size} x "
-        f"{layout.stages} stages x {layout.tensor_size} that share each layer, in {layout.micro_batches} "
-        f"micro-batches of {layout.micro_batch_size(p.batch_size)} samples."
-    ]
+    said = [f"{_devices(p.spread.placement)}{_micro_batches(layout, p.batch_size)}."]
+    parts = "stages" if layout.stages > 1 else "parts of the network"
     if len(rows) > 1:
         longest = max(rows, key=lambda row: row.computing_s)
         said.append(
-            f"Of {len(rows)} stages number {longest.stage} computes longest, {seconds_text(longest.computing_s)}; the "
+            f"Of {len(rows)} {parts} number {longest.stage} computes longest, {seconds_text(longest.computing_s)}; the "
             f"shortest takes {seconds_text(min(row.computing_s for row in rows))}. Layers and arithmetic listed here "
             f"are those of the device that works longest."
         )
     if p.bubble_s:
-        said.append(f"It waits {seconds_text(p.bubble_s)} for others ({percent_text(p.bubble_s / p.step_s)}).")
+        waits = f"waits {seconds_text(p.bubble_s)} for others ({percent_text(p.bubble_s / p.step_s)})"
+        alone = "" if layout.micro_batches > 1 else ", as each needs what another has computed"
+        said.append(f"The device that works longest {waits}{alone}.")
     sent_bytes = max(row.sent_bytes for row in rows)
     if sent_bytes:
+        of_one = f" for one of the {parts}" if len(rows) > 1 else ""
+        whose = "What the device that works longest exchanges, or others delay it by transfers," if of_one else "That"
         said.append(
-            f"A device sends up to {bytes_text(sent_bytes)} a step for one stage; its exchanges take "
-            f"{seconds_text(p.sync_s)}, and with what transfers delay, {seconds_text(p.exposed_sync_s)} are exposed."
+            f"A device sends up to {bytes_text(sent_bytes)} a step{of_one}. {whose} takes {seconds_text(p.sync_s)}, of "
+            f"which {seconds_text(p.exposed_sync_s)} are exposed."
         )
     said += _of_inference(p) if p.phase == Phase.FORWARD else _of_agreement(p)
     return " ".join([*said, *_of_input(p)])
+
+
+def _devices(placement: Placement) -> str:
+    """Say how many devices work, and what each has of the network."""
+    layout, kind = placement.layout, f"{placement.parallelism} parallelism"
+    if layout.workers == 1:
+        return "1 device works"
+    sizes = ((layout.data_size, "workers"), (layout.stages, "stages"), (layout.tensor_size, "that share each layer"))
+    shape = " x ".join(f"{count} {name}" for count, name in sizes if count > 1)
+    if any(stage.batch_factor > 1 for stage in placement.stages):
+        shape += ", which have all convolutions each and share the dense layers"
+    return f"{layout.workers} devices work ({kind}): {shape}"
+
+
+def _micro_batches(layout: Layout, batch_size: int) -> str:
+    """Say how a worker's mini-batch is divided; nothing where it is not."""
+    if layout.micro_batches == 1:
+        return ""
+    size = layout.micro_batch_size(batch_size)
+    return f", in {layout.micro_batches} micro-batches of {size} sample{'s' if size > 1 else ''} each"
 
 
 def _of_inference(p: Prediction) -> list[str]:

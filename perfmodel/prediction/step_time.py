@@ -81,7 +81,8 @@ class StepTime:
     input_wait_s, exposed_sync_s, straggler_s, bubble_s : float, ndarray or sympy.Expr
         Storage and decode; gradient exchange; waiting for the slowest; pipeline bubbles. [s]
     transfer_s, sync_s, dispatch_s, launch_s : float, ndarray or sympy.Expr
-        Totals, hidden or not; no parts of the sum. [s]
+        Totals, hidden or not; no parts of the sum. Of several devices those of the one that works longest, and what
+        transfers between others delay it is in ``sync_s`` as in ``exposed_sync_s``, which never exceeds it. [s]
     """
 
     compute_s: Quantity

@@ -183,7 +183,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
         allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
         raise ArgumentError("straggler", given, allowed)
     name = given["distribution"]
-    if name not in DISTRIBUTIONS:
+    if not isinstance(name, str) or name not in DISTRIBUTIONS:
         kind = "distribution of straggler"
         raise UnknownNameError(kind, str(name), DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]

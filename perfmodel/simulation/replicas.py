@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.cost.pipeline_order import Orders
-from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
+from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks, stage_lanes
 from perfmodel.simulation.tasks import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+AGREEING: Final = "workers' exchange"
+"""Lane of what workers exchange when all of them have computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +33,11 @@ class ReplicaStep:
     agreeing_s : float
         What is left of the workers' exchange when all of them have computed. [s]
     rest_s : float
-        What follows it on each worker: the update. [s]
+        What follows it on each device of a worker, of the one where it lasts longest: the update. [s]
     agrees : bool
         Whether workers wait for one another in every step. [-]
+    lanes : mapping of str to sequence of str
+        Worker to the names of its devices, by their place in the pipeline; of one that is not named after itself. [-]
     """
 
     orders: Orders
@@ -43,6 +48,11 @@ class ReplicaStep:
     agreeing_s: float = 0.0
     rest_s: float = 0.0
     agrees: bool = False
+    lanes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def lanes_of(self, worker: str) -> Sequence[str]:
+        """Return the names of a worker's devices. [-]"""
+        return self.lanes.get(worker) or [f"{worker} {lane}" for lane in stage_lanes(len(self.orders))]
 
 
 def replica_tasks(
@@ -91,14 +101,13 @@ def replica_tasks(
             after[task.name] = task.after
         else:
             yield task
-    names = stage_names(workers)
     for number, factors in enumerate(relative.tolist()):
         ends = []
         for worker, factor in zip(workers, factors, strict=True):
             earlier = (f"{worker}/compute/{number - 1}",) if number else ()
             begin = f"{worker}/begin/{number}"
             yield Task(begin, after=(*after[f"{worker}/compute/{number}"], *earlier), kind="begin")
-            tasks = _stages(step, factor, name=names[worker], prefix=f"{number}/", after=begin)
+            tasks = _stages(step, factor, lanes=step.lanes_of(worker), prefix=f"{number}/", after=begin)
             yield from tasks
             followed = {name for task in tasks for name in task.after}
             ends.append(tuple(task.name for task in tasks if task.name not in followed))
@@ -106,14 +115,23 @@ def replica_tasks(
         if step.agrees:
             agreed = (f"sync/{number}",)
             all_ends = tuple(name for each in ends for name in each)
-            yield Task(agreed[0], duration_s=step.agreeing_s, after=all_ends, kind="sync")
+            yield Task(agreed[0], resource=AGREEING, duration_s=step.agreeing_s, after=all_ends, kind="sync")
         for worker, factor, own in zip(workers, factors, ends, strict=True):
-            yield Task(
-                f"{worker}/compute/{number}", duration_s=factor * step.rest_s, after=agreed or own, kind="update"
-            )
+            updates = [
+                Task(
+                    f"{number}/{lane}/update",
+                    resource=lane,
+                    duration_s=factor * step.rest_s,
+                    after=agreed or own,
+                    kind="update",
+                )
+                for lane in step.lanes_of(worker)
+            ]
+            yield from updates
+            yield Task(f"{worker}/compute/{number}", after=tuple(task.name for task in updates), kind="end")
 
 
-def _stages(step: ReplicaStep, factor: float, *, name: str, prefix: str, after: str) -> tuple[Task, ...]:
+def _stages(step: ReplicaStep, factor: float, *, lanes: Sequence[str], prefix: str, after: str) -> tuple[Task, ...]:
     """Return the pipeline of one worker in one step, none of whose tasks begins earlier than another has ended."""
 
     def scaled(hops: Sequence[Hop]) -> list[Hop]:
@@ -125,15 +143,10 @@ def _stages(step: ReplicaStep, factor: float, *, name: str, prefix: str, after: 
         backward_s=[factor * seconds for seconds in step.backward_s],
         forward_hops=scaled(step.forward_hops),
         backward_hops=scaled(step.backward_hops),
-        name=name,
+        names=lanes,
         prefix=prefix,
         after=(after,),
     )
-
-
-def stage_names(workers: Sequence[str]) -> dict[str, str]:
-    """Return the beginning of the names of each worker's devices: ``stage`` where there is one worker. [-]"""
-    return {worker: "stage" if len(workers) == 1 else f"{worker} stage" for worker in workers}
 
 
 def replica_resources(step: ReplicaStep, workers: Sequence[str]) -> Mapping[str, int]:
@@ -152,6 +165,6 @@ def replica_resources(step: ReplicaStep, workers: Sequence[str]) -> Mapping[str,
         One unit each. [1]
     """
     found: dict[str, int] = {}
-    for name in stage_names(workers).values():
-        found |= pipeline_resources(step.orders, chunk_count=len(step.forward_s), name=name)
-    return found
+    for worker in workers:
+        found |= pipeline_resources(step.orders, chunk_count=len(step.forward_s), names=step.lanes_of(worker))
+    return found | ({AGREEING: 1} if step.agrees else {})

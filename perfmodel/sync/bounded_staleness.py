@@ -15,10 +15,10 @@ from perfmodel.numeric import Quantity, maximum, minimum, where
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,
-    AsynchronousTimes,
     at_the_server,
     server_network,
 )
+from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 _LEAST: Final = 1e-300
 
@@ -83,6 +83,11 @@ class BoundedStaleness(AsynchronousScheme):
         where these are hardly slower by more than a service of a server that is busy most of the time, and up to 10 %
         too long where the server alone bounds.
 
+        Of workers who share the busiest part of the way with some others only, steps in which all begin together are
+        taken to end as if there were one part as fast as all of these. Against 60 played jobs (4 to 12 workers, two or
+        four to a part, bounds 0 to 4, a part asked for 0.2 to 1.2 times what it can do): 5 % off on average, 14 % in
+        nine of ten cases, up to 26 % too short with pairs and a bound of 0, where all wait for the slowest of six.
+
         Valid for: times that vary independently. Against 2,500 played steps (2 to 16 workers, bounds 0 to 8, six
         distributions with variations up to 0.5, a server asked for 0 to 1.3 times what it can do): 0.8 % off on
         average, 2 % in nine of ten cases, at most 6 %: too long with two workers, equal steps, and a bound of 1 before
@@ -91,12 +96,12 @@ class BoundedStaleness(AsynchronousScheme):
         """
         used = self.in_effect(numbers)
         if len(used.kinds) > 1:
-            return _led_by_the_slowest(used)
+            return _led_by_the_slowest(used.in_one_queue)
         free = server_network(used)
         cycle_s = used.think_s + free.response_s
         spread_s = 0.0 if used.times is None else used.compute_s * used.times.variation
         service_s = sum(used.station_s) * used.service_variation
-        in_step = maximum(_in_step(used) / cycle_s - 1, 0)
+        in_step = maximum(_in_step(used.in_one_queue) / cycle_s - 1, 0)
         excess = bounded_staleness_excess(
             worker_count=used.worker_count,
             staleness_bound=used.staleness_bound,

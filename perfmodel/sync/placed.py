@@ -190,6 +190,21 @@ class Placed:
         slopes = [each.repeat * max(per_byte for _, per_byte in each.lines) for each in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
+    def sent_bytes(self, size_bytes: Quantity) -> Quantity:
+        """Return the bytes of all messages together, those of groups beside it among them.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes, n, as the algorithm counts them. [B]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Sum over all rounds, of each message once however many channels it passes. [B]
+        """
+        return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
+
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
         """Return what passes each channel.
 
@@ -268,7 +283,6 @@ def place(
     >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
     >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
     255
-
     """
     twice = [
         name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1

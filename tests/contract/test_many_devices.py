@@ -5,6 +5,7 @@ devices are those of the network as often as there are copies, devices send what
 steps take the predicted time. Every pair of two factors occurs; ``PERFMODEL_FULL_WALK=1`` walks the whole product.
 """
 
+import json
 import math
 import os
 from functools import cache
@@ -15,6 +16,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.sync.asynchronous import SCHEMES
 
@@ -63,6 +65,15 @@ def walk():
     ]
 
 
+TOLD = set(walk()[::9])
+"""Cases whose report is read too, which takes as long as ten predictions."""
+
+
+def test_reports_are_read_of_every_agreement_and_layout():
+    assert {case[0] for case in TOLD} == set(SYNCS)
+    assert {case[1] for case in TOLD} == set(LAYOUTS)
+
+
 def test_the_walk_meets_every_pair():
     for first in range(4):
         for second in range(first + 1, 4):
@@ -80,8 +91,7 @@ def job_of(sync, layout, system):
     sizes = LAYOUTS[layout]
     workers = SYSTEMS[system] // (sizes.get("stages", 1) * sizes.get("tensor_size", 1))
     job = {"system": system, "sync": sync, "workers": workers, "batch_size": BATCH_SIZE, "optimizer": "adam", **sizes}
-    job |= {"bucket_bytes": 2.0**25}
-    return job | ({"staleness_bound": 2} if sync == "bounded_staleness" else {})
+    return job | taken({"bucket_bytes": 2.0**25, "staleness_bound": 2}, sync)
 
 
 def refusal(sync, layout, system, name, workers):
@@ -108,11 +118,30 @@ def test_a_case_keeps_its_own_books(sync, layout, system, name):
     p = pm.predict(network(name), **job)
     assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)
     assert all(seconds >= -1e-15 for seconds in p.breakdown.values())  # but for rounding
+    assert p.sync_s >= p.exposed_sync_s * (1 - 1e-12)
     assert p.worker_count == job["workers"]
     assert p.samples_per_s == pytest.approx(p.worker_count * BATCH_SIZE / p.step_s)
     check_memory(p, network(name))
     check_bytes(p, sync)
     check_timeline(p, sync)
+    check_rows(p)
+    if (sync, layout, system, name) in TOLD:
+        check_words(p)
+
+
+def check_rows(p):
+    assert (len(p.stages) > 0) == (p.spread is not None)
+    for row in p.stages:
+        assert row.computing_s > 0
+        assert row.memory_bytes > 0
+        assert 0 <= row.sent_bytes < math.inf
+
+
+def check_words(p):
+    """What a user reads of any prediction that was made; every number finite."""
+    told = p.to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False))["step_s"] == told["step_s"]
+    assert f"(batch size {BATCH_SIZE}, forward" in " ".join(p.explain().split())
 
 
 def check_memory(p, graph):

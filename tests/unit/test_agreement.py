@@ -174,8 +174,24 @@ def test_mixed_groups_step_together(alexnet):
             "fewer than the workers",
         ),
         ({"sync": "none", "straggler": NORMAL, "backup_workers": 9}, ArgumentError, "backup_workers=9"),
-        ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "must be waited for"),
+        ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "=4.*0 unless sync is one of"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
+        *(
+            ({"sync": sync, "straggler": given}, error, told)
+            for sync in ("downpour", "ring_all_reduce")
+            for given, error, told in (
+                ({"distribution": "normal", "cv": None}, ArgumentError, "cv=None.*a finite number from 0"),
+                ({"distribution": "normal", "cv": "x"}, ArgumentError, "cv='x'.*a finite number from 0"),
+                ({"distribution": "normal", "cv": True}, ArgumentError, "cv=True"),
+                ({"distribution": "shifted_exponential", "cv": [0.1]}, ArgumentError, "cv=.*a number from 0 to 1"),
+                ({"distribution": "empirical", "times": "abc"}, ArgumentError, "times='abc'.*a list of times"),
+                ({"distribution": "empirical", "times": [[1.0, 2.0], [3.0]]}, ArgumentError, "times=.*a list of"),
+                ({"distribution": "empirical", "times": 3.0}, ArgumentError, "times=3.0"),
+                ({"distribution": "unequal", "times": "1,2"}, ArgumentError, "times='1,2'.*one for each worker"),
+                ({"distribution": ["normal"]}, UnknownNameError, "empirical, lognormal, normal"),
+                ({"distribution": None}, UnknownNameError, "empirical, lognormal, normal"),
+            )
+        ),
         ({"sync": "downpour", "shard_stage": 1}, ArgumentError, "shard_stage=1.*the server has what"),
     ],
 )
@@ -216,6 +232,9 @@ def test_the_command_line_says_how_workers_agree(capsys):
     said = " ".join(json.loads(capsys.readouterr().out)["explanation"].split())
     assert "8 of them merged into 4 messages so that the step is shortest, while back-propagation runs" in said
     assert "Messages keep 10.0 % of a device from computing" in said
+    for typed in ("normal=x", "empirical=abc", "normal="):
+        assert run([*words, "--sync", "downpour", "--straggler", typed]) == 2
+        assert "is not allowed: a" in capsys.readouterr().err
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "bucket=1"]) == 2
     assert "bucket_bytes" in capsys.readouterr().err
 

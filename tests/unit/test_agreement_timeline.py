@@ -95,8 +95,9 @@ def test_calls_of_a_library_slow_computing_down_as_the_closed_form_says(networks
 
 @pytest.mark.parametrize("sync", ["ring_all_reduce", "all_reduce", "halving_doubling"])
 def test_copies_that_bound_a_step_go_on_while_gradients_are_added_up(networks, sync):
-    job = {"batch_size": 512, "dtype": "fp16", "bucket_bytes": MIB25}
-    p, alone = (step(networks["alexnet"], each, "dgx_a100", **job) for each in (sync, "none"))
+    job = {"batch_size": 512, "dtype": "fp16"}
+    p = step(networks["alexnet"], sync, "dgx_a100", bucket_bytes=MIB25, **job)
+    alone = step(networks["alexnet"], "none", "dgx_a100", **job)
     assert 0 < p.exposed_transfer_s < alone.exposed_transfer_s
     assert p.step_s == pytest.approx(alone.step_s)  # copies bound both
     ends = step_ends(p.play(6))

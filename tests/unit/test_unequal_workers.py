@@ -153,12 +153,16 @@ def test_a_server_that_does_not_fit_is_warned_of():
 
 
 def test_the_knee_is_where_a_sweep_of_workers_bends(alexnet):
-    """Throughput of one worker and of so many that the server is never idle meet at the knee."""
+    """Throughput of one worker and of so many that the server is never idle meet at the knee.
+
+    Workers of one machine share the slot of its adapter, which bounds fewer of them than the server does of all.
+    """
     report = pm.scaling(alexnet, system="survey_fig6", workers=(1, 2, 16), batch_size=64, sync="downpour")
     one, two, many = report.rows
     assert many.server_utilisation > 0.999
-    assert one.knee == two.knee == many.knee
-    assert many.samples_per_s / one.samples_per_s == pytest.approx(one.knee, rel=1e-3)
+    assert one.knee == pytest.approx(two.knee)
+    assert two.knee < many.knee
+    assert many.samples_per_s / one.samples_per_s == pytest.approx(many.knee, rel=1e-3)
     assert one.knee * one.server_utilisation == pytest.approx(1)
     p = step(alexnet, "downpour", workers=2)
     said = " ".join(p.explain().split())
