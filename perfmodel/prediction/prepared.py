@@ -125,10 +125,7 @@ class Prepared:
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
         """Return the time of the step with exchanges between workers so many times as long. [s]"""
-        if self.agreement is None:
-            return float(timed.parts.step_s)
-        schedule = self.gradients(timed.groups, timed.numbers)
-        return agreed_step_s(self.agreement, timed.parts, schedule, slower=slower)
+        return agreed_step_s(self, timed, slower=slower)
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
@@ -192,11 +189,9 @@ class Prepared:
         TimedStep
             Parts of the step, one for each configuration of the factors. [s]
         """
-        numbers = self.target.in_step(
-            self.numbers(factors), self.plan.table, self.subject.graph, batch_size=self.batch_size
-        )
+        table, graph = self.plan.table, self.subject.graph
+        numbers = self.target.in_step(self.numbers(factors), table, graph, batch_size=self.batch_size)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
-        table = self.plan.table
         groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
         feed_s, prefetched_feed_s = self.feed_times(factors)
         parts = step_time(

@@ -38,7 +38,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, d
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """Turn (samples, positions, features) into (samples, heads, positions, features of a head)."""
-    return x.view(*x.shape[:-1], heads, -1).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
