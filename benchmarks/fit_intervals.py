@@ -1,11 +1,14 @@
 """Find how wide prediction intervals must be, from residuals of rows that fits held out, and write what ships.
 
-Run:  python benchmarks/fit_intervals.py [--processor gpu] [--dry-run]
+Run:  python benchmarks/fit_intervals.py [--processor gpu] [--dry-run] [--exchange FOLDER]
 
 Writes ``hardware_specs/intervals/<processor>_80.toml`` and, beside it, the residuals as a CSV. Every protocol is
 fitted (or taken from the cache of fits), each held-out cell gets its exposure, and one spread is found for all of them.
 What is printed is what ``perfmodel validate`` will print: each fold's intervals come from the residuals of other cells,
 and stand beside constant ratios found from the same residuals.
+
+With ``--exchange`` only [exchange] of the GPU's file is found anew, from the measured collectives in a folder of tables
+that do not come with perfmodel; without, it is kept as it is.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ import numpy as np
 
 from perfmodel import measurements
 from perfmodel.calibration.interval_fit import LEVEL
+from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.interval_scale import (
     ConstantSpreads,
+    ExchangeSpreads,
     FoundOn,
     IntervalScale,
     Unseen,
@@ -26,6 +31,10 @@ from perfmodel.hardware.interval_scale import (
 )
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
+from perfmodel.measurements.collective_tables import read_collectives
+from perfmodel.sync.collectives import collective
+from perfmodel.sync.placed import place
+from perfmodel.validation.collective_scores import predicted_times
 from perfmodel.validation.interval_residuals import Residual, Residuals, write_residuals
 from perfmodel.validation.interval_scores import ALL_PROTOCOLS, OURS, IntervalRow, scored
 from perfmodel.validation.intervals import (
@@ -67,6 +76,55 @@ SPREADS_NOTE = (
 )
 
 
+EXCHANGE_TABLES = ("deepbench_allreduce", "nccl_a100_sxm")
+LONG_BYTES = 2**20
+"""From which on a message's time is told by bandwidth. [B]"""
+
+OF_NORMAL = 1.2816
+"""Standard deviations to either side that hold 80 % of a normal distribution. [1]"""
+
+
+def spread_of(log_ratios) -> float:
+    """Return the standard deviation of the normal distribution with the same 80 % of absolute values."""
+    return round(float(np.quantile(np.abs(log_ratios), LEVEL)) / OF_NORMAL, 3)
+
+
+def with_exchange(scale: IntervalScale, folder: Path) -> IntervalScale:
+    """Return the scale with spreads of exchanges found from the rows that no constant was fitted to."""
+    rows = [
+        row
+        for name in EXCHANGE_TABLES
+        for row in read_collectives(folder / "systems" / f"{name}.csv").rows
+        if not row.is_fitted
+    ]
+    of_library = np.log([row.seconds for row in rows] / predicted_times(rows))
+    long = [row for row in rows if row.operation == "all_reduce" and row.size_bytes >= LONG_BYTES]
+    rings = []
+    for row in long:
+        topology = load_system(row.system).topology
+        rings.append(place(collective("ring_all_reduce"), topology, topology.devices()[: row.worker_count]))
+    alone = [float(ring.time(row.size_bytes)) for ring, row in zip(rings, long, strict=True)]
+    of_algorithm = np.log([row.seconds for row in long] / np.array(alone))
+    source = Source(
+        fields=("exchange",),
+        title="residuals of the measured collectives " + ", ".join(EXCHANGE_TABLES),
+        note=(
+            "benchmarks/fit_intervals.py --exchange: 80 % quantile of abs ln(measured / predicted) over 1.2816; "
+            f"library: held-out rows; algorithm: a ring by its name, on {len(long)} all-reduces from 1 MiB, which take "
+            f"{np.exp(np.median(of_algorithm)):.2f} times as long in the median"
+        ),
+        provenance="measured",
+        table=", ".join(EXCHANGE_TABLES),
+        rows=len(rows),
+    )
+    return scale.model_copy(
+        update={
+            "exchange": ExchangeSpreads(library=spread_of(of_library), algorithm=spread_of(of_algorithm)),
+            "source": (*(each for each in scale.source if "exchange" not in each.fields), source),
+        }
+    )
+
+
 Held = dict[tuple[str, str, str], HeldOut]
 """Table, subset and protocol -> its cells, held out."""
 
@@ -93,9 +151,10 @@ def mean_abs_log_ratio(held: HeldOut) -> float:
 
 def draft(processor: str, held: Held) -> IntervalScale:
     """Return a scale that knows what was seen and how well fits fit, and nothing of widths yet."""
-    spread = FIRST_SPREADS
+    spread, exchange = FIRST_SPREADS, None
     if f"{processor}_80" in names("intervals"):
-        spread = load_interval_scale(f"{processor}_80").spread
+        known = load_interval_scale(f"{processor}_80")
+        spread, exchange = known.spread, known.exchange
     cells: dict[str, list] = {}
     for (table, _, protocol), each in held.items():
         if protocol == NOTHING_FITTED:
@@ -106,6 +165,7 @@ def draft(processor: str, held: Held) -> IntervalScale:
     return IntervalScale.model_construct(
         processor=processor,
         spread=spread,
+        exchange=exchange,
         seen={table: seen_in(of_table) for table, of_table in cells.items()},
         unseen=Unseen(**none),
         found_on=FoundOn(
@@ -155,6 +215,9 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
         Source(fields=("spread",), title="estimate", provenance="estimate", note=SPREADS_NOTE),
         Source(fields=("damping",), title="estimate", provenance="estimate", note=DAMPING_NOTE),
     ]
+    if scale.exchange is not None:
+        known = load_interval_scale(f"{processor}_80").source
+        sources += [each for each in known if "exchange" in each.fields]
     for way in (way for way, is_met in met.items() if not is_met):
         note = "no held-out row met it: about as much as a new framework" if unseen[way] else "cannot occur"
         sources.append(Source(fields=(f"unseen.{way}",), title="estimate", provenance="estimate", note=note))
@@ -173,6 +236,7 @@ def finished(scale: IntervalScale, residuals: Residuals) -> IntervalScale:
             "quantile": {regime: round(value, 4) for regime, value in fitted.quantile.items()},
             "unseen": unseen,
             "spread": scale.spread.model_dump(),
+            "exchange": None if scale.exchange is None else scale.exchange.model_dump(),
             "seen": {table: seen.model_dump() for table, seen in scale.seen.items()},
             "found_on": found_on.model_dump(),
             "source": [source.model_dump(mode="json", exclude_none=True) for source in sources],
@@ -194,11 +258,15 @@ def toml_text(scale: IntervalScale) -> str:
     from perfmodel.hardware.calibration import toml_entries
 
     content = scale.model_dump(mode="python")
-    tables = ("quantile", "unseen", "spread", "found_on")
+    tables = tuple(
+        name for name in ("quantile", "unseen", "spread", "exchange", "found_on") if content[name] is not None
+    )
     lines = [
         "# Written by benchmarks/fit_intervals.py; the residuals that it follows from stand in the CSV beside it.",
         "# [spread] is an estimate that the command keeps as it finds it.",
-        *toml_entries({key: entry for key, entry in content.items() if key not in (*tables, "seen", "source")}),
+        *toml_entries(
+            {key: entry for key, entry in content.items() if key not in (*tables, "exchange", "seen", "source")}
+        ),
     ]
     for name in tables:
         lines += ["", f"[{name}]", *toml_entries(content[name])]
@@ -214,7 +282,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processor", choices=tuple(SUBSETS), action="append")
     parser.add_argument("--dry-run", action="store_true", help="print only")
+    parser.add_argument("--exchange", type=Path, metavar="FOLDER", help="find [exchange] anew, and nothing else")
     arguments = parser.parse_args()
+    if arguments.exchange is not None:
+        text = toml_text(with_exchange(load_interval_scale("gpu_80"), arguments.exchange))
+        print(text)
+        if not arguments.dry_run:
+            (shipped_folder() / "intervals" / "gpu_80.toml").write_text(text, encoding="utf-8")
+        return
     for processor in arguments.processor or SUBSETS:
         held = held_out(processor)
         scale = draft(processor, held)

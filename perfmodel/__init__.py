@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perfmodel import errors, measurements, zoo
+    from perfmodel.calibration.machine.calibrate import calibrate
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import load_calibration
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         load_system,
     )
     from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.measured_machine import Calibration
     from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
     from perfmodel.prediction.transfer import transfer
     from perfmodel.records import Work
     from perfmodel.validation.fit_table import fit
+    from perfmodel.validation.live import validate_live
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Calibration": "perfmodel.hardware.measured_machine",
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
@@ -54,6 +58,7 @@ _MODULE_OF = {
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
     "audit": "perfmodel.importers.audit",
+    "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
@@ -74,13 +79,15 @@ _MODULE_OF = {
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
+    "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "calibrate", "compare", "formula", "plan", "sweep",
+    "advise", "compare", "formula", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Calibration",
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
@@ -89,6 +96,7 @@ __all__ = [
     "Work",
     "__version__",
     "audit",
+    "calibrate",
     "catalogue",
     "errors",
     "fit",
@@ -112,6 +120,7 @@ __all__ = [
     "straggler_slowdown",
     "transfer",
     "validate",
+    "validate_live",
     "zoo",
 ]
 

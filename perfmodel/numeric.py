@@ -129,6 +129,25 @@ def ceil(value: Quantity) -> Quantity:
     return np.ceil(value)
 
 
+def exponential(value: Quantity) -> Quantity:
+    """Return e to a power, element by element.
+
+    Examples
+    --------
+    >>> float(exponential(0.0))
+    1.0
+    """
+    if not is_symbolic(value):
+        return np.exp(value)
+
+    def power(exponent: Any) -> Any:
+        import sympy
+
+        return sympy.exp(exponent)
+
+    return _elementwise(power, value)
+
+
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
     """Return one of equal parts of a count that they divide, e.g. the channels of a group; exact for symbols too.
 

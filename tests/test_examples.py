@@ -1,11 +1,15 @@
 """Every example runs and prints what it promises."""
 
+import re
 import runpy
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+MEASURED = Path(__file__).resolve().parent / "data" / "measured_cpu.toml"
 
 
 def printed_of(name, capsys):
@@ -14,7 +18,11 @@ def printed_of(name, capsys):
 
 
 def test_every_example_is_run_by_a_test():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"bring_your_own_network.py", "many_devices.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "bring_your_own_network.py",
+        "calibrate_numpy_mnist.py",
+        "many_devices.py",
+    }
 
 
 def test_a_network_of_ones_own(capsys):
@@ -49,6 +57,40 @@ def test_many_devices(capsys):
     late = column_of(printed, "ResNet-50 on", "step_s")
     assert late["16 even workers"] < late["the same, 2 not waited for"] < late["times vary by 10 %"]
     assert "usd_per_epoch" in printed
+
+
+class TestNumpy:
+    path = EXAMPLES / "calibrate_numpy_mnist.py"
+
+    def test_it_predicts_and_measures(self, capsys, monkeypatch):
+        # of a made-up machine: both numbers are printed, and the error is that of the one against the other
+        monkeypatch.setattr(sys, "argv", [str(self.path), str(MEASURED)])
+        runpy.run_path(str(self.path), run_name="__main__")
+        printed = capsys.readouterr().out
+        predicted, measured = (
+            float(re.search(rf"^{word} +([\d.]+) ms", printed, re.MULTILINE)[1]) for word in ("predicted", "measured")
+        )
+        error = float(re.search(r"^error +([-+]\d+) %", printed, re.MULTILINE)[1])
+        assert error == pytest.approx(100 * (predicted / measured - 1), abs=1.5)
+
+    def test_its_gradients_are_those_of_finite_differences(self):
+        example = runpy.run_path(str(self.path))
+        generator = np.random.default_rng(1)
+        images, labels = generator.standard_normal((16, 784)).astype(np.float32), generator.integers(10, size=16)
+
+        def loss_after_moving(layer, row, column, by):
+            network = example["Classifier"](np.random.default_rng(2))
+            network.weights[layer] = network.weights[layer].astype(np.float64)
+            network.weights[layer][row, column] += by
+            return network.step(images.astype(np.float64), labels)
+
+        for layer, row, column in ((0, 3, 5), (1, 7, 11), (2, 2, 1)):
+            network = example["Classifier"](np.random.default_rng(2))
+            before = network.weights[layer][row, column]
+            network.step(images, labels)
+            stepped = (before - network.weights[layer][row, column]) / example["RATE"]
+            differences = [loss_after_moving(layer, row, column, by) for by in (1e-4, -1e-4)]
+            assert stepped == pytest.approx((differences[0] - differences[1]) / 2e-4, rel=0.02, abs=1e-4)
 
 
 def printed_by(notebook):

@@ -13,7 +13,7 @@ from perfmodel.calibration.kernel_operations import operations_of
 from perfmodel.errors import TableError
 from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
 from perfmodel.framework.profile import FrameworkProfile, load_framework
-from perfmodel.hardware.catalogue import load_device
+from perfmodel.hardware.device_catalogue import load_datasheet
 from perfmodel.hardware.wording import device_of_text, library_of_text
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, library_constants
 from perfmodel.prediction.step_time import group_times
@@ -109,7 +109,7 @@ class KernelBoard:
     @property
     def device_file(self) -> Device:
         """The device. [-]"""
-        return load_device(self.device)
+        return load_datasheet(self.device)
 
     @property
     def label(self) -> str:

@@ -1,7 +1,7 @@
 """The ``perfmodel`` command: thin, one module per command.
 
 - ``app``: the command line itself, and how errors end it.
-- ``predict``, ``validate``, ``specs``: the commands.
+- ``predict``, ``validate``, ``validate_live``, ``specs``: the commands.
 - ``executed``: the measured run that a prediction can be held against.
 - ``output``: text or JSON, to the terminal or a file; progress.
 

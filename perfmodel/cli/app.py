@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from perfmodel.cli.audit import audit_command
+from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
@@ -18,6 +20,8 @@ from perfmodel.cli.specs import specs_app
 from perfmodel.cli.stragglers import stragglers_command
 from perfmodel.cli.transfer import transfer_command
 from perfmodel.cli.validate import ValidateCommand, validate_command
+from perfmodel.cli.validate_live import COMMAND as VALIDATE_LIVE
+from perfmodel.cli.validate_live import validate_live_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
@@ -29,8 +33,21 @@ INTERRUPTED = 130
 # Newer typer brings its own copy of click, older typer imports it; both hang this class under BadParameter.
 _UsageError: Any = typer.BadParameter.__base__
 
+
+class _TwoWordCommands(TyperGroup):
+    """Commands some of whose names are two words: ``validate live`` has options of its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command of the first two words where there is one, else that of the first."""
+        two_words = " ".join(args[:2])
+        if two_words in self.commands:
+            args = [two_words, *args[2:]]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="perfmodel",
+    cls=_TwoWordCommands,
     help="How long a neural network takes to train or run on given hardware, why, and what would change.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -40,9 +57,12 @@ app.command("predict")(predict_command)
 app.command("scaling")(scaling_command)
 app.command("stragglers")(stragglers_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
+app.command(VALIDATE_LIVE)(validate_live_command)
 app.command("fit")(fit_command)
+app.command("calibrate")(calibrate_command)
 app.command("audit")(audit_command)
 app.command("transfer")(transfer_command)
+app.add_typer(calibration_app, name="calibration")
 app.add_typer(specs_app, name="specs")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
 
+StragglerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND=X", help="How workers' times vary: normal=0.1; or last: unequal=1,1,2,1, one for each worker."
+    ),
+]
 NETWORK_HELP = (
     "A network of the zoo; the path of a graph's JSON file, an ONNX file or a config.json of a transformer; or "
     "file.py:function that returns (module, example_inputs) of torch."
@@ -22,8 +28,8 @@ NETWORK_HELP = (
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
 JOB = (
-    "workers", "sync", "parallelism", "stages", "micro_batches", "tensor_size", "dataset", "input_from", "prefetch",
-    "decode_cores", "input_variation", "pinned",
+    "workers", "sync", "straggler", "backup_workers", "parallelism", "stages", "micro_batches", "tensor_size",
+    "dataset", "input_from", "prefetch", "decode_cores", "input_variation", "pinned",
 )  # fmt: skip
 """Options of a job on a system, which leave ``predict`` its defaults where they are not given."""
 SYNC_OPTIONS = (
@@ -86,6 +92,8 @@ def predict_command(
             "pull_period; repeatable.",
         ),
     ] = None,
+    straggler: StragglerOption = None,
+    backup_workers: Annotated[str | None, typer.Option(metavar="N", help="Workers not waited for.")] = None,
     parallelism: Annotated[
         str | None, typer.Option(metavar="KIND", help="What devices share: data, model, pipeline, tensor, hybrid.")
     ] = None,
@@ -160,6 +168,7 @@ def predict_command(
         "calibration": calibration,
         "workers": number_as_typed(workers),
         "sync": sync,
+        "backup_workers": number_as_typed(backup_workers),
         "parallelism": parallelism,
         "stages": number_as_typed(stages),
         "micro_batches": number_as_typed(micro_batches),
@@ -172,6 +181,7 @@ def predict_command(
         "pinned": False if pageable else None,
     }
     place = {name: value for name, value in place.items() if name not in JOB or value is not None}
+    place |= {} if straggler is None else {"straggler": straggler_option(straggler)}
     place |= sync_options(sync_option or [])
     place |= _options(parallel_option or [], argument="--parallel-option", known=PARALLEL_OPTIONS)
     how: dict[str, Any] = {"framework": framework, "phase": phase, "optimizer": optimizer, "recompute": recompute}
@@ -196,6 +206,35 @@ def predict_command(
         as_json=as_json,
         out=out,
     )
+
+
+def straggler_option(typed: str) -> dict[str, Any]:
+    """Return what ``straggler`` of ``predict`` takes for ``KIND=X``.
+
+    Parameters
+    ----------
+    typed : str
+        What was typed for ``--straggler``. [-]
+
+    Returns
+    -------
+    dict
+        The distribution with its one parameter. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it has no ``=``.
+
+    Examples
+    --------
+    >>> straggler_option("unequal=1,1,2")
+    {'distribution': 'unequal', 'times': (1, 1, 2)}
+    """
+    from perfmodel.prediction.straggler import parameter_of
+
+    ((name, value),) = key_values([typed], argument="--straggler").items()
+    return {"distribution": name, parameter_of(name): value}
 
 
 def sync_options(pairs: list[str]) -> dict[str, Any]:

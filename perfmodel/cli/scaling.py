@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from perfmodel.cli.networks import load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
-from perfmodel.cli.predict import NETWORK_HELP, sync_options
+from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.predict import NETWORK_HELP, StragglerOption, straggler_option, sync_options
 
 Number: TypeAlias = str | None
 """A number as typed, which the library checks."""
@@ -22,9 +22,6 @@ OfSyncOption: TypeAlias = Annotated[
 ]
 GlobalOption: TypeAlias = Annotated[
     Number, typer.Option(metavar="N", help="Samples of all workers together: strong scaling.")
-]
-StragglerOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="KIND=CV", help="How workers' times vary: normal=0.1, lognormal=0.3.")
 ]
 CriticalOption: TypeAlias = Annotated[
     Number, typer.Option(metavar="N", help="Batch size that takes twice the least updates, your own.")
@@ -83,7 +80,7 @@ def scaling_command(
     if backup_workers is not None:
         given["backup_workers"] = number_as_typed(backup_workers)
     if straggler is not None:
-        given["straggler"] = _straggler(straggler)
+        given["straggler"] = straggler_option(straggler)
     report = scaling(
         load_graph(graph, options=option or []),
         system=system,
@@ -95,9 +92,3 @@ def scaling_command(
     if plot is not None:
         report.plot(plot)
     emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)
-
-
-def _straggler(typed: str) -> dict[str, Any]:
-    """Return a distribution with its coefficient of variation."""
-    ((name, cv),) = key_values([typed], argument="--straggler").items()
-    return {"distribution": name, "cv": cv}

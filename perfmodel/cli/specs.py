@@ -51,9 +51,20 @@ def _load_framework_with_libraries(path: Path) -> Any:
     return profile
 
 
+def _load_calibration_with_classes(path: Path) -> Any:
+    """Load a calibration; of a measured machine the classes of its kernels must be known too."""
+    from perfmodel.hardware.calibration import load_calibration
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+    from perfmodel.prediction.measured_target import MeasuredTarget
+
+    calibration = load_calibration(path)
+    if isinstance(calibration, MeasuredMachine):
+        MeasuredTarget(calibration, threads=None)
+    return calibration
+
+
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
-    from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_storage, load_system
     from perfmodel.hardware.collective_library import load_collective_library
     from perfmodel.hardware.fit_plan import load_fit_plan
@@ -68,7 +79,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "libraries": load_library,
         "frameworks": _load_framework_with_libraries,
         "collectives": load_collective_library,
-        "calibrations": load_calibration,
+        "calibrations": _load_calibration_with_classes,
         "fits": load_fit_plan,
         "intervals": load_interval_scale,
     }
@@ -196,11 +207,23 @@ def _parts_of(spec: Any) -> _Parts | None:
     return _Parts(Table(spec.parts(), row_type=Part), spec.remarks) if isinstance(spec, Wired) else None
 
 
+def _folder_told_by(path: Path, *, otherwise: str) -> str:
+    """Return the kind folder of a file that says itself that it is a calibration: those lie where users keep them."""
+    from perfmodel.hardware.calibration import CALIBRATION_KINDS
+    from perfmodel.hardware.spec_files import kind_of
+
+    try:
+        return "calibrations" if kind_of(path) in CALIBRATION_KINDS else otherwise
+    except SpecError:
+        return otherwise
+
+
 def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
     """Return what a file describes, or None and every fault of it."""
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
     loaders = _loaders()
+    folder = folder if folder in loaders else _folder_told_by(path, otherwise=folder)
     if folder not in loaders:
         known = ", ".join(f"{name}/" for name in loaders)
         reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder tells no kind"

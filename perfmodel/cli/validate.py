@@ -51,8 +51,8 @@ FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that sensitivity and ablation cover unless one is asked for."""
 
 
-def _percent(given: float | None) -> float | None:
-    """Refuse a bound that no error could be held against."""
+def percent_bound(given: float | None) -> float | None:
+    """Return a bound [%]; refuse one that no error could be held against."""
     if given is not None and not 0 <= given < math.inf:
         message = f"{given:g} is not allowed: a finite percentage of at least 0"
         raise typer.BadParameter(message)
@@ -104,7 +104,7 @@ def validate_command(
     ] = None,
     max_mape: Annotated[
         float | None,
-        typer.Option(metavar="PERCENT", callback=_percent, help="Exit with code 1 if the MAPE is above this."),
+        typer.Option(metavar="PERCENT", callback=percent_bound, help="Exit with code 1 if the MAPE is above this."),
     ] = None,
     progress: ProgressOption = None,
     as_json: JsonOption = False,

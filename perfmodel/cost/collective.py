@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity
+from perfmodel.numeric import Quantity, ceil, maximum, minimum
+
+MOST_TAKEN: Final = 0.5
+"""Share of a device's units that a library leaves at least: beyond it blocks of kernels and messages take turns. [1]"""
 
 
 def pipelined_time(
@@ -116,3 +121,41 @@ def protocol_time(
     if fill_rounds:
         return launch_s + pipelined_time(fill_s=slow_s, stream_s=long_s, fill_rounds=fill_rounds)
     return launch_s + slow_s + long_s
+
+
+def units_taken_share(
+    *, bytes_per_s: Quantity, block_bytes_per_s: Quantity, fewest: Quantity, most: Quantity, unit_count: Quantity
+) -> Quantity:
+    r"""Return the share of a device that a library's messages keep from computing while they are on the way.
+
+    .. math:: \mu = \min\left(\frac{\min(\max(\lceil B / b \rceil, n_0), n_1)}{u}, \frac{1}{2}\right)
+
+    Parameters
+    ----------
+    bytes_per_s : float, ndarray or sympy.Expr
+        What the link of a device carries, B. [B/s]
+    block_bytes_per_s : float, ndarray or sympy.Expr
+        What one thread block moves, b. [B/s]
+    fewest, most : int, ndarray or sympy.Expr
+        Blocks that the library launches at least and at most, n0 and n1. [1]
+    unit_count : int, ndarray or sympy.Expr
+        Multiprocessors of the device, u. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Share of the device. [1]
+
+    Notes
+    -----
+    Valid for: blocks so large that each has a multiprocessor to itself. Ignores: the memory bandwidth that messages
+    take, and that small messages are sent by fewer blocks.
+
+    Examples
+    --------
+    >>> blocks = {"block_bytes_per_s": 10.7e9, "fewest": 2, "most": 24}
+    >>> round(float(units_taken_share(bytes_per_s=255e9, unit_count=108, **blocks)), 3)
+    0.222
+    """
+    blocks = minimum(maximum(ceil(bytes_per_s / block_bytes_per_s), fewest), most)
+    return minimum(blocks / unit_count, MOST_TAKEN)

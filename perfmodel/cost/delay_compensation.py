@@ -15,28 +15,20 @@ FLOP_PER_PARAMETER: Final = 5
 .. [1] S. Zheng et al., Asynchronous stochastic gradient descent with delay compensation, ICML 2017, algorithm 2.
 """
 
-ADAPTIVE_FLOP_PER_PARAMETER: Final = 5
-"""Square, two products, sum and root of the running mean square that scales lambda. [FLOP]"""
-
 PASSES: Final = 3
 """Reads of the copy and the parameters, write of the copy: times the parameters' bytes [1]."""
-
-ADAPTIVE_PASSES: Final = 2
-"""Read and write of the mean square: times the parameters' bytes [1]."""
 
 OPERATIONS_PER_VARIABLE: Final = 6
 """The five above, each an operation of its own, and the one that renews the copy [1]."""
 
 
-def extra_flop_count(*, parameter_count: Quantity, is_adaptive: bool = False) -> Quantity:
+def extra_flop_count(*, parameter_count: Quantity) -> Quantity:
     """Return the FLOP that compensation adds to one update.
 
     Parameters
     ----------
     parameter_count : float, ndarray or sympy.Expr
         Parameters of the network. [1]
-    is_adaptive : bool
-        Whether lambda is scaled by a running mean square. [-]
 
     Returns
     -------
@@ -52,7 +44,7 @@ def extra_flop_count(*, parameter_count: Quantity, is_adaptive: bool = False) ->
     >>> extra_flop_count(parameter_count=55_050)
     275250
     """
-    return parameter_count * (FLOP_PER_PARAMETER + (ADAPTIVE_FLOP_PER_PARAMETER if is_adaptive else 0))
+    return parameter_count * FLOP_PER_PARAMETER
 
 
 def extra_service_time(
@@ -61,11 +53,10 @@ def extra_service_time(
     memory_bytes_per_s: Quantity,
     variable_count: Quantity = 0,
     dispatch_s: Quantity = 0.0,
-    is_adaptive: bool = False,
 ) -> Quantity:
     r"""Time that compensation adds to one update at the server.
 
-    .. math:: \Delta S = \frac{3 n}{B} + 6 v d \qquad (5 n / B \text{ if adaptive})
+    .. math:: \Delta S = \frac{3 n}{B} + 6 v d
 
     Parameters
     ----------
@@ -77,8 +68,6 @@ def extra_service_time(
         Tensors that are updated one by one by a framework that does not fuse, v; 0 for one fused kernel. [1]
     dispatch_s : float, ndarray or sympy.Expr
         Time to issue an operation, over how many are issued at once, d. [s]
-    is_adaptive : bool
-        Whether lambda is scaled by a running mean square. [-]
 
     Returns
     -------
@@ -95,12 +84,11 @@ def extra_service_time(
     >>> round(1e3 * extra_service_time(parameter_bytes=220_200, memory_bytes_per_s=22e9), 4)  # ms
     0.03
     """
-    passes = PASSES + (ADAPTIVE_PASSES if is_adaptive else 0)
-    return passes * parameter_bytes / memory_bytes_per_s + OPERATIONS_PER_VARIABLE * variable_count * dispatch_s
+    return PASSES * parameter_bytes / memory_bytes_per_s + OPERATIONS_PER_VARIABLE * variable_count * dispatch_s
 
 
-def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity, is_adaptive: bool = False) -> Quantity:
-    """Return the server's memory for one copy of the parameters per worker, and for the mean square if adaptive.
+def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
+    """Return the server's memory for one copy of the parameters per worker.
 
     Parameters
     ----------
@@ -108,8 +96,6 @@ def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity, is_adapti
         Bytes of all parameters. [B]
     worker_count : float, ndarray or sympy.Expr
         Workers. [1]
-    is_adaptive : bool
-        Whether lambda is scaled by a running mean square. [-]
 
     Returns
     -------
@@ -125,4 +111,4 @@ def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity, is_adapti
     >>> [backup_bytes(parameter_bytes=n, worker_count=w) for n, w in ((220_200, 11), (102_228_128, 16))]
     [2422200, 1635650048]
     """
-    return parameter_bytes * (worker_count + (1 if is_adaptive else 0))
+    return parameter_bytes * worker_count

@@ -58,6 +58,36 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 
+def queued_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity) -> Quantity:
+    r"""Time that issuing kernels adds between two synchronisations, where the host runs ahead of the device.
+
+    .. math:: t = \max\left(\sum d - \sum b, 0\right)
+
+    Parameters
+    ----------
+    busy_s : float, ndarray or sympy.Expr
+        Time the device is busy with all kernels in between, the sum of b. [s]
+    dispatch_s : float, ndarray or sympy.Expr
+        Time the host needs to issue them all, the sum of d. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Exposed time of all of them together. [s]
+
+    Notes
+    -----
+    Valid for: a queue that holds all the launches between two synchronisations, with long kernels early enough that
+    the host gets ahead. Ignores: that the device waits for the first launch.
+
+    Examples
+    --------
+    >>> float(queued_dispatch_time(busy_s=3e-3, dispatch_s=4e-3) * 1e3)
+    1.0
+    """
+    return maximum(dispatch_s - busy_s, 0.0)
+
+
 def _any(dispatch_s: Quantity) -> bool:
     """Tell whether there is a dispatch at all: without one a symbol need not go through powers and back."""
     return bool((dispatch_s != 0).any()) if hasattr(dispatch_s, "any") else bool(dispatch_s)

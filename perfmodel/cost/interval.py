@@ -41,6 +41,8 @@ class Exposure:
         kernels say most of products and convolutions. [1]
     residual_ratio : float or ndarray, shape (predictions,)
         Residual of the fit over that of the fits which the scale was found with; 1 where nothing was fitted. [1]
+    exchange_variance : float or ndarray, shape (predictions,)
+        Variance of ln(time) from how long exchanges between workers take. [1]
     unfitted, device, framework, operations, dtype, architecture, oversubscription : float or ndarray
         How far each is new, shape (predictions,): 0 for seen, 1 for never seen. [1]
     """
@@ -48,6 +50,7 @@ class Exposure:
     constants_variance: Quantity
     other_share: Quantity
     residual_ratio: Quantity = 1.0
+    exchange_variance: Quantity = 0.0
     unfitted: Quantity = 0.0
     device: Quantity = 0.0
     framework: Quantity = 0.0
@@ -93,25 +96,26 @@ def variance_parts(exposure: Exposure, *, parameters: SpreadParameters) -> dict[
     Returns
     -------
     dict of str to float or ndarray, shape (predictions,)
-        ``physics``, ``constants``, and the ways to extrapolate. [1]
+        ``physics``, ``constants``, ``exchange``, and the ways to extrapolate. [1]
     """
     unseen = {way: (parameters.unseen[way] * getattr(exposure, way)) ** 2 for way in WAYS_TO_EXTRAPOLATE}
     of_share = np.exp(2 * parameters.other_slope * (exposure.other_share - parameters.mean_other_share))
     physics = (parameters.structural * exposure.residual_ratio) ** 2
     constants = parameters.constants_weight * exposure.constants_variance
-    return {"physics": of_share * physics, "constants": of_share * constants} | unseen
+    own = {"physics": of_share * physics, "constants": of_share * constants, "exchange": exposure.exchange_variance}
+    return own | unseen
 
 
 def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:
     r"""Return the spread of ln(measured / predicted).
 
     .. math:: \sigma = \sqrt{\left((\rho \tau)^2 + \kappa \, J S J^T\right) e^{2 \beta (w - \bar w)}
-              + \sum_j (u_j n_j)^2}
+              + e + \sum_j (u_j n_j)^2}
 
     Parameters
     ----------
     exposure : Exposure
-        Residual ratio rho, variance of the constants J S J^T, novelties n, share w. [1]
+        Residual ratio rho, variances of the constants J S J^T and of exchanges e, novelties n, share w. [1]
     parameters : SpreadParameters
         The Greek letters and u. [1]
 

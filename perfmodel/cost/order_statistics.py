@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
+from perfmodel.cost.given_numbers import checked_times, is_number
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, is_symbolic
 
@@ -32,9 +33,23 @@ TRUNCATED_FROM: Final = 0.3
 
 
 class RelativeTimes(ABC):
-    """A distribution of times relative to their mean, which is 1."""
+    """A distribution of times relative to their mean, which is 1, or lasting times relative to the predicted one."""
 
     name: ClassVar[str]
+
+    @property
+    def lasting_count(self) -> int | None:
+        """Workers that have lasting times of their own; None where all are alike and times are drawn. [1]"""
+        return None
+
+    def of_first(self, worker_count: int) -> RelativeTimes:
+        """Return the times of fewer workers: the same where all are alike."""
+        del worker_count
+        return self
+
+    def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:
+        """Return how many groups there are of each speed, and the mean time of the slowest in such a group. [1]"""
+        return ((worker_count // group_size, self.order_statistic(rank=group_size, count=group_size)),)
 
     @property
     @abstractmethod
@@ -190,8 +205,8 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     return spent if spent.ndim else float(spent)
 
 
-def _variation(given: float, *, most: float = np.inf) -> float:
-    if not 0 <= given <= most or not np.isfinite(given):
+def _variation(given: Any, *, most: float = np.inf) -> float:
+    if not is_number(given) or not 0 <= given <= most or not np.isfinite(given):
         bound = "a finite number from 0" if most == np.inf else f"a number from 0 to {most:g}"
         raise ArgumentError("cv", given, bound)
     return float(given)
@@ -333,10 +348,8 @@ class Empirical(RelativeTimes):
     times: Sequence[float]
 
     def __post_init__(self) -> None:
-        measured = np.asarray(self.times, dtype=float)
-        if measured.ndim != 1 or not measured.size or not np.all(np.isfinite(measured) & (measured > 0)):
-            raise ArgumentError("times", self.times, "a list of times above zero, at least one")
-        object.__setattr__(self, "times", tuple(float(each) for each in measured))
+        measured = checked_times(self.times, allowed="a list of times above zero, at least one")
+        object.__setattr__(self, "times", measured)
 
     @property
     def variation(self) -> float:
@@ -363,9 +376,3 @@ class Empirical(RelativeTimes):
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return so many independent relative times."""
         return generator.choice(self._sorted, count)
-
-
-DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
-    each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical)
-}
-"""Name to distribution of relative times."""

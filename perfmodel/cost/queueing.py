@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import prod
-from typing import Final
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
-
-MOST_POPULATIONS: Final = 200_000
-"""Populations that the recursion over several kinds of workers walks through at most. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,36 +215,47 @@ def knee(*, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quan
 
 
 def unequal_workers(
-    *, worker_counts: Sequence[int], think_s: Sequence[float], station_s: Sequence[float]
-) -> tuple[float, ...]:
+    *,
+    worker_counts: Sequence[int],
+    think_s: Sequence[Quantity],
+    station_s: Sequence[Quantity],
+    server_count: int = 1,
+) -> tuple[Quantity, ...]:
     r"""Cycles per second of one worker of each kind, where kinds differ in how long they think.
 
-    .. math:: R_{c,i}(\vec{n}) = S_i \left(1 + Q_i(\vec{n} - \vec{e}_c)\right), \qquad
-        X_c = \frac{n_c}{Z_c + \sum_i R_{c,i}}, \qquad Q_i = \sum_c X_c R_{c,i}
+    .. math:: \frac{1}{X_c} = Z_c + \sum_n (n + 1)\, \frac{h_{n+1}}{h_n}\, p_n, \qquad
+        p'_n \propto Z_d\, p_n + n \frac{h_n}{h_{n-1}}\, p_{n-1}
+
+    where :math:`p_n` is the chance that n others are at the server, to whom workers d are added one by one, and
+    :math:`h_n` the sum of all products of n demands of stations.
 
     Parameters
     ----------
     worker_counts : sequence of int
-        Workers of each kind, n_c. A recursion runs over all smaller populations, so they are no symbols. [1]
-    think_s : sequence of float
+        Workers of each kind. A recursion runs over them, so they are no symbols. [1]
+    think_s : sequence of float, ndarray or sympy.Expr
         Time between two visits of each kind, Z_c. [s]
-    station_s : sequence of float
-        Service demanded of each station per cycle, the same for all kinds. [s]
+    station_s : sequence of float, ndarray or sympy.Expr
+        Service demanded of each station per cycle, the same for all kinds; one of them above zero. [s]
+    server_count : int
+        Shards that the parameters are spread over evenly. [1]
 
     Returns
     -------
-    tuple of float
+    tuple of float, ndarray or sympy.Expr
         Rate of one worker of each kind. [1/s]
 
     Raises
     ------
     ArgumentError
-        If a count is not a whole number from 1, lengths differ, or there are too many populations to walk through.
+        If a count is not a whole number from 1, or lengths differ.
 
     Notes
     -----
-    Exact for exponential service that does not depend on the kind. Valid for: few kinds; it takes the product of the
-    counts, each plus one, in steps.
+    Exact for exponential service that does not depend on the kind, and any distribution of think times: the same
+    numbers as mean value analysis over all smaller populations, in steps that grow with kinds times workers squared,
+    since a server whose service does not depend on the kind only sees how many there are. Stations in a row are one
+    that serves n visitors at the rate that the row has with n of them [2]_.
 
     Examples
     --------
@@ -262,30 +267,43 @@ def unequal_workers(
 
     References
     ----------
-    .. [1] M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM 27(2), 1980.
+    .. [1] F. Baskett et al., Open, closed, and mixed networks of queues with different classes of customers, JACM
+       22(2), 1975.
+    .. [2] K. M. Chandy, U. Herzog, L. Woo, Parametric analysis of queuing networks, IBM J. Res. Dev. 19(1), 1975.
     """
     counts = tuple(int(_whole(f"worker_counts[{kind}]", count)) for kind, count in enumerate(worker_counts))
     if len(counts) != len(think_s) or not counts:
         raise ArgumentError("think_s", tuple(think_s), f"one time for each of the {len(counts)} kinds of workers")
-    populations = prod(count + 1 for count in counts)
-    if populations > MOST_POPULATIONS:
-        allowed = f"kinds of which no more than {MOST_POPULATIONS} smaller populations exist, not {populations}"
-        raise ArgumentError("worker_counts", counts, allowed)
-    demand_s, thought_s = np.asarray(station_s, dtype=float), np.asarray(think_s, dtype=float)
-    queues = {(0,) * len(counts): np.zeros(len(demand_s))}
-    rates = np.zeros(len(counts))
-    for population in product(*(range(count + 1) for count in counts)):
-        if not any(population):
-            continue
-        queue = np.zeros(len(demand_s))
-        for kind, present in enumerate(population):
-            if present:
-                one_less = (*population[:kind], present - 1, *population[kind + 1 :])
-                spent = demand_s * (1 + queues[one_less])
-                rates[kind] = 1 / (thought_s[kind] + spent.sum())
-                queue = queue + present * rates[kind] * spent
-        queues[population] = queue
-    return tuple(float(rate) for rate in rates)
+    number = object if is_symbolic(*think_s, *station_s) else float
+    shape = np.broadcast_shapes(*(np.shape(each) for each in (*think_s, *station_s)))
+    thought_s = np.array([np.broadcast_to(np.asarray(each, dtype=number), shape) for each in think_s])
+    shards = int(_whole("server_count", server_count))
+    demands = [np.asarray(each, dtype=number) / shards for each in station_s for _ in range(shards)]
+    served_s = np.array([np.broadcast_to(each, shape) for each in _crowd_times(demands, sum(counts))])
+    chances = np.zeros((len(counts), sum(counts), *shape), dtype=number)  # of each kind, without one worker of it
+    chances[:, 0] = 1
+    for added, count in enumerate(counts):
+        for place in range(count):
+            grown = chances * thought_s[added]
+            grown[:, 1:] = grown[:, 1:] + chances[:, :-1] * served_s[:-1]
+            grown = grown / grown.sum(axis=1, keepdims=True)
+            if place == 0:
+                grown[added] = chances[added]
+            chances = grown
+    rates = 1 / (thought_s + (chances * served_s).sum(axis=1))
+    return tuple(rate if shape else rate.item() if number is float else rate for rate in rates)
+
+
+def _crowd_times(demands: Sequence[Quantity], most: int) -> list[Quantity]:
+    """Return n times the mean time between departures while n are at stations in a row, for n from 1. [s]"""
+    unit = _largest(demands)
+    if len(demands) == 1 or not (is_symbolic(unit) or np.any(unit)):
+        return [n * unit for n in range(1, most + 1)]
+    products: list[Quantity] = [1.0] + [0.0] * most
+    for demand in demands:
+        for n in range(1, most + 1):
+            products[n] = products[n] + demand / unit * products[n - 1]  # of this and earlier stations
+    return [n * unit * products[n] / products[n - 1] for n in range(1, most + 1)]
 
 
 def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_period: Quantity = 1) -> Quantity:
@@ -309,7 +327,6 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
 
     Notes
     -----
-    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
     Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
     (p + 1) / 2 until the push, in which the others push (W - 1) / p times a step. A worker's own updates are in its own
     copy.

@@ -194,11 +194,13 @@ class _Rows:
 
     def add(self, kernels: Sequence[Matmul | Stream]) -> int:
         probes = [tuple(getattr(kernel, name) for name in self.names) for kernel in kernels]
-        key = (tuple(probes), kernels[0].efficiency)
+        # of the largest probe: one product of a single sample is one of a batch of them at any other size
+        efficiency = kernels[-1].efficiency
+        key = (tuple(probes), efficiency)
         if key not in self._index:
             self._index[key] = len(self.values)
             self.values.append(probes)
-            self.efficiency.append(kernels[0].efficiency)
+            self.efficiency.append(efficiency)
         return self._index[key]
 
     def columns(self) -> AffineColumns:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.framework.attention import attention_alternatives
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
+from perfmodel.framework.kernel_classes import KERNEL_OF, lower_as_measured
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
@@ -253,7 +254,14 @@ LOWERING: dict[str, Callable[..., Alternatives]] = {
     Gather.kind: _lower_gather,
     Recurrence.kind: _lower_recurrence,
 }
-"""Operation kind to the function that lowers it."""
+"""Operation kind to the function that lowers it by a framework's rules."""
+
+LOWERING_ON: dict[str, Mapping[str, Callable[..., Alternatives]]] = {
+    "gpu": LOWERING,
+    "cpu": LOWERING,
+    "measured": dict.fromkeys(KERNEL_OF, lower_as_measured),
+}
+"""Kind of processor -> the functions that lower for it; a measured one runs each operation as one kernel."""
 
 
 def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
@@ -268,11 +276,13 @@ def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, pro
     element_bytes : int
         Size of one element. [B]
     processor : str
-        ``gpu`` or ``cpu``. [-]
+        ``gpu``, ``cpu``, or ``measured`` for either where it was calibrated. [-]
 
     Returns
     -------
     tuple of Alternative
         At least one; the fastest whose workspace fits is chosen when times are known.
     """
-    return LOWERING[operation.kind](operation, rules=rules, element_bytes=element_bytes, processor=processor)
+    return LOWERING_ON[processor][operation.kind](
+        operation, rules=rules, element_bytes=element_bytes, processor=processor
+    )

@@ -294,10 +294,14 @@ class ExchangeTable(SpecTable):
         Its library of collectives; None where none is stated. [-]
     bucket_mib : float or None
         Gradients that it sends in one message; None for those of a layer. [MiB]
+    pull_order : str
+        How parameters of a server reach a worker: ``layers``, as the forward phase wants them; ``unordered``, with
+        all other copies to the device in no set order, so that the phase waits for them all. [-]
     """
 
     collectives: Identifier | None = None
     bucket_mib: NonNegativeNumber | None = None
+    pull_order: Literal["layers", "unordered"] = "layers"
 
 
 class FrameworkProfile(SpecFile):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.atomic_write import replacement_of
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import FiniteNumber
+from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.seen import Seen
 from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.toml_text import toml_entries, toml_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -272,45 +274,12 @@ def toml_text(calibration: CalibrationFile) -> str:
         TOML; reading it gives an equal calibration. [-]
     """
     content = calibration.model_dump(mode="python")
-    lines = [f"{key} = {_toml(content[key])}" for key in ("schema_version", "name", "kind")]
+    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
     lines += ["", "[fitted_on]", *toml_entries(content["fitted_on"])]
     for table in ("factor", "constant", "source"):
         for entry in content[table]:
             lines += ["", f"[[{table}]]", *toml_entries(entry)]
     return "\n".join(lines) + "\n"
-
-
-def toml_entries(table: dict[str, Any]) -> list[str]:
-    """Return the lines of a table of a TOML file.
-
-    Parameters
-    ----------
-    table : dict
-        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
-
-    Returns
-    -------
-    list of str
-        A line for each key. [-]
-    """
-    return [
-        f"{key} = {_toml(value)}"
-        for key, value in table.items()
-        if value is not None and value is not False and value != ()
-    ]
-
-
-def _toml(value: Any) -> str:
-    """Return a value as TOML writes it: the file has text, truths, numbers, dates, lists and tables of them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{ {', '.join(toml_entries(value))} }}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(entry) for entry in value)}]"
-    return value.isoformat() if isinstance(value, date) else repr(value)
 
 
 @lru_cache(maxsize=256)
@@ -323,18 +292,27 @@ def _factors_for(factors: tuple[Factor, ...], names: tuple[str, ...]) -> dict[st
     return products
 
 
-def load_calibration(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
-    """Load a calibration.
+CALIBRATION_KINDS: Final[dict[str, type[CalibrationFile] | type[MeasuredMachine]]] = {
+    "fit": CalibrationFile,
+    "measured": MeasuredMachine,
+}
+"""Class of each kind of calibration, by the ``kind`` that its file states."""
+
+
+def load_calibration(
+    name_or_path: str | Path | CalibrationFile | MeasuredMachine,
+) -> CalibrationFile | MeasuredMachine:
+    """Load a calibration: factors that were fitted on a table, or a machine that was measured kernel by kernel.
 
     Parameters
     ----------
-    name_or_path : str, Path or CalibrationFile
+    name_or_path : str, Path, CalibrationFile or MeasuredMachine
         A name such as ``shi2016_gpu``, a path to a TOML, or a calibration, which is returned as it is. [-]
 
     Returns
     -------
-    CalibrationFile
-        The validated calibration. [-]
+    CalibrationFile or MeasuredMachine
+        The validated calibration: a fit is an argument ``calibration=`` of predict, a measured machine a ``device=``.
 
     Raises
     ------
@@ -343,6 +321,38 @@ def load_calibration(name_or_path: str | Path | CalibrationFile) -> CalibrationF
     SpecError
         If the file is wrong; lists every fault.
     """
-    if isinstance(name_or_path, CalibrationFile):
+    if isinstance(name_or_path, CalibrationFile | MeasuredMachine):
         return name_or_path
-    return spec_files.load(spec_files.find("calibrations", name_or_path), CalibrationFile)
+    loaded: CalibrationFile | MeasuredMachine = spec_files.load_by_kind(
+        spec_files.find("calibrations", name_or_path), CALIBRATION_KINDS
+    )
+    return loaded
+
+
+def load_fit(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
+    """Load a calibration that holds fitted factors.
+
+    Parameters
+    ----------
+    name_or_path : str, Path or CalibrationFile
+        A name such as ``shi2016_gpu``, a path to a TOML, or a fit, which is returned as it is. [-]
+
+    Returns
+    -------
+    CalibrationFile
+        The fit. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it is a measured machine, which stands for a device and its software together.
+    UnknownNameError
+        If no such calibration exists; names the nearest.
+    SpecError
+        If the file is wrong; lists every fault.
+    """
+    loaded = load_calibration(name_or_path)
+    if isinstance(loaded, MeasuredMachine):
+        argument, allowed = "calibration", "factors that were fitted; a measured machine is given as device="
+        raise ArgumentError(argument, loaded.name, allowed)
+    return loaded

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.architectures import misspelt_architecture
+from perfmodel.hardware.device_catalogue import device_kinds, load_device
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
     from perfmodel.hardware.dataset import Dataset
-    from perfmodel.hardware.device import Device
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import System
@@ -33,66 +32,6 @@ __all__ = [
     "load_storage",
     "load_system",
 ]
-
-
-def device_kinds() -> dict[str, type[Device]]:
-    """Return the class of each kind of device, by the ``kind`` that its file states.
-
-    Returns
-    -------
-    dict of str to type
-        The registry; a new kind of device is one module and one line here. [-]
-    """
-    from perfmodel.hardware.cpu import Cpu
-    from perfmodel.hardware.gpu import Gpu
-
-    return {"gpu": Gpu, "cpu": Cpu}
-
-
-def load_device(name_or_path: str | Path) -> Device:
-    """Load a device.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name such as ``gtx_1080``, or a path to a TOML. [-]
-
-    Returns
-    -------
-    Device
-        A ``Gpu`` or a ``Cpu``. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no device of that name.
-    SpecError
-        With every fault of its file.
-
-    Examples
-    --------
-    >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
-    320000000000.0
-    """
-    path = spec_files.find("devices", name_or_path)
-    device = spec_files.load_by_kind(path, device_kinds())
-    if faults := [*misspelt_architecture(path, device), *_host_link_faults(device)]:
-        raise SpecError(path, faults)
-    return device
-
-
-def _host_link_faults(device: Device) -> list[str]:
-    """Return what is wrong with the link by which a device says it is attached, which is another file's matter."""
-    host_link = getattr(device, "host_link", None)
-    if host_link is None:
-        return []
-    try:
-        load_link(host_link.link_name)
-    except UnknownNameError as error:
-        known = spec_files.lookup("links", f"{host_link.type}_{host_link.generation}")
-        field, value = ("generation", host_link.generation) if known is None else ("width", host_link.width)
-        return [f"host_link.{field}: value {value}: {error}"]
-    return []
 
 
 def load_storage(name_or_path: str | Path) -> Storage:
@@ -229,7 +168,7 @@ def load_machine(name_or_path: str | Path) -> System:
     except (UnknownNameError, SpecError) as error:
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
     if not isinstance(processor, Cpu):
-        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU"])
+        raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: must be a CPU with a data sheet"])
     return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
 
 

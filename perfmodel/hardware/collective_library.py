@@ -12,7 +12,7 @@ from perfmodel.errors import UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, constant_faults
 from perfmodel.hardware.library import ConstantsTable
-from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import Count, Identifier, PositiveNumber, SpecFile, SpecTable, Text
 
 NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
 """Constants that each protocol has. [-]"""
@@ -33,6 +33,22 @@ class CollectiveOperation(SpecTable):
     at_once: StrictBool = False
 
 
+class BlocksTable(SpecTable):
+    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels.
+
+    Attributes
+    ----------
+    gb_per_s : float
+        What one of them moves: there are as many as the link needs. [GB/s]
+    fewest, most : int
+        How many there are at least and at most. [1]
+    """
+
+    gb_per_s: PositiveNumber
+    fewest: Count
+    most: Count
+
+
 class CollectiveLibrary(SpecFile):
     """One version of one library of collectives.
 
@@ -46,6 +62,8 @@ class CollectiveLibrary(SpecFile):
         What it can do, e.g. ``all_reduce``. [-]
     protocol : dict of str to ConstantsTable
         ``launch_us``, ``hop_factor`` and ``bandwidth_efficiency`` of each of its protocols. [-]
+    blocks : BlocksTable or None
+        What it takes of a device while messages are on the way; None for nothing. [-]
     """
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
@@ -54,6 +72,7 @@ class CollectiveLibrary(SpecFile):
     constant: dict[Identifier, Constant]
     operation: Annotated[dict[Identifier, CollectiveOperation], Field(min_length=1)]
     protocol: Annotated[dict[Identifier, ConstantsTable], Field(min_length=1)]
+    blocks: BlocksTable | None = None
 
     @field_validator("protocol")
     @classmethod

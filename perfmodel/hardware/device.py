@@ -41,8 +41,24 @@ def check_listed(listed: float, computed: float, *, formula: str) -> None:
         raise ValueError(message)
 
 
-class Device(SpecFile):
-    """What every device states; the leaves are ``Gpu`` and ``Cpu``.
+class Runnable(SpecFile):
+    """What a step can run on by itself: a device of a data sheet, or a machine that was measured.
+
+    Attributes
+    ----------
+    kind : str
+        Key of ``catalogue.device_kinds()``. [-]
+    """
+
+    kind: str
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return it in one line."""
+
+
+class Device(Runnable):
+    """What every device with a data sheet states; the leaves are ``Gpu`` and ``Cpu``.
 
     Attributes
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -114,6 +114,21 @@ class KernelLaunch(SpecTable):
     latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "us"))]
 
 
+class Board(SpecTable):
+    """A board with several dies, which share its power and its cooling.
+
+    Attributes
+    ----------
+    dies : int
+        Dies on it. [1]
+    shared_clock_fraction : float
+        Clock of a die while the others work too, over that of one alone. [1]
+    """
+
+    dies: Annotated[int, Field(ge=2, le=16, strict=True)]
+    shared_clock_fraction: Fraction
+
+
 class Gpu(Device):
     """One GPU die.
 
@@ -143,6 +158,8 @@ class Gpu(Device):
         Cost of a launch. [-]
     context_mib : float
         Device memory that a context takes before any tensor. [MiB]
+    board : Board or None
+        The board that it shares with other dies; None for a die with a board of its own. [-]
     """
 
     kind: Literal["gpu"]
@@ -159,6 +176,7 @@ class Gpu(Device):
     host_link: HostLink
     launch: KernelLaunch
     context_mib: Annotated[PositiveNumber, AfterValidator(InRange(1, 10_000, "MiB"))]
+    board: Board | None = None
 
     @field_validator("clock_boost_mhz")
     @classmethod
@@ -245,6 +263,31 @@ class Gpu(Device):
         if dtype in STORAGE_TYPES:
             peak = max(peak, self.peak_flop_per_s("fp32"))
         return peak * self.issue_limit
+
+    def beside_working_dies(self) -> Self:
+        """Return the device at the clock that it keeps while the other dies of its board work.
+
+        Returns
+        -------
+        Gpu
+            The same file with all that counts in cycles slower: clock, peaks, level-2 cache, launch. The bandwidth of
+            the memory stays. Itself without a board. [-]
+        """
+        if self.board is None:
+            return self
+        slower = self.board.shared_clock_fraction
+        peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s if peak is not None}
+        cache = self.memory.l2_bandwidth_gb_per_s
+        return self.model_copy(
+            update={
+                "clock_boost_mhz": slower * self.clock_boost_mhz,
+                "peak_tflop_per_s": self.peak_tflop_per_s.model_copy(update=peaks),
+                "memory": self.memory.model_copy(
+                    update={"l2_bandwidth_gb_per_s": None if cache is None else slower * cache}
+                ),
+                "launch": self.launch.model_copy(update={"latency_us": self.launch.latency_us / slower}),
+            }
+        )
 
     @property
     def clock_hz(self) -> float:

@@ -88,6 +88,21 @@ class ConstantSpreads(SpecTable):
     memory: PositiveNumber
 
 
+class ExchangeSpreads(SpecTable):
+    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured by themselves.
+
+    Attributes
+    ----------
+    library : float
+        Of collectives of a library whose constants were fitted to other rows. [1]
+    algorithm : float
+        Of an algorithm by its name at the rate of large copies, against what a library takes for long messages. [1]
+    """
+
+    library: PositiveNumber
+    algorithm: PositiveNumber
+
+
 class FoundOn(SpecTable):
     """What a scale was found on.
 
@@ -137,6 +152,8 @@ class IntervalScale(SpecFile):
         What extrapolation adds. [1]
     spread : ConstantSpreads
         Of constants that no fit plan names. [1]
+    exchange : ExchangeSpreads or None
+        Of exchanges between workers; None where none were measured. [1]
     seen : dict of str to Seen
         What the residuals of each table tell about. [-]
     found_on : FoundOn
@@ -154,6 +171,7 @@ class IntervalScale(SpecFile):
     quantile: Quantiles
     unseen: Unseen
     spread: ConstantSpreads
+    exchange: ExchangeSpreads | None = None
     seen: dict[Identifier, Seen]
     found_on: FoundOn
 

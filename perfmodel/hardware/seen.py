@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.hardware.catalogue import load_device
+from perfmodel.hardware.device_catalogue import load_datasheet
 from perfmodel.hardware.source import SpecTable, Text
 
 KINDS_OF_OPERATION: Final = (
@@ -146,6 +146,6 @@ class Seen(SpecTable):
 @lru_cache(maxsize=256)
 def _architecture_of(device: str) -> frozenset[str]:
     try:
-        return frozenset({load_device(device).architecture})
+        return frozenset({load_datasheet(device).architecture})
     except UnknownNameError:
         return frozenset()

@@ -339,14 +339,35 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     SpecError
         With every fault of the file, or if its kind is not registered.
     """
-    path = Path(path).absolute()
-    kind = _kind_once(path, _changed_ns(path))
+    kind = kind_of(path)
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
     given = "required key is missing" if kind == "" else f"value {kind!r}"
     nearest = nearest_match(kind, class_by_kind)
     hint = f" (nearest: {nearest})" if nearest else ""
     raise SpecError(path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{hint}"])
+
+
+def kind_of(path: str | Path) -> str:
+    """Return the ``kind`` that a spec file states; empty where it states none.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. [-]
+
+    Returns
+    -------
+    str
+        The kind. [-]
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read.
+    """
+    path = Path(path).absolute()
+    return _kind_once(path, _changed_ns(path))
 
 
 def _changed_ns(path: Path) -> int:

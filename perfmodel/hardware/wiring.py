@@ -196,7 +196,7 @@ class _Wirer:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
             if not isinstance(device, Gpu):
-                self.fault(f"{where}.device", slot.device, "must be a GPU; CPUs stand in [sockets]")
+                self.fault(f"{where}.device", slot.device, "must be a GPU with a data sheet; CPUs stand in [sockets]")
                 continue
             if link is None or not all(ports):
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.effective_progress import steps_to_target
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.planning.scaling_report import ScalingReport, ScalingRow
-from perfmodel.prediction.agreement_arguments import GROUPED, sync_names
+from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.agreement_options import refuse_unused, taken
 from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
+from perfmodel.prediction.straggler import straggler_of
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -79,12 +82,17 @@ class _Question:
     @cached_property
     def alone(self) -> Prediction:
         """One worker that has nobody to agree with, nor a server."""
-        options = {name: value for name, value in self.options.items() if name != "group_size"}
+        left_out = {"group_size", "backup_workers"} if self.options.get("straggler") is not None else {"group_size"}
+        options = {name: value for name, value in self.options.items() if name not in left_out}
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; with the reason where it cannot be."""
-        options = {name: value for name, value in self.options.items() if name != "group_size" or sync in GROUPED}
+        options = taken(self.options, sync)
+        if options.get("straggler") is not None:
+            options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
         except ArgumentError as error:
@@ -97,6 +105,7 @@ class _Question:
         if epoch_s is not None and self.usd_per_hour is not None:
             usd = epoch_s / SECONDS_PER_HOUR * self.usd_per_hour * workers
         to_loss_s, to_loss_speedup = self._to_loss(p)
+        knee, busy = _of_server(p)
         return ScalingRow(
             sync=sync,
             workers=workers,
@@ -107,6 +116,8 @@ class _Question:
             exposed_sync_s=p.exposed_sync_s,
             straggler_s=p.straggler_s,
             mean_staleness=p.mean_staleness,
+            knee=knee,
+            server_utilisation=busy,
             bottleneck=p.bottleneck,
             epoch_s=epoch_s,
             usd_per_epoch=usd,
@@ -123,7 +134,10 @@ class _Question:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader must know of the numbers."""
-        notes = ["speed-up is over one worker that exchanges nothing and updates by itself"]
+        straggler = self.options.get("straggler")
+        unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
+        own = ", with a relative time of 1" if unequal else ""
+        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{own}"]
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
@@ -139,6 +153,15 @@ class _Question:
         return tuple(notes)
 
 
+def _of_server(p: Prediction) -> tuple[float | None, float | None]:
+    """Return the knee of a server that workers visit, and how busy it is."""
+    visits = None if p.agreement is None else p.agreement.visits(p.parts)
+    if visits is None:
+        return None, None
+    knee = float(visits.knee)
+    return knee if math.isfinite(knee) else None, float(visits.server_utilisation)
+
+
 def _listed(argument: str, given: Any) -> list[Any]:
     """Return the different entries of what may be a single one."""
     entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
@@ -147,7 +170,7 @@ def _listed(argument: str, given: Any) -> list[Any]:
     return list(dict.fromkeys(entries))
 
 
-def _check_options(options: dict[str, Any], syncs: Sequence[str]) -> None:
+def _check_options(options: dict[str, Any], syncs: Sequence[str], *, most_workers: int) -> None:
     known = [name for name in inspect.signature(predict).parameters if name not in OF_A_ROW]
     for name in options:
         if name not in known:
@@ -156,8 +179,9 @@ def _check_options(options: dict[str, Any], syncs: Sequence[str]) -> None:
     group_size = options.get("group_size")
     if group_size is not None:
         whole_number("group_size", group_size)
-        if not set(syncs) & set(GROUPED):
-            raise ArgumentError("group_size", group_size, f"None but for sync {' or '.join(GROUPED)}")
+    refuse_unused(options, syncs, worker_count=most_workers)
+    if options.get("straggler") is not None:
+        straggler_of(options["straggler"], backup_workers=options.get("backup_workers", 0)).check_backups(most_workers)
 
 
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
@@ -220,7 +244,8 @@ def scaling(
     least_steps : float
         Updates that reach the loss with any batch, however large; asks for the time to it. [1]
     **options : object
-        All other arguments of :func:`perfmodel.predict`; ``group_size`` goes to those that know groups. [-]
+        All other arguments of :func:`perfmodel.predict`; an option of an agreement goes to the ways that take it, and
+        of lasting times of unequal workers as many as there are workers in a row, the first. [-]
 
     Returns
     -------
@@ -237,7 +262,8 @@ def scaling(
     Notes
     -----
     Valid for: as :func:`perfmodel.predict`. What only some rows cannot do (workers that the system has not, or that do
-    not divide the mini-batch, groups that do not divide the workers, too little memory) is their ``reason``.
+    not divide the mini-batch, groups that do not divide the workers, no more workers than backups, too little
+    memory) is their ``reason``.
     Ignores: what hosts and servers cost besides the workers.
 
     Examples
@@ -251,7 +277,7 @@ def scaling(
         raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
     syncs = [one_of("sync", name, sync_names()) for name in _listed("sync", sync)]
     counts = [whole_number("workers", count) for count in _listed("workers", workers)]
-    _check_options(options, syncs)
+    _check_options(options, syncs, most_workers=max(counts))
     if usd_per_hour is not None and dataset_size is None:
         raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
     question = _Question(

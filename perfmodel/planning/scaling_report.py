@@ -23,6 +23,7 @@ HEADINGS: Final = {
     "exposed_sync_s": "exposed sync",
     "straggler_s": "straggler",
     "mean_staleness": "staleness",
+    "server_utilisation": "server busy",
     "epoch_s": "epoch",
     "usd_per_epoch": "USD per epoch",
     "to_loss_s": "to loss",
@@ -56,6 +57,10 @@ class ScalingRow:
         What it waits for slower workers. [s]
     mean_staleness : float or None
         Updates of others that a gradient has missed. [1]
+    knee : float or None
+        Visitors of a server from which on it bounds; None where nobody visits one, or it takes no time. [1]
+    server_utilisation : float or None
+        Share of time that the busiest part of it works. [1]
     bottleneck : str or None
         What bounds the step. [-]
     epoch_s : float or None
@@ -79,6 +84,8 @@ class ScalingRow:
     exposed_sync_s: float | None = None
     straggler_s: float | None = None
     mean_staleness: float | None = None
+    knee: float | None = None
+    server_utilisation: float | None = None
     bottleneck: str | None = None
     epoch_s: float | None = None
     usd_per_epoch: float | None = None

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
-
-from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends, exposed_exchange
-from perfmodel.errors import NotYetAvailableError
-from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
-from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
-from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
-from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
-    from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
-    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,11 +29,14 @@ class Agreement(ABC):
         Workers. [1]
     sources : tuple of SpecFile
         Files whose numbers it takes, besides the system's. [-]
+    server : ServerMemory or None
+        What a parameter server holds; None where there is none. [-]
     """
 
     name: str
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
+    server: ServerMemory | None = None
 
     @property
     def counted_workers(self) -> int:
@@ -57,10 +48,35 @@ class Agreement(ABC):
         """Mini-batches of one worker that make up an update. [1]"""
         return self.counted_workers
 
+    @property
+    def delays_copies(self) -> bool:
+        """Whether a step waits for mini-batches that other steps would copy while the last one computes."""
+        return False
+
+    @property
+    def hides_copies(self) -> bool:
+        """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
+        return False
+
+    @property
+    def calls_library(self) -> bool:
+        """Whether a library of collectives chooses how workers exchange."""
+        return False
+
     def staleness(self, parts: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
         del parts
         return 0.0
+
+    def played_channels(self, workers: Sequence[str]) -> Mapping[str, float]:
+        """Return what is shared in a timeline besides the system's links: device by device. [s/s]"""
+        del workers
+        return {}
+
+    def visits(self, parts: StepTime) -> AsynchronousTimes | None:
+        """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
+        del parts
+        return None
 
     @abstractmethod
     def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
@@ -112,232 +128,3 @@ class Agreement(ABC):
         tuple of (iterable of Task, mapping of str to int)
             Tasks, and units of resources. [-]
         """
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Buckets:
-    """Gradients in the messages that carry them, in the order in which they become ready.
-
-    Parameters
-    ----------
-    sizes_bytes : ndarray, shape (buckets,)
-        Messages. [B]
-    ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
-        When each is ready in the backward phase, and wanted in the next forward phase. [s]
-    """
-
-    sizes_bytes: NDArray[np.float64]
-    ready_s: NDArray[np.float64]
-    wanted_s: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Synchronous(Agreement):
-    """All workers wait for all in every step.
-
-    Parameters
-    ----------
-    overlap : bool
-        Whether a gradient is exchanged while those of lower layers are computed. [-]
-    bucket_bytes : float
-        Gradients are exchanged once so many bytes of them are ready. [B]
-    straggler : Straggler or None
-        How the times of workers vary; None where they do not. [-]
-    """
-
-    overlap: bool = True
-    bucket_bytes: float = 0.0
-    straggler: Straggler | None = None
-
-    @property
-    def counted_workers(self) -> int:
-        """Workers that are waited for. [1]"""
-        return self.worker_count - (0 if self.straggler is None else self.straggler.backup_workers)
-
-    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
-        """Return the parts of a step in which all wait for the slowest and for the exchange."""
-        if self.straggler is not None:
-            waited_s = self.straggler.straggler_s(compute_s=parts.device_s, worker_count=self.worker_count)
-            parts = replace(parts, straggler_s=waited_s)
-        if self.worker_count == 1:
-            return parts
-        return self.exchanged(parts, schedule, self.merged(schedule))
-
-    def merged(self, schedule: GradientSchedule) -> Buckets:
-        """Return the gradients in messages."""
-        slices = buckets(schedule.sizes_bytes, bucket_bytes=self.bucket_bytes)
-        return Buckets(
-            sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
-            ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
-            wanted_s=np.array([np.min(schedule.wanted_s[each], axis=0) for each in slices]),
-        )
-
-    def played(  # noqa: D102
-        self,
-        fed: Iterable[Task],
-        parts: StepTime,
-        schedule: GradientSchedule,
-        *,
-        workers: Sequence[str],
-        step_count: int,
-        seed: int,
-    ) -> tuple[Iterable[Task], Mapping[str, int]]:
-        messages = self.merged(schedule)
-        own_s = parts.device_s - parts.exposed_sync_s - parts.straggler_s
-        step = SynchronousStep(
-            forward_s=float(schedule.forward_s),
-            backward_s=float(schedule.backward_s),
-            rest_s=max(0.0, float(own_s - schedule.forward_s - schedule.backward_s)),
-            sizes_bytes=messages.sizes_bytes.tolist(),
-            ready_s=messages.ready_s.tolist(),
-            wanted_s=messages.wanted_s.tolist(),
-            overlap=self.overlap,
-            exchange=self.exchange,
-        )
-        relative = np.ones((step_count, self.worker_count))
-        if self.straggler is not None:
-            relative = self.straggler.drawn(step_count=step_count, worker_count=self.worker_count, seed=seed)
-        return synchronous_tasks(fed, step, workers=workers, relative=relative), self.exchange.resources
-
-    @property
-    @abstractmethod
-    def exchange(self) -> PlayedExchange:
-        """What is played for each message."""
-
-    @abstractmethod
-    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:
-        """Return the parts with those of the exchange.
-
-        Parameters
-        ----------
-        parts : StepTime
-            The step without it. [s]
-        schedule : GradientSchedule
-            Lengths of the phases. [s]
-        messages : Buckets
-            What is exchanged. [-]
-
-        Returns
-        -------
-        StepTime
-            All parts. [s]
-        """
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AllReduced(Synchronous):
-    """Every worker gets the sum of all gradients, and updates its own copy of the parameters.
-
-    Parameters
-    ----------
-    placed : Placed or LibraryCollective
-        The algorithm on the workers' devices, or a library's choice of them. [-]
-    """
-
-    placed: Placed | LibraryCollective
-
-    @property
-    def exchange(self) -> PlayedExchange:  # noqa: D102
-        if not isinstance(self.placed, Placed):
-            raise NotYetAvailableError("sync", self.name, "timelines of algorithms by their names")
-        return PlayedExchange(gather=self.placed)
-
-    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
-        message_s = self.placed.time(messages.sizes_bytes)
-        total_s = float(np.sum(message_s))
-        if not self.overlap:
-            return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
-        last_s = ends(ready_s=list(messages.ready_s), message_s=list(message_s))[-1]
-        exposed_s = exposed_exchange(last_end_s=last_s, computed_s=schedule.backward_s)
-        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ThroughServer(Synchronous):
-    """Workers push gradients to a server in host memory, which updates the parameters, and pull these again.
-
-    Parameters
-    ----------
-    push, pull : Placed
-        Messages of all workers at once, one way and back. [-]
-    server_s_per_byte : float
-        Time that the server takes to add up one byte of the gradients of all workers and to update with it. [s/B]
-    """
-
-    push: Placed
-    pull: Placed
-    server_s_per_byte: float
-
-    @property
-    def exchange(self) -> PlayedExchange:  # noqa: D102
-        return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
-
-    def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
-        parts = replace(parts, update_s=0.0)  # it is the server's
-        push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
-        served_s = self.server_s_per_byte * messages.sizes_bytes
-        total_s = float(np.sum(push_s + served_s + pull_s))
-        if not self.overlap:
-            return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
-        arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
-        updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
-        exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
-        pulled = np.cumsum(pull_s[::-1])  # what the first layers want is pulled first
-        exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
-        return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Asynchronous(Agreement):
-    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind.
-
-    Parameters
-    ----------
-    scheme : AsynchronousScheme
-        What they do there. [-]
-    numbers : AsynchronousNumbers
-        Times and counts, with no time of the worker's own step. [-]
-    """
-
-    scheme: AsynchronousScheme
-    numbers: AsynchronousNumbers
-
-    @property
-    def batches_per_update(self) -> int:
-        """Mini-batches of one worker, or of a group, that make up an update. [1]"""
-        return int(self.times(1.0).batches_per_update)
-
-    def times(self, computing_s: Quantity) -> AsynchronousTimes:
-        """Return what the scheme comes to for workers that compute so long. [s]"""
-        return self.scheme.times(replace(self.numbers, compute_s=computing_s))
-
-    def staleness(self, parts: StepTime) -> float:
-        """Return the updates of others that a gradient has missed on average. [1]"""
-        return float(self.times(self.computing_s(parts)).mean_staleness)
-
-    @staticmethod
-    def computing_s(parts: StepTime) -> Quantity:
-        """Return what a worker's own step takes, without the update, which is the server's. [s]"""
-        return parts.device_s - parts.update_s - parts.exposed_sync_s - parts.straggler_s
-
-    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:  # noqa: D102
-        del schedule
-        parts = replace(parts, update_s=0.0)
-        times = self.times(self.computing_s(parts))
-        visit_s = times.group_sync_s + times.wait_s
-        return replace(parts, straggler_s=times.straggler_s, sync_s=visit_s, exposed_sync_s=visit_s)
-
-    def played(  # noqa: D102
-        self,
-        fed: Iterable[Task],
-        parts: StepTime,
-        schedule: GradientSchedule,
-        *,
-        workers: Sequence[str],
-        step_count: int,
-        seed: int,
-    ) -> tuple[Iterable[Task], Mapping[str, int]]:
-        del schedule
-        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(parts))))
-        tasks = fed_asynchronous_tasks(fed, numbers, workers=workers, step_count=step_count, seed=seed)
-        return tasks, server_resources(numbers)

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.delay_compensation import extra_service_time
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.collective_library import load_collective_library
-from perfmodel.prediction.agreement import Agreement, AllReduced, Asynchronous, ThroughServer
+from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
+from perfmodel.prediction.agreement import Agreement
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, refuse_unused
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
-from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes, visit_of
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.parameter_server import (
+    memory_bytes_per_s,
+    server_memories,
+    server_memory,
+    update_passes,
+)
+from perfmodel.prediction.server_visit import visit_of
 from perfmodel.prediction.straggler import Straggler, straggler_of
+from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -26,11 +36,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
-PARAMETER_SERVER: Final = "parameter_server"
-LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
-GROUPED: Final = ("hierarchical", "mixed")
-"""Strategies that know groups."""
+WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
+"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +50,8 @@ class Asked:
         Strategy. [-]
     overlap : bool
         Whether gradients are exchanged during back-propagation. [-]
-    bucket_bytes : float or None
-        Size of a message; None for what the framework does. [B]
+    bucket_bytes : float, str or None
+        Size of a message, or ``merged``; None for what the framework does. [B]
     server_count : int
         Shards of a parameter server. [1]
     group_size : int or None
@@ -61,7 +68,7 @@ class Asked:
 
     sync: str
     overlap: bool = True
-    bucket_bytes: float | None = None
+    bucket_bytes: float | str | None = None
     server_count: int = 1
     group_size: int | None = None
     staleness_bound: int | None = None
@@ -113,15 +120,14 @@ def resolve_agreement(
         If there is no such strategy; names the nearest.
     """
     asked = checked(asked, worker_count=1 if machine is None else machine.worker_count)
+    _check_speeds(asked, machine, subject)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None
-    if machine.worker_count == 1 and asked.sync not in SCHEMES:
+    if machine.worker_count == 1 and asked.sync not in WITH_SERVER:
         return None
     asked = asked.in_buckets_of(profile)
-    if asked.sync == LIBRARY:
-        return _by_library(asked, machine, profile)
-    how = _asynchronous if asked.sync in SCHEMES else AGREEMENT_OF.get(asked.sync, _all_reduced)
-    return how(asked, machine, subject, ELEMENT_BYTES[dtype])
+    how = AGREEMENT_OF.get(asked.sync, _all_reduced)
+    return how(asked, machine, subject, profile, ELEMENT_BYTES[dtype])
 
 
 def checked(asked: Asked, *, worker_count: int) -> Asked:
@@ -156,18 +162,33 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
     if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
         raise ArgumentError("staleness_bound", bound, "a whole number >= 0 of steps, or None")
     size = asked.bucket_bytes
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0):
-        raise ArgumentError("bucket_bytes", size, "bytes from 0 (every layer by itself) to infinity (one message)")
+    if size not in (None, MERGED) and (isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0):
+        allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
+        raise ArgumentError("bucket_bytes", size, allowed)
     if asked.group_size is not None:
-        group = whole_number("group_size", asked.group_size)
-        if asked.sync not in GROUPED:
-            raise ArgumentError("group_size", group, f"None but for sync {' or '.join(GROUPED)}")
-        if worker_count % group:
-            raise ArgumentError("group_size", group, f"a divisor of the {worker_count} workers")
+        whole_number("group_size", asked.group_size)
+    refuse_unused(vars(asked), (asked.sync,), worker_count=worker_count)
+    if asked.group_size is not None and worker_count % asked.group_size:
+        raise ArgumentError("group_size", asked.group_size, f"a divisor of the {worker_count} workers")
     straggler = None if asked.straggler is None else straggler_of(asked.straggler, backup_workers=asked.backup_workers)
     if straggler is None and asked.backup_workers:
         raise ArgumentError("backup_workers", asked.backup_workers, "0 without straggler=, as all workers end together")
+    if straggler is not None:
+        straggler.check_workers(worker_count)
+        straggler.check_backups(worker_count)
     return replace(asked, straggler=straggler)
+
+
+def _check_speeds(asked: Asked, machine: Machine | None, subject: Subject) -> None:
+    """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
+    straggler = asked.straggler
+    if not isinstance(straggler, Straggler) or straggler.times.lasting_count is None:
+        return
+    alone = machine is None or (machine.worker_count == 1 and asked.sync not in SCHEMES)
+    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
+    if apart and straggler != straggler.as_predicted:
+        allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"
+        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)
 
 
 def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
@@ -180,27 +201,56 @@ def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _all_reduced(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
-    del subject, element_bytes
+def _all_reduced(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del subject, profile, element_bytes
     algorithm = collective(asked.sync)
     options: dict[str, Any] = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
     placed = place(algorithm, machine.system.topology, machine.names, **options)
     return AllReduced(placed=placed, **_common(asked, machine))
 
 
-def _by_library(asked: Asked, machine: Machine, profile: FrameworkProfile) -> Agreement:
+def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
+    """Return the library of collectives that a framework calls.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework. [-]
+
+    Returns
+    -------
+    CollectiveLibrary
+        The library. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the framework names none.
+    """
     named = profile.exchange.collectives
     if named is None:
         allowed = (
             f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
         )
-        raise ArgumentError("sync", asked.sync, allowed)
-    library = load_collective_library(named)
+        raise ArgumentError("sync", LIBRARY, allowed)
+    return load_collective_library(named)
+
+
+def _by_library(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del subject, element_bytes
+    library = collectives_of(profile)
     placed = place_library(library, LIBRARY, machine.system.topology, machine.names)
-    return AllReduced(placed=placed, sources=(library,), **_common(asked, machine))
+    slowdown = placed.taken_share(unit_count=machine.device.unit_count)
+    return AllReduced(placed=placed, slowdown=slowdown, sources=(library,), **_common(asked, machine))
 
 
-def _through_server(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+def _through_server(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
     servers = server_memories(machine, asked.server_count)
     both = place(
         collective(asked.sync), machine.system.topology, machine.names, servers=servers, server_count=asked.server_count
@@ -212,45 +262,66 @@ def _through_server(asked: Asked, machine: Machine, subject: Subject, element_by
         push=push,
         pull=pull,
         server_s_per_byte=passes / memory_bytes_per_s(machine, servers),
+        pulls_in_order=profile.exchange.pull_order == "layers",
+        server=server_memory(machine, servers, subject, element_bytes=element_bytes, scheme=None),
         **_common(asked, machine),
     )
 
 
-def _asynchronous(asked: Asked, machine: Machine, subject: Subject, element_bytes: int) -> Agreement:
+def _asynchronous(
+    asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
+) -> Agreement:
+    del profile
     scheme = scheme_of(asked.sync)
     parameter_bytes = float(element_bytes * subject.graph.trained_parameter_count)
     shard_bytes = parameter_bytes / asked.server_count
     servers = server_memories(machine, asked.server_count)
     memory_rate = memory_bytes_per_s(machine, servers)
-    ways = [
-        visit_of(machine.system.topology, name, server, shard_bytes) for name in machine.names for server in servers
-    ]
-    group_size = machine.worker_count if asked.group_size is None else asked.group_size
+    topology, names = machine.system.topology, machine.names
+    size = asked.group_size or machine.worker_count
+    group_size = size if asked.sync == "mixed" else 1
+    visit = visit_of(
+        topology,
+        [((name, shard_bytes),) for name in names[::group_size]],
+        servers,
+        pulls_per_push=asked.push_period / asked.pull_period,
+    )
     group_sync_s = 0.0
-    if asked.sync == "mixed" and group_size > 1:
-        ring = place(collective("ring_all_reduce"), machine.system.topology, machine.names[:group_size])
+    if group_size > 1:
+        groups = [names[first : first + group_size] for first in range(0, len(names), group_size)]
+        ring = place(collective("ring_all_reduce"), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(parameter_bytes))
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=machine.worker_count,
-        push_latency_s=max(way.push_latency_s for way in ways),
-        pull_latency_s=max(way.pull_latency_s for way in ways),
-        push_s=max(way.push_s for way in ways),
-        pull_s=max(way.pull_s for way in ways),
+        push_latency_s=visit.push_latency_s,
+        pull_latency_s=visit.pull_latency_s,
+        push_s=visit.push_s,
+        pull_s=visit.pull_s,
+        push_sharers=visit.push_sharers,
+        pull_sharers=visit.pull_sharers,
         update_s=shard_bytes * update_passes(subject, element_bytes=element_bytes) / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
         push_period=asked.push_period,
         pull_period=asked.pull_period,
         staleness_bound=asked.staleness_bound,
-        group_size=group_size if asked.sync == "mixed" else 1,
+        group_size=group_size,
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
     )
-    return Asynchronous(name=asked.sync, worker_count=machine.worker_count, scheme=scheme, numbers=numbers)
+    return Asynchronous(
+        name=asked.sync,
+        worker_count=machine.worker_count,
+        scheme=scheme,
+        numbers=numbers,
+        server=server_memory(machine, servers, subject, element_bytes=element_bytes, scheme=scheme),
+    )
 
 
-AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, int], Agreement]]] = {
-    PARAMETER_SERVER: _through_server
+AGREEMENT_OF: Final[Mapping[str, Callable[[Asked, Machine, Subject, FrameworkProfile, int], Agreement]]] = {
+    LIBRARY: _by_library,
+    PARAMETER_SERVER: _through_server,
+    **dict.fromkeys(SCHEMES, _asynchronous),
 }
 """Strategies with an agreement of their own; all others reduce among the workers."""

@@ -48,7 +48,12 @@ class Basis:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What checkpoints cost and what they are worth: where the peak lies elsewhere they are only a cost."""
+        """How far the step is from what was measured, and what checkpoints cost and are worth."""
+        return (*self.prepared.target.step_remarks(self.prepared, self.timed), *self._on_checkpoints)
+
+    @property
+    def _on_checkpoints(self) -> tuple[str, ...]:
+        """What checkpoints are worth: where the peak lies elsewhere they are only a cost."""
         prepared = self.prepared
         if self.recompute is None or Phase.BACKWARD not in prepared.subject.phase.parts:
             return ()

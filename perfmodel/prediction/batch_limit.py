@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
     from perfmodel.layers.optimizers import Optimizer
@@ -32,7 +32,7 @@ def _fits(prepared: Prepared, batch_size: int) -> bool:
 def max_batch_size(
     graph: LayerGraph,
     *,
-    device: str | Path | Device | None = None,
+    device: str | Path | Runnable | None = None,
     system: str | Path | Wired | None = None,
     framework: str | Path | FrameworkProfile = "generic",
     threads: int | None = None,
@@ -49,8 +49,8 @@ def max_batch_size(
     ----------
     graph : LayerGraph
         A network. [-]
-    device : str, Path or Device
-        One GPU; a name, a path to a TOML, or a loaded device. [-]
+    device : str, Path, Device or Calibration
+        One GPU, or a measured machine; a name, a path to a TOML, or what was loaded. [-]
     system : str, Path, System or Cluster
         A machine or a cluster; instead of ``device``. Where it has GPUs each of them holds a mini-batch of its own,
         else the CPU sockets work together. [-]
@@ -108,7 +108,7 @@ def max_batch_size(
     prepared = prepare(
         subject,
         target=target,
-        profile=load_framework(framework),
+        profile=load_framework(target.framework(framework)),
         batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size,
         dtype=one_of("dtype", dtype, DTYPES),
         library=library,

@@ -119,6 +119,11 @@ class CpuNumbers:
     overlap_exponent: float = 1.0
 
     @property
+    def queued(self) -> bool:
+        """False: what a dispatch exposes is told by the overlap exponent, launch by launch."""
+        return False
+
+    @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
         return first_array_length(getattr(self, field.name) for field in fields(self))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.agreement import Synchronous
 from perfmodel.prediction.copy_lanes import lanes_needed
 from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
 from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
+from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def data_path_words(basis: Basis) -> str:
         return ""
     size = job_size(basis, path.worker_count)
     sentences = [
-        _source(path),
+        source_words(path),
         _stages(size),
         *_jitter(basis, path),
         *_advice(basis, path),
@@ -71,7 +71,19 @@ def _workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
-def _source(path: DataPath) -> str:
+def source_words(path: DataPath) -> str:
+    """Return where mini-batches come from, who decodes them, and how far ahead.
+
+    Parameters
+    ----------
+    path : DataPath
+        Their way. [-]
+
+    Returns
+    -------
+    str
+        A sentence.
+    """
     if path.dataset is None:
         return "Mini-batches are in host memory."
     ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"

@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.prediction.group_server import ServedGroups
 from perfmodel.sync.collectives import collective
-from perfmodel.sync.placed import Placed, place
+from perfmodel.sync.library import place_library
+from perfmodel.sync.placed import place
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
     from perfmodel.parallelism import Exchange, Placement, StageGraph
     from perfmodel.sync.base import Collective
+    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"
 """How groups that share layers add up; data-parallel workers may do it another way."""
@@ -120,6 +125,10 @@ class PlacedExchanges:
         How data-parallel workers add up gradients; None where they exchange nothing. [-]
     options : mapping of str to object
         Its own options. [-]
+    library : CollectiveLibrary or None
+        Whose operations all groups call, as far as it has them. [-]
+    served : ServedGroups
+        The parameter server that adds up gradients; none unless given. [-]
     """
 
     placement: Placement
@@ -127,23 +136,55 @@ class PlacedExchanges:
     names: tuple[str, ...]
     all_reduce: str | None = RING
     options: Mapping[str, Any] = field(default_factory=dict)
-    _known: dict[object, Placed] = field(default_factory=dict)
+    library: CollectiveLibrary | None = None
+    served: ServedGroups = field(default_factory=ServedGroups)
+    _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
         placed = self.placed(exchange, stage)
-        return 0.0 if placed is None else float(placed.time(size_bytes))
+        if placed is None:
+            return 0.0
+        alone_s = float(placed.time(size_bytes))
+        return alone_s if not self._is_served(exchange) else self._at_server(alone_s, size_bytes, stage)
+
+    def _at_server(self, alone_s: float, size_bytes: float, stage: StageGraph) -> float:
+        """Return the time of a message [s] whose way and server devices at other places of the network share.
+
+        Where links are shared fairly, a device meets each other one for as long as the shorter of both sends.
+        """
+        own, *others = self._meeting(stage)
+        width = self.placement.layout.tensor_size
+        met = sum(min(other, own) for other in others) / own
+        serving_s = (1 + met) * width * self.served.seconds_per_byte * size_bytes
+        if not others or self.topology is None:
+            return alone_s + serving_s
+        if "server" not in self._known:
+            size = width * self.placement.layout.stages
+            first, *rest = [self.names[position::size] for position in range(size)]
+            algorithm, options = collective(self.all_reduce or RING), dict(self.options)
+            self._known["server"] = place(
+                algorithm, self.topology, first, beside=rest, servers=self.served.memories, **options
+            )
+        together_s = float(self._known["server"].time(size_bytes))
+        return alone_s + max(0.0, together_s - alone_s) * met / len(others) + serving_s
+
+    def _meeting(self, stage: StageGraph) -> list[float]:
+        """Return the gradients of the stage's device, and those of devices at the other places of the pipeline. [1]"""
+        counts = [0.0] * self.placement.layout.stages
+        for each in self.placement.stages:
+            counts[each.device] += each.graph.trained_parameter_count
+        return [counts.pop(stage.device), *counts]
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
-        count = group_size(self.placement, exchange, stage)
-        if count == 1 or self._exchanges_nothing(exchange):
+        placed, groups = self.placed(exchange, stage), self._groups(exchange, stage)
+        if placed is None:
             return 0.0
-        algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
-        senders = 1 if exchange.kind == "send" else count
-        return float(algorithm.sent_bytes(size_bytes, count, **self._options(exchange))) / senders
+        senders = len(groups) * (1 if exchange.kind == "send" else len(groups[0]))
+        return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
 
-    def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | None:
+    def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Return an exchange of all its groups at once on the topology.
 
         Parameters
@@ -155,7 +196,7 @@ class PlacedExchanges:
 
         Returns
         -------
-        Placed or None
+        Placed, LibraryCollective or None
             None where nobody takes part. [-]
 
         Raises
@@ -168,9 +209,20 @@ class PlacedExchanges:
             return None
         key = (exchange.kind, exchange.group, groups)
         if key not in self._known:
-            algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
-            self._known[key] = place(algorithm, self.topology, groups[0], beside=groups[1:], **self._options(exchange))
+            self._known[key] = self._placed(exchange, self.topology, groups)
         return self._known[key]
+
+    def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:
+        if self.library is not None and exchange.kind in self.library.operation:
+            return place_library(self.library, exchange.kind, topology, groups[0], beside=groups[1:])
+        algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
+        options = self._options(exchange)
+        if self._is_served(exchange):
+            options |= {"servers": self.served.memories}
+        return place(algorithm, topology, groups[0], beside=groups[1:], **options)
+
+    def _is_served(self, exchange: Exchange) -> bool:
+        return bool(self.served.memories) and exchange.group == "data" and exchange.kind == "all_reduce"
 
     def _exchanges_nothing(self, exchange: Exchange) -> bool:
         return exchange.group == "data" and self.all_reduce is None

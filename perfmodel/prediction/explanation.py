@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
-from perfmodel.prediction.agreement_words import agreement_words
+from perfmodel.prediction.agreement_words import agreement_words, server_dict
 from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
-    PART_NAMES,
     WIDTH,
     configuration,
     fit_sentence,
     interval_text,
     layer_totals,
     memory_contents,
+    part_names,
     remark_lines,
     report,
     report_html,
@@ -55,14 +55,14 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
     "decode": "decoding of the input",
     "sync": "gradient exchange",
     "straggler": "the slowest worker",
-    "pipeline_bubble": "pipeline bubbles",
 }
-"""Bottleneck -> how a sentence calls it."""
+"""Bottleneck -> how a sentence calls it; bubbles as the part of the step."""
 
 
 CAUSES: Final[dict[str, str]] = {
     "physics": "what the model leaves out",
     "constants": "uncertain constants",
+    "exchange": "how long workers exchange",
     "unfitted": "that no whole step was fitted",
     "device": "a device without measured rows",
     "framework": "a framework without measured rows",
@@ -70,6 +70,10 @@ CAUSES: Final[dict[str, str]] = {
     "dtype": "a data type without measured rows",
     "architecture": "a library without constants for the architecture",
     "oversubscription": "more threads than cores",
+    "kernels": "kernels about their curves",
+    "shared": "what moves all kernels together",
+    "stand_ins": "classes by the curve of another",
+    "session": "noise and drift while measuring",
 }
 """Part of an interval's variance -> what a sentence calls it."""
 
@@ -112,14 +116,16 @@ def _filled(text: str) -> str:
 
 def _on_bottleneck(p: Prediction) -> str:
     parts = sorted(((seconds, part) for part, seconds in p.breakdown.items() if seconds), reverse=True)
+    names = part_names(p)
+    bound = BOTTLENECK_NAMES.get(p.bottleneck, names["bubble_s"])
     listed = ", ".join(
-        f"{PART_NAMES[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
+        f"{names[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
     )
     longest = layer_totals(p).head(3)
     share = sum(row.share for row in longest)
     layers = ", ".join(f"{row.layer} ({seconds_text(row.seconds)}, {row.bound_by})" for row in longest)
     return (
-        f"What bounds it most is {BOTTLENECK_NAMES[p.bottleneck]}. The step divides into {listed}. "
+        f"What bounds it most is {bound}. The step divides into {listed}. "
         f"The longest layers, {percent_text(share)} together, are {layers}."
     )
 
@@ -133,9 +139,10 @@ def _on_interval(p: Prediction) -> str:
     new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
     told = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
     where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
+    last = f"{told} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
     return (
         f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
-        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {told} {where}."
+        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {last}."
     )
 
 
@@ -254,6 +261,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "samples_per_s": p.samples_per_s,
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
+        "server": server_dict(p),
         "stages": p.stages.to_dicts(),
         "bottleneck": p.bottleneck,
         "parts": {name: float(getattr(p, name)) for name in PARTS},

@@ -81,6 +81,11 @@ class GpuNumbers:
     overlap_exponent: float
 
     @property
+    def queued(self) -> bool:
+        """False: what a dispatch exposes is told by the overlap exponent, launch by launch."""
+        return False
+
+    @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
         libraries = ("matmul_libraries", "recurrent_library")

@@ -71,9 +71,22 @@ class GpuTarget(Target):
         GpuTarget
             The target; itself without a system. [-]
         """
-        if self.machine is None:
-            return self
-        return GpuTarget(self.device, host=self.host, machine=self.machine.with_workers(worker_count))
+        return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
+
+    def on(self, machine: Machine) -> GpuTarget:
+        """Return the same device as one of those of another job, which share the way to them.
+
+        Parameters
+        ----------
+        machine : Machine
+            The job's part of a system. [-]
+
+        Returns
+        -------
+        GpuTarget
+            The target. [-]
+        """
+        return GpuTarget(machine.device, host=self.host, machine=machine)
 
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
@@ -99,7 +112,8 @@ class GpuTarget(Target):
                 notes.append(f"{library.name} {lacking}: it computes in {of_library}")
             elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
                 notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
-        notes += () if self.machine is None else self.machine.system.remarks
+        if self.machine is not None:
+            notes += (*self._of_board(self.machine), *self.machine.system.remarks)
         if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
             calls, usual = (
                 " and ".join(names)
@@ -110,6 +124,14 @@ class GpuTarget(Target):
             )
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
+
+    def _of_board(self, machine: Machine) -> tuple[str, ...]:
+        """Return what sharing a board costs a die."""
+        board = self.device.board
+        if board is None or not machine.shares_boards:
+            return ()
+        clock = f"{board.shared_clock_fraction:.1%} of the clock of one alone"
+        return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS

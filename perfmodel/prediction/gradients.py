@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,16 @@ class GradientSchedule:
     wanted_s: NDArray[np.float64]
     forward_s: Any
     backward_s: Any
+
+    def slowed(self, factor: Any) -> GradientSchedule:
+        """Return the schedule of a worker whose phases take a factor as long. [s]"""
+        return replace(
+            self,
+            ready_s=self.ready_s * factor,
+            wanted_s=self.wanted_s * factor,
+            forward_s=self.forward_s * factor,
+            backward_s=self.backward_s * factor,
+        )
 
 
 def gradient_schedule(

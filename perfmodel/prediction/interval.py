@@ -18,9 +18,10 @@ from perfmodel.cost.interval import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
+from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, load_interval_scale
 from perfmodel.hardware.seen import Seen
 from perfmodel.prediction.doubt import Doubt, KnownConstants, doubt_of, known_constants
+from perfmodel.prediction.exchange_doubt import exchange_variance
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import FittedOn
@@ -88,6 +89,7 @@ def exposure_of(
     seen: Seen,
     measured_architectures: Set[str],
     residual_ratio: float | None = None,
+    exchange: ExchangeSpreads | None = None,
 ) -> Exposure:
     """Say what makes a timed step more or less certain.
 
@@ -105,6 +107,8 @@ def exposure_of(
         Architectures on which steps were ever measured: those of the rows that the scale was found on. [-]
     residual_ratio : float or None
         Residual of the fit over the usual one; None where nothing was fitted. [1]
+    exchange : ExchangeSpreads or None
+        How far exchanges between workers were off; None where that is not known. [1]
 
     Returns
     -------
@@ -116,6 +120,7 @@ def exposure_of(
         constants_variance=doubt.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
         residual_ratio=1.0 if residual_ratio is None else residual_ratio,
+        exchange_variance=exchange_variance(prepared, timed, spreads=exchange),
         unfitted=float(residual_ratio is None),
         device=float(target.processor_spec.stem not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
@@ -180,22 +185,22 @@ class Interval:
     level : float
         Share of measured times that such intervals hold. [1]
     shares : dict of str to float
-        Share of the variance by cause: ``physics``, ``constants`` and the ways to extrapolate. [1]
-    exposure : Exposure
-        What they follow from. [1]
+        Share of the variance by cause: ``physics``, ``constants``, ``exchange`` and the ways to extrapolate. [1]
     doubt : Doubt
         Constant by constant. [1]
-    scale : IntervalScale
-        The scale it was made with. [-]
+    exposure : Exposure or None
+        What the shares follow from; None on a measured machine, where they follow from its kernels. [1]
+    scale : IntervalScale or None
+        The scale it was made with, if any. [-]
     """
 
     low_s: float
     high_s: float
     level: float
     shares: dict[str, float]
-    exposure: Exposure
     doubt: Doubt
-    scale: IntervalScale
+    exposure: Exposure | None = None
+    scale: IntervalScale | None = None
 
     @property
     def ratio(self) -> float:
@@ -242,6 +247,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
         residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
+        exchange=scale.exchange,
     )
     parameters = parameters_of(scale)
     half_width = log_half_width(

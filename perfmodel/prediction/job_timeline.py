@@ -48,12 +48,11 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
     differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
     know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
-    and by the same factor for all workers. Of a network on several devices it is one step of one data-parallel worker,
-    micro-batch by micro-batch, up to what follows the last backward phase.
+    and by the same factor for all workers. A network on several devices is played micro-batch by micro-batch on every
+    device of every worker; what its tensor groups and workers exchange takes the time of the closed form. With a
+    scheme that does not wait a worker's devices are one.
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
-    if isinstance(prepared, Spread):
-        return prepared.parallel(basis.factors).timeline()
     path = prepared.data_path
     path = DataPath(machine=None, prefetch=1) if path is None else path
     channels = _channels(path)
@@ -64,16 +63,21 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     }
     resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
     tasks: Iterable[Task] = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
-    if prepared.agreement is not None:
+    draws = int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0])
+    if isinstance(prepared, Spread) and prepared.agreement is None:
+        tasks, devices = prepared.played(tasks, basis.factors, workers=names, step_count=step_count, seed=draws)
+        resources |= devices
+    elif prepared.agreement is not None:
         tasks, servers = prepared.agreement.played(
             tasks,
             parts,
             prepared.gradients(timed.groups, timed.numbers),
             workers=names,
             step_count=step_count,
-            seed=int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0]),
+            seed=draws,
         )
         resources |= servers
+        channels |= prepared.agreement.played_channels(names)
     return simulate(tasks, channels=channels, resources=resources)
 
 
@@ -102,7 +106,7 @@ def _stages(
 ) -> list[Stage]:
     """Return the stages of one worker; those that take no time are left out."""
     prepared = basis.prepared
-    batch_size, data = prepared.batch_size, path.dataset
+    batch_size, data = prepared.samples_per_step, path.dataset
     stages = []
     if data is not None:
         slowest = path.bounding_stage(batch_size)
@@ -118,7 +122,8 @@ def _stages(
             replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
         ]
     before, meanwhile = prepared.copies(basis.factors)
-    for kind, copy, ahead in (("transfer", meanwhile, min(path.prefetch, 1)), ("feed", before, 0)):
+    ahead_of_step = 0 if prepared.delays_copies else min(path.prefetch, 1)
+    for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
             if not copy.copied_bytes:

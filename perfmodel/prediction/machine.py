@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -93,10 +93,24 @@ class Machine:
         """Return the job's devices in a few words."""
         return f"{self.worker_count} x {self.device.name} of {self.system.name}"
 
-    @property
+    @cached_property
     def device(self) -> Gpu:
-        """The device of each worker. [-]"""
-        return self.system.devices[0][1]
+        """The device of each worker, at the clock of the slowest: beside working dies where any two share a board."""
+        device = self.system.devices[0][1]
+        return device.beside_working_dies() if self.shares_boards else device
+
+    @property
+    def shares_boards(self) -> bool:
+        """Whether two of the devices that work are dies of one board: neighbours that hang on the same place."""
+        board = self.system.devices[0][1].board
+        if board is None:
+            return False
+        upper = {wire.lower: wire.upper for wire in self.system.topology.wires if not wire.peer}
+        by_place = defaultdict(list)
+        for name, _ in self.system.devices:
+            by_place[upper[name]].append(name)
+        boards = [dies[at : at + board.dies] for dies in by_place.values() for at in range(0, len(dies), board.dies)]
+        return any(len(set(dies).intersection(self.names)) > 1 for dies in boards)
 
     @property
     def alike_count(self) -> int:

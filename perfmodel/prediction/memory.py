@@ -197,8 +197,23 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
     return Moments(np.array([[constant], [slope]]), np.array([gradients]))
 
 
-def _optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return state, and in half precision the weights that are updated, both in single precision."""
+def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
+    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        What is trained. [-]
+    optimizer : Optimizer
+        What updates it. [-]
+    element_bytes : int
+        Size of a parameter. [B]
+
+    Returns
+    -------
+    float
+        Bytes. [B]
+    """
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
@@ -281,7 +296,7 @@ def memory_plan(
     updates = Phase.UPDATE in phase.parts
     return MemoryPlan(
         weights_bytes=float(element_bytes * graph.parameter_count),
-        optimizer_bytes=_optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
+        optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,

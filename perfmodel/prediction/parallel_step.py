@@ -10,11 +10,9 @@ from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import SCHEDULES, Orders, Turn, most_kept, pipeline_makespan
 from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.parallel_sync import ExchangeTime, SyncOfDevice, data_sync_of
+from perfmodel.prediction.parallel_sync import DataSync, ExchangeTime, SyncOfDevice, data_sync_of
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.records import Phase
-from perfmodel.simulation import Timeline, simulate
-from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
 if TYPE_CHECKING:
     from perfmodel.parallelism import Placement, StageGraph
@@ -42,6 +40,8 @@ class ParallelStep:
         From each stage to the next, and back. [s]
     tail_s : float
         What follows the last backward phase: the exchange that is left then, and the update. [s]
+    agreeing_s : float
+        What of that is the exchange of data-parallel workers; the rest of the step is each worker's own. [s]
     bounds_s : tuple of float
         What the micro-batches take at least and at most by the schedule's closed forms, without transfers. [s]
     equal_bubble_fraction : float
@@ -57,26 +57,9 @@ class ParallelStep:
     forward_send_s: tuple[float, ...]
     backward_send_s: tuple[float, ...]
     tail_s: float
+    agreeing_s: float
     bounds_s: tuple[float, float]
     equal_bubble_fraction: float
-
-    def timeline(self) -> Timeline:
-        """Play the micro-batches through the pipeline, up to the update.
-
-        Returns
-        -------
-        Timeline
-            A span for each phase of each micro-batch, and each transfer. [s]
-        """
-        tasks = pipeline_schedule_tasks(
-            self.orders,
-            forward_s=self.forward_s,
-            backward_s=self.backward_s,
-            forward_hops=[Hop(seconds) for seconds in self.forward_send_s],
-            backward_hops=[Hop(seconds) for seconds in self.backward_send_s],
-        )
-        resources = pipeline_resources(self.orders, chunk_count=len(self.forward_s))
-        return simulate(tasks, channels={}, resources=resources)
 
 
 def parallel_step(
@@ -87,6 +70,7 @@ def parallel_step(
     exchange_time: ExchangeTime,
     recompute: str | None = None,
     data_sync: SyncOfDevice | None = None,
+    phase: Phase = Phase.STEP,
 ) -> ParallelStep:
     """Return the step of a placed network.
 
@@ -104,6 +88,8 @@ def parallel_step(
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_sync : callable or None
         What data-parallel workers' exchange costs; None for all of it after the last backward phase. [s]
+    phase : Phase
+        What runs; with ``forward`` micro-batches follow one another through the stages, and none comes back. [-]
 
     Returns
     -------
@@ -120,41 +106,39 @@ def parallel_step(
     The micro-batches take the longest path through the schedule, exact for stages of any length. Parts are those of the
     device that works longest; what it waits for others without transfers is ``bubble_s``, what transfers add to that,
     and what tensor groups and workers exchange while nothing else goes on, ``exposed_sync_s``. An exchange that may be
-    hidden is exposed only as far as it is longer than the phase it lies in. Valid for: equal devices, groups that do
-    not share links. Ignores: labels that go to the last stage; contention of exchanges with one another.
+    hidden is exposed only as far as it is longer than the phase it lies in. ``sync_s`` is what this device exchanges,
+    hidden or not, or what is exposed, where transfers between other devices delay it by more. Valid for: equal devices,
+    groups that do not share links. Ignores: contention of exchanges with one another.
     """
     layout = placement.layout
     size = layout.micro_batch_size(batch_size)
-    stages = [with_repeated_exchanges(stage, recompute=recompute) for stage in placement.stages]
+    trains = Phase.BACKWARD in phase.parts
+    stages = list(placement.stages)
+    if trains:
+        stages = [with_repeated_exchanges(stage, recompute=recompute) for stage in stages]
     times = [predict_stage(stage, size * stage.batch_factor) for stage in stages]
     synced = [_phase_sync(stage, each, size, exchange_time) for stage, each in zip(stages, times, strict=True)]
     forward_s = tuple(each.forward.step_s + sync[0] for each, sync in zip(times, synced, strict=True))
     backward_s = tuple(each.backward.step_s + sync[1] for each, sync in zip(times, synced, strict=True))
     sends = _sends(stages, size, exchange_time)
-    orders = _orders(placement)
-    none = (0.0,) * (len(stages) - 1)
-    makespans = [
-        float(
-            pipeline_makespan(
-                orders, forward_s=forward_s, backward_s=backward_s, forward_send_s=there, backward_send_s=back
-            )
-        )
-        for there, back in ((none, none), sends)
-    ]
+    orders = _orders(placement, trains=trains)
+    makespans = _makespans(orders, forward_s, backward_s, sends)
     devices = [[index for index, stage in enumerate(stages) if stage.device == device] for device in range(len(orders))]
     busy_s = [layout.micro_batches * sum(forward_s[index] + backward_s[index] for index in own) for own in devices]
     longest = max(range(len(devices)), key=busy_s.__getitem__)
     sync = data_sync_of(placement, exchange_time) if data_sync is None else data_sync
-    tail, total_s = _tail(stages, times, devices, sync=sync, exchange_time=exchange_time, placement=placement)
+    tail, data = _tail(stages, times, devices, sync=sync, exchange_time=exchange_time, placement=placement)
     inside_s = layout.micro_batches * sum(sum(synced[index]) for index in devices[longest])
     sends_s = layout.micro_batches * sum(_total(stages[index], size, exchange_time) for index in devices[longest])
-    phases = [phase for index in devices[longest] for phase in (times[index].forward, times[index].backward)]
+    phases = [each for index in devices[longest] for each in (times[index].forward, times[index].backward)]
     parts = _scaled_sum([_scaled_sum(phases, layout.micro_batches), tail], 1)
+    exposed_s = parts.exposed_sync_s + inside_s + makespans[1] - makespans[0]
     parts = replace(
         parts,
-        exposed_sync_s=parts.exposed_sync_s + inside_s + makespans[1] - makespans[0],
-        bubble_s=max(0.0, makespans[0] - busy_s[longest]),  # rounding may leave less than nothing
-        sync_s=sends_s + total_s,
+        exposed_sync_s=exposed_s,
+        # rounding may leave less than nothing, or more where there is no other device
+        bubble_s=max(0.0, makespans[0] - busy_s[longest]) if len(devices) > 1 else 0.0,
+        sync_s=max(sends_s + data.total_s, exposed_s),  # transfers between others may delay it by more than its own
     )
     memory = tuple(_memory(own, times, orders[device], placement) for device, own in enumerate(devices))
     return ParallelStep(
@@ -167,6 +151,7 @@ def parallel_step(
         forward_send_s=sends[0],
         backward_send_s=sends[1],
         tail_s=float(tail.step_s),
+        agreeing_s=data.exposed_s,
         bounds_s=_bounds(placement, forward_s, backward_s),
         equal_bubble_fraction=bubble_fraction(
             stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
@@ -174,18 +159,41 @@ def parallel_step(
     )
 
 
-def _orders(placement: Placement) -> Orders:
+def _makespans(
+    orders: Orders, forward_s: Sequence[float], backward_s: Sequence[float], sends: tuple[tuple[float, ...], ...]
+) -> list[float]:
+    """Return what the micro-batches take if transfers take no time, and as they are. [s]"""
+    none = (0.0,) * (len(forward_s) - 1)
+    return [
+        float(
+            pipeline_makespan(
+                orders, forward_s=forward_s, backward_s=backward_s, forward_send_s=there, backward_send_s=back
+            )
+        )
+        for there, back in ((none, none), sends)
+    ]
+
+
+def _orders(placement: Placement, *, trains: bool) -> Orders:
     """Return what each device does; stages of one device alone follow one another for each micro-batch."""
     layout = placement.layout
     if layout.stages > 1:
-        return SCHEDULES[layout.schedule](
+        orders = SCHEDULES[layout.schedule](
             stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
         )
+    else:
+        orders = _of_one_device(placement)
+    if trains:
+        return orders
+    return tuple(tuple(turn for turn in order if turn.phase == "forward") for order in orders)
+
+
+def _of_one_device(placement: Placement) -> Orders:
     places = range(len(placement.stages))
     return (
         tuple(
             turn
-            for batch in range(layout.micro_batches)
+            for batch in range(placement.layout.micro_batches)
             for turn in (
                 *(Turn("forward", place, batch) for place in places),
                 *(Turn("backward", place, batch) for place in reversed(places)),
@@ -257,8 +265,8 @@ def _tail(
     sync: SyncOfDevice,
     exchange_time: ExchangeTime,
     placement: Placement,
-) -> tuple[StepTime, float]:
-    """Return what follows the last backward phase on the device where it takes longest, and all it exchanges. [s]"""
+) -> tuple[StepTime, DataSync]:
+    """Return what follows the last backward phase on the device where it takes longest, and what it exchanges. [s]"""
     layout = placement.layout
     share = layout.data_size if layout.shard_stage else 1
     found = []
@@ -272,7 +280,7 @@ def _tail(
         )
         update = _scaled_sum([times[index].update for index in own], 1 / share)
         tail = replace(update, exposed_sync_s=update.exposed_sync_s + data.exposed_s + others_s)
-        found.append((tail, data.total_s + others_s))
+        found.append((tail, DataSync(data.total_s + others_s, data.exposed_s)))
     return max(found, key=lambda pair: float(pair[0].step_s))
 
 
@@ -292,7 +300,9 @@ def _memory(
     several = layout.micro_batches > 1 or len(own) > 1
     beyond = max(footprints[index].activations_bytes - waits[index] for index in own)
     activations = beyond + most_kept(order, kept_bytes=waits)
-    inputs = most_kept(order, kept_bytes={index: footprints[index].input_bytes for index in own})
+    arriving = {index: footprints[index].input_bytes for index in own}
+    waits_for_backward = any(turn.phase == "backward" for turn in order)
+    inputs = most_kept(order, kept_bytes=arriving) if waits_for_backward else max(arriving.values())
     gradients = sum(times[index].all_gradients_bytes if several else footprints[index].gradients_bytes for index in own)
     weights, gradients, optimizer = model_state_bytes(
         weights_bytes=sum(each.weights_bytes for each in footprints.values()),

@@ -1,35 +1,130 @@
-"""A parameter server in host memory: where it is, what its memory gives, and what a visit of a worker takes."""
+"""A parameter server in host memory: where it is, and what its memory gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from perfmodel.cost.delay_compensation import extra_flop_count
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.machine import bus_bytes_per_s
+from perfmodel.prediction.memory import optimizer_bytes
+from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
+    from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """What a worker's visit of a server takes.
+class ServerMemory:
+    """What the shards of a parameter server hold, and the host memories that they are in.
 
     Parameters
     ----------
-    push_latency_s, pull_latency_s : float
-        Time on the way that keeps nobody else waiting: latency, and what the worker's own links are slower. [s]
-    push_s, pull_s : float
-        Time that the server's links are taken. [s]
+    memories : tuple of str
+        Host memory of each shard. [-]
+    parameters_bytes, optimizer_bytes, gradients_bytes : float
+        Parameters, the optimizer's state, and the gradient that comes in or is added up, of all shards together. [B]
+    backups_bytes : float
+        Copies of the parameters that delay compensation keeps, one for each worker. [B]
+    capacities_bytes : tuple of float
+        Memory of the machine of each shard, over the shards in it. [B]
+    compensation_flop_count : float
+        What delay compensation computes for each update besides. [FLOP]
     """
 
-    push_latency_s: float
-    pull_latency_s: float
-    push_s: float
-    pull_s: float
+    memories: tuple[str, ...]
+    parameters_bytes: float
+    optimizer_bytes: float
+    gradients_bytes: float
+    backups_bytes: float
+    capacities_bytes: tuple[float, ...]
+    compensation_flop_count: float = 0.0
+
+    @property
+    def shard_bytes(self) -> float:
+        """What each shard holds. [B]"""
+        whole = self.parameters_bytes + self.optimizer_bytes + self.gradients_bytes + self.backups_bytes
+        return whole / len(self.memories)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every machine has room for its shards."""
+        return self.shard_bytes <= min(self.capacities_bytes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: that a shard does not fit into the memory of its machine."""
+        if self.fits:
+            return ()
+        room = bytes_text(min(self.capacities_bytes))
+        return (f"each shard of the parameter server holds {bytes_text(self.shard_bytes)}, more than {room} of memory",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return memories, bytes and whether they fit as plain values."""
+        return {
+            "memories": list(self.memories),
+            "parameters_bytes": self.parameters_bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "gradients_bytes": self.gradients_bytes,
+            "backups_bytes": self.backups_bytes,
+            "shard_bytes": self.shard_bytes,
+            "capacity_bytes": min(self.capacities_bytes),
+            "fits": self.fits,
+        }
+
+
+def server_memory(
+    machine: Machine,
+    servers: tuple[str, ...],
+    subject: Subject,
+    *,
+    element_bytes: int,
+    scheme: AsynchronousScheme | None,
+) -> ServerMemory:
+    """Return what the shards of a parameter server hold.
+
+    Parameters
+    ----------
+    machine : Machine
+        The workers' devices in a system. [-]
+    servers : tuple of str
+        Host memory of each shard. [-]
+    subject : Subject
+        What is trained. [-]
+    element_bytes : int
+        Size of a parameter. [B]
+    scheme : AsynchronousScheme or None
+        How workers train that do not wait for all; None for those that do. [-]
+
+    Returns
+    -------
+    ServerMemory
+        Of all shards.
+
+    Notes
+    -----
+    Valid for: one gradient at a time, which is applied or added up as it comes. Ignores: buffers of the transport, and
+    what else the machine's memory holds.
+    """
+    places = machine.system.topology.places
+    nodes = [places[name].node for name in servers]
+    parameter_count = subject.graph.trained_parameter_count
+    parameter_bytes = float(element_bytes * parameter_count)
+    copies = 0.0
+    if scheme is not None:
+        copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=machine.worker_count))
+    return ServerMemory(
+        memories=servers,
+        parameters_bytes=parameter_bytes,
+        optimizer_bytes=optimizer_bytes(subject.graph, subject.optimizer, element_bytes=element_bytes),
+        gradients_bytes=parameter_bytes,
+        backups_bytes=copies,
+        capacities_bytes=tuple(machine.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+        compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
+    )
 
 
 def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
@@ -74,40 +169,3 @@ def update_passes(subject: Subject, *, element_bytes: int) -> float:
     operations = subject.optimizer.operations(counts, batch_size=1)
     moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
     return float(moved) / (element_bytes * sum(counts.values()))
-
-
-def visit_of(topology: Topology, worker: str, server: str, size_bytes: float) -> Visit:
-    """Return what a visit takes that pushes and pulls so many bytes.
-
-    Parameters
-    ----------
-    topology : Topology
-        The system. [-]
-    worker, server : str
-        A device, and the memory of a shard. [-]
-    size_bytes : float
-        Gradients or parameters of the shard. [B]
-
-    Returns
-    -------
-    Visit
-        Both ways. [s]
-
-    Notes
-    -----
-    Valid for: one way into the server's machine that all workers share, the narrowest there; where the server is in
-    the worker's machine that is what leads to its memory.
-    """
-    parts = []
-    for source, sink in ((worker, server), (server, worker)):
-        route = topology.route(source, sink)
-        node = topology.places[server].node
-        at_server = [
-            channel.capacity_bytes_per_s
-            for channel, ends in zip(route.channels, zip(route.nodes, route.nodes[1:], strict=False), strict=True)
-            if any(topology.places[name].node == node for name in ends) and worker not in ends
-        ]
-        shared_s = size_bytes / min(at_server)
-        parts.append((route.latency_s + size_bytes / route.capacity_bytes_per_s - shared_s, shared_s))
-    (push_latency_s, push_s), (pull_latency_s, pull_s) = parts
-    return Visit(push_latency_s=push_latency_s, pull_latency_s=pull_latency_s, push_s=push_s, pull_s=pull_s)

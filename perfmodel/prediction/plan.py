@@ -76,6 +76,7 @@ def plan_for(
     processor: str,
     support: LibrarySupport,
     recompute: str | None = None,
+    lowered_for: str | None = None,
 ) -> Plan:
     """Return the plan of a graph under a framework's rules, from memory where it was made before.
 
@@ -99,6 +100,8 @@ def plan_for(
         What the DNN library offers for the data type on the architecture. [-]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    lowered_for : str or None
+        ``measured`` where operations are single kernels of a calibrated machine; None for the processor. [-]
 
     Returns
     -------
@@ -110,7 +113,7 @@ def plan_for(
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
         graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
-        recompute, id(lowering), id(profile.memory),
+        recompute, lowered_for, id(lowering), id(profile.memory),
     )  # fmt: skip
     if key not in plans:
         element_bytes = ELEMENT_BYTES[dtype]
@@ -128,7 +131,7 @@ def plan_for(
             ],
             rules=lowering.rules(support),
             element_bytes=element_bytes,
-            processor=processor,
+            processor=lowered_for or processor,
         )
         memory = memory_plan(
             graph,

@@ -10,7 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
-from perfmodel.hardware.calibration import CalibrationFile, load_calibration
+from perfmodel.hardware.calibration import CalibrationFile, load_fit
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
@@ -29,16 +29,16 @@ from perfmodel.prediction.arguments import (
 from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
+from perfmodel.prediction.prepare_spread import prepare_spread
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.spread import prepare_spread
 from perfmodel.prediction.spread_arguments import refuse_missing_devices, resolve_spread, spread_arguments
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.target import Target
 from perfmodel.prediction.targets import resolve_target
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.device import Device
+    from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
@@ -103,7 +103,7 @@ def predict_subject(
     if spread is None:
         prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
     else:
-        prepared = prepare_spread(subject, spread, **how)
+        prepared = prepare_spread(subject, spread, data_path=data_path, **how)
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
@@ -111,7 +111,7 @@ def predict_subject(
     return Prediction(
         subject=subject.name,
         target=target.name,
-        framework=profile.name,
+        framework=target.software(profile),
         batch_size=batch_size,
         phase=subject.phase.value,
         dtype=dtype,
@@ -165,7 +165,7 @@ def predict(
     *,
     batch_size: int | None = None,
     global_batch_size: int | None = None,
-    device: str | Path | Device | None = None,
+    device: str | Path | Runnable | None = None,
     system: str | Path | Wired | None = None,
     framework: str | Path | FrameworkProfile = "generic",
     threads: int | None = None,
@@ -177,7 +177,7 @@ def predict(
     parallelism: str = "data",
     sync: str = "ring_all_reduce",
     overlap: bool = True,
-    bucket_bytes: float | None = None,
+    bucket_bytes: float | str | None = None,
     server_count: int = 1,
     group_size: int | None = None,
     staleness_bound: int | None = None,
@@ -214,8 +214,9 @@ def predict(
         Samples per worker and step. [samples]
     global_batch_size : int
         Samples per step over all workers, instead of ``batch_size``. [samples]
-    device : str, Path or Device
-        One GPU, or one CPU socket; a name, a path to a TOML, or a loaded device. [-]
+    device : str, Path, Device or Calibration
+        One GPU, one CPU socket, or a machine that was measured, with its software; a name, a path to a TOML, or what
+        was loaded. [-]
     system : str, Path, System or Cluster
         A machine, all of whose CPU sockets work together, or, where it has GPUs, the first ``workers`` of them; or a
         cluster of such machines; instead of ``device``. [-]
@@ -244,9 +245,9 @@ def predict(
         ``bounded_staleness``, ``mixed``), or they exchange nothing (``none``). [-]
     overlap : bool
         Whether gradients are exchanged while back-propagation still runs. [-]
-    bucket_bytes : float
+    bucket_bytes : float or str
         Gradients are exchanged once so many bytes of them are ready; 0 sends every layer's by itself, infinity all
-        in one message; None does as the framework. [B]
+        in one message; ``merged`` shares messages so that the step is shortest; None does as the framework. [B]
     server_count : int
         Shards of a parameter server, each in a host memory of its own. [1]
     group_size : int
@@ -257,7 +258,8 @@ def predict(
         Steps of a worker between two visits of the server, of those that do not wait for one another. [1]
     straggler : mapping
         How long workers take in a step, relative to their mean: ``{"distribution": "normal", "cv": 0.1}``, likewise
-        ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``. [-]
+        ``lognormal`` and ``shifted_exponential``, or ``{"distribution": "empirical", "times": [...]}``; or a lasting
+        time of each over the predicted one: ``{"distribution": "unequal", "times": [1.0, 1.0, 2.0, 1.0]}``. [-]
     backup_workers : int
         Workers whose gradients of a step are not waited for, the slowest ones. [1]
     parallelism : str
@@ -309,8 +311,6 @@ def predict(
         If a name is unknown; names the nearest.
     SpecError
         If a spec file is wrong; lists every fault.
-    NotYetAvailableError
-        If options are only served apart from one another.
 
     Examples
     --------
@@ -358,7 +358,7 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
-    profile = load_framework(framework)
+    profile = load_framework(target.framework(framework))
     agreed = Asked(
         sync=sync,
         overlap=overlap,
@@ -371,7 +371,7 @@ def predict(
         straggler=straggler,
         backup_workers=backup_workers,
     )
-    asked = resolve_spread(spread, agreed.in_buckets_of(profile), subject=subject, dataset=dataset)
+    asked = resolve_spread(spread, agreed, subject=subject, profile=profile)
     agreement = None
     if asked is None:
         agreement = resolve_agreement(agreed, machine=target.machine, subject=subject, profile=profile, dtype=dtype)
@@ -383,7 +383,7 @@ def predict(
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
-        calibration=None if calibration is None else load_calibration(calibration),
+        calibration=None if calibration is None else load_fit(calibration),
         recompute=check_recompute(recompute),
         data_path=data_path,
         agreement=agreement,

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.provenance import ConstantRow
-    from perfmodel.prediction.spread import Spread, StageRow
+    from perfmodel.prediction.spread import Spread
+    from perfmodel.prediction.stage_rows import StageRow
     from perfmodel.simulation import Timeline
 
 BOTTLENECK_OF_PART = {
@@ -128,12 +129,10 @@ class Prediction:
         ArgumentError
             If the prediction was not made by :func:`perfmodel.predict` for one configuration.
         """
-        from perfmodel.prediction.interval import interval_of
-
         if self.basis is None:
             argument, allowed = "basis", "what predict() keeps of the constants: without it there is no interval"
             raise ArgumentError(argument, None, allowed)
-        return interval_of(self.basis)
+        return self.basis.prepared.target.interval_of(self.basis)
 
     @property
     def interval_s(self) -> tuple[float, float]:
@@ -170,17 +169,17 @@ class Prediction:
     @property
     def counted_workers(self) -> int:
         """Workers whose gradients of a step are used: all but backups. [1]"""
-        return self.worker_count if self.agreement is None else self.agreement.counted_workers
+        return 1 if self.basis is None else self.basis.prepared.counted_workers
 
     @property
     def samples_per_update(self) -> int:
         """Samples whose gradients make up one update of a network; workers that exchange nothing have one each."""
-        return self.batch_size if self.agreement is None else self.agreement.batches_per_update * self.batch_size
+        return self.batch_size if self.basis is None else self.basis.prepared.batches_per_update * self.batch_size
 
     @property
     def updates_per_s(self) -> float:
         """Updates of a network; workers that exchange nothing have one each. [1/s]"""
-        networks = self.worker_count if self.agreement is None else 1
+        networks = 1 if self.basis is None else self.basis.prepared.network_count
         return self.samples_per_s / networks / self.samples_per_update
 
     @property
@@ -255,9 +254,9 @@ class Prediction:
     @cached_property
     def stages(self) -> Table[StageRow]:
         """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
-        from perfmodel.prediction.spread import NO_STAGES
+        from perfmodel.prediction.stage_rows import NO_STAGES, stage_rows
 
-        return NO_STAGES if self.basis is None or self.spread is None else self.spread.stage_rows(self.basis.factors)
+        return NO_STAGES if self.basis is None or self.spread is None else stage_rows(self.spread, self.basis.factors)
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""

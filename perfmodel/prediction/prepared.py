@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.dataset import DatasetFile
+from perfmodel.prediction.exchange_doubt import agreed_step_s
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.prediction.plan import Plan, plan_for
@@ -91,6 +93,40 @@ class Prepared:
         """Workers of the job, each with a mini-batch of its own. [1]"""
         return 1 if self.data_path is None else self.data_path.worker_count
 
+    @property
+    def delays_copies(self) -> bool:
+        """Whether mini-batches and pulled parameters share one queue, so that a step waits for both."""
+        return self.agreement is not None and self.agreement.delays_copies
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that a worker takes in a step. [samples]"""
+        return self.batch_size
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers whose gradients of a step are used: all but backups. [1]"""
+        return self.worker_count if self.agreement is None else self.agreement.counted_workers
+
+    @property
+    def batches_per_update(self) -> int:
+        """Mini-batches whose gradients make up an update of a network. [1]"""
+        return 1 if self.agreement is None else self.agreement.batches_per_update
+
+    @property
+    def network_count(self) -> int:
+        """Networks that are trained, or run: one where workers agree. [1]"""
+        return self.worker_count if self.agreement is None else 1
+
+    @property
+    def exchanges_by_library(self) -> bool:
+        """Whether a library of collectives chooses how workers exchange."""
+        return self.agreement is not None and self.agreement.calls_library
+
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
+        """Return the time of the step with exchanges between workers so many times as long. [s]"""
+        return agreed_step_s(self, timed, slower=slower)
+
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""
@@ -111,15 +147,18 @@ class Prepared:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of target, libraries and data set."""
-        of_target = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
-        return of_target if self.data_path is None else (*of_target, *self.data_path.remarks(self.subject))
+        """What the user should know of target, libraries, data set and parameter server."""
+        told = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        if self.data_path is not None:
+            told = (*told, *self.data_path.remarks(self.subject))
+        server = None if self.agreement is None else self.agreement.server
+        return told if server is None else (*told, *server.remarks)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
         agreed = () if self.agreement is None else self.agreement.sources
-        own = (self.profile, *self.libraries.values(), *self.target.specs, *agreed)
+        own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
@@ -150,9 +189,9 @@ class Prepared:
         TimedStep
             Parts of the step, one for each configuration of the factors. [s]
         """
-        numbers = self.numbers(factors)
+        table, graph = self.plan.table, self.subject.graph
+        numbers = self.target.in_step(self.numbers(factors), table, graph, batch_size=self.batch_size)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
-        table = self.plan.table
         groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
         feed_s, prefetched_feed_s = self.feed_times(factors)
         parts = step_time(
@@ -171,6 +210,9 @@ class Prepared:
         )
         if self.agreement is not None:
             parts = self.agreement.applied(parts, self.gradients(groups, numbers))
+            if self.agreement.hides_copies:
+                copies = {"before_s": feed_s, "meanwhile_s": prefetched_feed_s, "computing_s": parts.device_s}
+                parts = replace(parts, exposed_transfer_s=exposed_copy_time(**copies))
         if self.data_path is not None:
             parts = self.data_path.fed(parts, batch_size=self.batch_size, factors=factors)
         return TimedStep(numbers, groups, parts)
@@ -258,7 +300,7 @@ class Prepared:
         return before, meanwhile
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the time of what is copied before the step, and of what is copied while the last one computes.
+        """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
 
         Parameters
         ----------
@@ -270,9 +312,11 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        before, meanwhile = self.copies(factors)
         shared = self.target.shared_bytes_per_s
-        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+        before_s, meanwhile_s = (copy.time(shared_bytes_per_s=shared) for copy in self.copies(factors))
+        if self.delays_copies:
+            return before_s + meanwhile_s, 0.0
+        return before_s, meanwhile_s
 
 
 def prepare(
@@ -337,6 +381,7 @@ def prepare(
         dtype=dtype,
         profile=profile,
         processor=target.processor,
+        lowered_for=target.lowered_for,
         support=target.support(profile, libraries, dtype=dtype),
         recompute=recompute,
     )

@@ -35,6 +35,16 @@ PART_NAMES: Final[dict[str, str]] = {
 }
 """Part of a step -> what a person calls it."""
 
+WAITING: Final = "waiting of devices for one another"
+"""What bubbles are called where no micro-batches follow one another through a pipeline."""
+
+
+def part_names(p: Prediction) -> dict[str, str]:
+    """Return what a person calls each part of a prediction's step. [-]"""
+    is_pipeline = p.spread is None or p.spread.placement.layout.micro_batches > 1
+    return PART_NAMES if is_pipeline else PART_NAMES | {"bubble_s": WAITING}
+
+
 PHASE_NAMES: Final[dict[str, str]] = {
     "step": "forward, backward and update",
     "forward_backward": "forward and backward, no update",
@@ -113,7 +123,8 @@ def part_table(p: Prediction) -> Table[PartRow]:
     Table of PartRow
         Parts longer than zero, then the step. [s]
     """
-    spent = {PART_NAMES[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
+    names = part_names(p)
+    spent = {names[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
     rows = [PartRow(name, seconds, seconds / p.step_s) for name, seconds in spent.items()]
     headings = {"part": "where the time goes", "seconds": "time"}
     return Table([*rows, PartRow("step", p.step_s, 1.0)], headings=headings)
@@ -134,7 +145,8 @@ def part_figure(p: Prediction) -> Figure:
     """
     from perfmodel.presentation.figures import breakdown_bar
 
-    parts = {PART_NAMES[part]: seconds for part, seconds in p.breakdown.items()}
+    names = part_names(p)
+    parts = {names[part]: seconds for part, seconds in p.breakdown.items()}
     return breakdown_bar(parts, title=f"{title(p)}\n{configuration(p)}: {seconds_text(p.step_s)}")
 
 

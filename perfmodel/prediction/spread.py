@@ -5,66 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.parallelism import place
 from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.exchange_times import PlacedExchanges
+from perfmodel.prediction.agreement_options import PARAMETER_SERVER
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.layer_row import Piece
-from perfmodel.prediction.parallel_stage import StagePredictor
 from perfmodel.prediction.parallel_step import ParallelStep, parallel_step
-from perfmodel.prediction.parallel_sync import data_sync_of, exchange_count
+from perfmodel.prediction.parallel_sync import data_sync_of
 from perfmodel.prediction.prepared import Prepared, TimedStep
-from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors
 from perfmodel.prediction.step_time import StepTime
-from perfmodel.presentation.tables import Table
-from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.sync.ring_order import way_between
+from perfmodel.records import Phase
+from perfmodel.simulation.pipeline_schedule import Hop
+from perfmodel.simulation.replicas import ReplicaStep, replica_resources, replica_tasks
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
-    from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism import Layout, Placement, StageGraph
+    from perfmodel.prediction.agreement_arguments import Asked
+    from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.parallel_stage import StagePredictor
     from perfmodel.prediction.step_time import GroupTimes
-    from perfmodel.prediction.subject import Subject
-    from perfmodel.prediction.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """A stage of a network on several devices.
-
-    Parameters
-    ----------
-    stage : int
-        In the order of the network. [1]
-    devices : str
-        Those of the first data-parallel worker; the others have the same. [-]
-    layers : int
-        Layers. [1]
-    computing_s : float
-        Forward and backward phases of all micro-batches on one device. [s]
-    memory_bytes : float
-        What such a device keeps, of all its stages. [B]
-    sent_bytes : float
-        What such a device sends in a step for this stage. [B]
-    """
-
-    stage: int
-    devices: str
-    layers: int
-    computing_s: float
-    memory_bytes: float
-    sent_bytes: float
-
-
-NO_STAGES: Final[Table[StageRow]] = Table((), row_type=StageRow)
-"""Stages of a prediction whose workers have the whole network each."""
+    from perfmodel.prediction.straggler import Straggler
+    from perfmodel.simulation import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,22 +48,25 @@ class SpreadAsked:
         Kind. [-]
     layout : Layout
         How many devices do what. [-]
+    agreed : Asked
+        How data-parallel workers agree, with a size of buckets and every number checked. [-]
     all_reduce : str or None
-        How data-parallel workers add up gradients; None where they exchange nothing. [-]
+        How data-parallel workers add up gradients; None where they exchange nothing among them. [-]
+    library : CollectiveLibrary or None
+        Whose operations all groups call; None where an algorithm is asked for by its name. [-]
     options : mapping of str to object
-        Its own options. [-]
-    overlap : bool
-        Whether gradients are exchanged during back-propagation. [-]
-    bucket_bytes : float
-        Gradients leave once so many bytes of them are ready. [B]
+        Options of the algorithm. [-]
+    straggler : Straggler or None
+        How the times of workers that wait for one another vary; None where they do not. [-]
     """
 
     parallelism: str
     layout: Layout
+    agreed: Asked
     all_reduce: str | None
+    library: CollectiveLibrary | None
     options: Mapping[str, Any]
-    overlap: bool
-    bucket_bytes: float
+    straggler: Straggler | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,6 +85,8 @@ class Spread(Prepared):
         What the caller said. [-]
     worker_batch_size : int
         Samples of a data-parallel worker per step. [samples]
+    lowered : Prepared
+        That stage by itself, for one micro-batch. [-]
     """
 
     placement: Placement
@@ -118,11 +94,67 @@ class Spread(Prepared):
     exchanges: PlacedExchanges
     asked: SpreadAsked
     worker_batch_size: int
+    lowered: Prepared
 
     @property
     def worker_count(self) -> int:
         """Data-parallel workers, each with a mini-batch of its own. [1]"""
         return self.placement.layout.data_size
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that a worker takes in a step, in all its micro-batches. [samples]"""
+        return self.worker_batch_size
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether data-parallel workers add up gradients in every step."""
+        trains = Phase.BACKWARD in self.subject.phase.parts
+        return trains and self.worker_count > 1 and self.asked.all_reduce is not None
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers whose gradients of a step are used: all but backups. [1]"""
+        backups = 0 if self.asked.straggler is None else self.asked.straggler.backup_workers
+        return super().counted_workers - backups
+
+    @property
+    def batches_per_update(self) -> int:
+        """Mini-batches of workers whose gradients make up an update. [1]"""
+        return self.counted_workers if self.exchanges_gradients else super().batches_per_update
+
+    @property
+    def network_count(self) -> int:
+        """Networks that are trained, or run: one where workers agree. [1]"""
+        return 1 if self.exchanges_gradients else super().network_count
+
+    @property
+    def exchanges_by_library(self) -> bool:
+        """Whether a library of collectives chooses how devices exchange."""
+        return self.asked.library is not None
+
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
+        """Return the time of the step with exchanges so many times as long, of which no more is hidden. [s]"""
+        parts = timed.parts
+        hidden_s = max(0.0, float(parts.sync_s - parts.exposed_sync_s))
+        exposed_s = max(0.0, slower * float(hidden_s + parts.exposed_sync_s) - hidden_s)
+        return float(parts.step_s - parts.exposed_sync_s + exposed_s)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know of target, libraries and data set."""
+        own = self.lowered.remarks
+        return own if self.data_path is None else (*own, *self.data_path.remarks(self.predictor.subject))
+
+    @property
+    def sources(self) -> tuple[SpecFile, ...]:
+        """The files whose numbers are used: those of a stage, and the library of collectives."""
+        return super().sources if self.asked.library is None else (*super().sources, self.asked.library)
+
+    def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
+        """Return no copies: those of stages are in their times, micro-batch by micro-batch. [-]"""
+        del factors
+        return Copy(), Copy()
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
@@ -131,8 +163,12 @@ class Spread(Prepared):
         names = [
             name
             for stage in self.placement.stages
-            for name in self.predictor.prepared(stage, size * stage.batch_factor)[Phase.STEP].constant_names
+            for name in self.predictor.whole(stage, size * stage.batch_factor).constant_names
         ]
+        if self.data_path is not None:
+            asked = AskedNames()
+            self.data_path.stages(self.worker_batch_size, factors=asked)
+            names += asked.names
         return tuple(dict.fromkeys(names))
 
     def parallel(self, factors: Factors = NO_FACTORS) -> ParallelStep:
@@ -148,26 +184,56 @@ class Spread(Prepared):
         ParallelStep
             Its parts, the memory of each device, what goes on when. [-]
         """
-        asked = self.asked
-        return parallel_step(
+        agreed, phase = self.asked.agreed, self.subject.phase
+        step = parallel_step(
             self.placement,
             batch_size=self.worker_batch_size,
             predict_stage=self.predictor.with_factors(factors),
             exchange_time=self.exchanges,
             recompute=self.predictor.recompute,
             data_sync=data_sync_of(
-                self.placement, self.exchanges, overlap=asked.overlap, bucket_bytes=asked.bucket_bytes
+                self.placement, self.exchanges, overlap=agreed.overlap, bucket_bytes=float(agreed.bucket_bytes or 0.0)
             ),
+            phase=phase,
         )
+        if self.exchanges_gradients and self.asked.all_reduce == PARAMETER_SERVER:  # the update is the server's
+            tail_s = step.tail_s - float(step.parts.update_s)
+            return replace(step, tail_s=tail_s, parts=replace(step.parts, update_s=0.0))
+        return step
+
+    def timed(self, factors: Factors) -> StepTime:
+        """Return the parts of a step with all that a worker waits for: others, servers, and its mini-batch.
+
+        Parameters
+        ----------
+        factors : mapping of str to float
+            Factors on constants by full name. [1]
+
+        Returns
+        -------
+        StepTime
+            All parts. [s]
+        """
+        step = self.parallel(factors)
+        parts, straggler = step.parts, self.asked.straggler
+        if isinstance(self.agreement, Asynchronous):
+            parts = replace(self.agreement, inner_s=parts.exposed_sync_s).visited(parts)
+        if straggler is not None:
+            own_s = parts.step_s - step.agreeing_s
+            waited_s = straggler.straggler_s(compute_s=own_s, worker_count=self.worker_count)
+            parts = replace(parts, straggler_s=waited_s)
+        if self.data_path is not None:
+            parts = self.data_path.fed(parts, batch_size=self.worker_batch_size, factors=factors)
+        return parts
 
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
         """Time the step; configurations of factors one by one, as each may make another device the slowest."""
-        own = super().step(factors)
+        own = self.lowered.step(factors)
         count = max((np.size(factor) for factor in factors.values() if np.ndim(factor)), default=0)
         if not count:
-            return replace(own, parts=self.parallel(factors).parts)
+            return replace(own, parts=self.timed(factors))
         each = [
-            self.parallel({name: value[place] if np.ndim(value) else value for name, value in factors.items()}).parts
+            self.timed({name: value[place] if np.ndim(value) else value for name, value in factors.items()})
             for place in range(count)
         ]
         names = [part.name for part in fields(StepTime)]
@@ -208,7 +274,7 @@ class Spread(Prepared):
         for stage in self.placement.stages:
             if stage.device == longest:
                 samples = size * stage.batch_factor
-                prepared = self.predictor.prepared(stage, samples)[Phase.STEP]
+                prepared = self.predictor.whole(stage, samples)
                 timed = prepared.step(factors)
                 names = zip(prepared.subject.graph.layers, stage.graph.layers, strict=True)
                 found.append(
@@ -223,162 +289,61 @@ class Spread(Prepared):
                 )
         return tuple(found)
 
-    def stage_rows(self, factors: Factors) -> Table[StageRow]:
-        """Return all stages with what each computes, keeps and sends.
-
-        Parameters
-        ----------
-        factors : mapping of str to float
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        Table of StageRow
-            In the order of the network. [-]
-        """
-        layout = self.placement.layout
-        step = self.parallel(factors)
-        size = layout.micro_batch_size(self.worker_batch_size)
-        predictor = self.predictor.with_factors(factors)
-        rows = []
-        for index, stage in enumerate(self.stages):
-            samples = size * stage.batch_factor
-            times = predictor(stage, samples)
-            width = layout.tensor_size * stage.batch_factor
-            first = stage.device * layout.tensor_size
-            rows.append(
-                StageRow(
-                    stage=index,
-                    devices=", ".join(self.exchanges.names[first : first + width]),
-                    layers=len(stage.graph.layers),
-                    computing_s=layout.micro_batches * float(times.forward.step_s + times.backward.step_s),
-                    memory_bytes=float(step.memory[stage.device].total_bytes),
-                    sent_bytes=self.sent_bytes(stage),
-                )
-            )
-        headings = {"computing_s": "computing", "memory_bytes": "memory of the device", "sent_bytes": "sent"}
-        return Table(rows, headings=headings, row_type=StageRow)
-
     @cached_property
     def stages(self) -> tuple[StageGraph, ...]:
         """Stages with the exchanges that run again with recomputed layers."""
+        if Phase.BACKWARD not in self.subject.phase.parts:
+            return self.placement.stages
         recompute = self.predictor.recompute
         return tuple(with_repeated_exchanges(stage, recompute=recompute) for stage in self.placement.stages)
 
-    def sent_bytes(self, stage: StageGraph) -> float:
-        """Return what a device sends in a step for a stage. [B]"""
-        layout = self.placement.layout
-        size = layout.micro_batch_size(self.worker_batch_size) * stage.batch_factor
-        return sum(
-            exchange_count(exchange, micro_batches=layout.micro_batches)
-            * self.exchanges.sent_bytes(exchange, exchange.size_bytes(size), stage)
-            for exchange in stage.exchanges
+    def played(
+        self, fed: Iterable[Task], factors: Factors, *, workers: Sequence[str], step_count: int, seed: int
+    ) -> tuple[Iterable[Task], Mapping[str, int]]:
+        """Return the steps of all workers as tasks, micro-batch by micro-batch, and what these hold.
+
+        Parameters
+        ----------
+        fed : iterable of Task
+            What brings mini-batches; its tasks of computing are left out for those of the stages. [-]
+        factors : mapping of str to float
+            Factors on constants by full name. [1]
+        workers : sequence of str
+            Names. [-]
+        step_count : int
+            Steps. [1]
+        seed : int
+            What times that vary are drawn with. [-]
+
+        Returns
+        -------
+        tuple of (iterable of Task, mapping of str to int)
+            Tasks, and units of resources. [-]
+        """
+        step, straggler = self.parallel(factors), self.asked.straggler
+        played = ReplicaStep(
+            orders=step.orders,
+            forward_s=step.forward_s,
+            backward_s=step.backward_s,
+            forward_hops=[Hop(seconds) for seconds in step.forward_send_s],
+            backward_hops=[Hop(seconds) for seconds in step.backward_send_s],
+            agreeing_s=step.agreeing_s,
+            rest_s=max(0.0, step.tail_s - step.agreeing_s),
+            agrees=self.exchanges_gradients,
+            lanes={worker: self._lanes(place) for place, worker in enumerate(workers)},
         )
+        relative = np.ones((step_count, len(workers)))
+        if straggler is not None:
+            relative = straggler.drawn(step_count=step_count, worker_count=len(workers), seed=seed)
+        return replica_tasks(fed, played, workers=workers, relative=relative), replica_resources(played, workers)
 
-
-def prepare_spread(
-    subject: Subject,
-    asked: SpreadAsked,
-    *,
-    target: Target,
-    profile: FrameworkProfile,
-    batch_size: int,
-    dtype: str,
-    library: str | Path | LibraryProfile | None,
-    pinned: bool,
-    recompute: str | None,
-) -> Spread:
-    """Place a network on devices and lower each stage.
-
-    Parameters
-    ----------
-    subject : Subject
-        What is trained. [-]
-    asked : SpreadAsked
-        How it is spread. [-]
-    target : Target
-        Each device, and the machine it stands in. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    batch_size : int
-        Samples of a data-parallel worker per step. [samples]
-    dtype : str
-        Data type. [-]
-    library : str, Path, LibraryProfile or None
-        A library in place of the one of its kind that the framework names. [-]
-    pinned : bool
-        Whether host buffers are page-locked where the framework does so. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-
-    Returns
-    -------
-    Spread
-        Ready to be timed. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the network cannot be spread so, micro-batches do not divide the batch, or no link joins two devices.
-
-    Notes
-    -----
-    Stages are cut where the longest is shortest by the constants of the files, not by those of a calibration.
-    """
-    predictor = StagePredictor(
-        subject=subject,
-        target=target,
-        profile=profile,
-        dtype=dtype,
-        recompute=recompute,
-        options={"library": library, "pinned": pinned},
-    )
-    machine = target.machine
-    exchanges = PlacedExchanges(
-        placement=_placement(predictor, asked, batch_size=batch_size),
-        topology=None if machine is None else machine.system.topology,
-        names=(target.name,) if machine is None else machine.names,
-        all_reduce=asked.all_reduce,
-        options=asked.options,
-    )
-    placement = exchanges.placement
-
-    def spread(stage: StageGraph) -> Spread:
-        samples = placement.layout.micro_batch_size(batch_size) * stage.batch_factor
-        own = predictor.prepared(stage, samples)[Phase.STEP]
-        given = {each.name: getattr(own, each.name) for each in fields(Prepared)}
-        return Spread(
-            **given,
-            placement=placement,
-            predictor=predictor,
-            exchanges=exchanges,
-            asked=asked,
-            worker_batch_size=batch_size,
-        )
-
-    longest = spread(placement.stages[0]).nominal.longest
-    return spread(next(stage for stage in placement.stages if stage.device == longest))
-
-
-def _placement(predictor: StagePredictor, asked: SpreadAsked, *, batch_size: int) -> Placement:
-    """Return the network on devices, cut so that the longest stage is shortest."""
-    layout, graph, machine = asked.layout, predictor.subject.graph, predictor.target.machine
-    size = layout.micro_batch_size(batch_size)
-    layer_s = send_s = None
-    if layout.stages > 1 and machine is not None:
-        alone_s = predictor.layer_seconds(graph, size)
-        layer_s = {name: seconds / layout.tensor_size for name, seconds in alone_s.items()}
-        way = way_between(machine.system.topology, machine.names[0], machine.names[layout.tensor_size])
-
-        def send_s(bytes_per_sample: int) -> float:
-            """Return a tensor's way there and its gradient's way back. [s]"""
-            return 2 * (way.latency_s + bytes_per_sample * size / way.capacity_bytes_per_s)
-
-    return place(
-        graph,
-        parallelism=asked.parallelism,
-        layout=layout,
-        element_bytes=ELEMENT_BYTES[predictor.dtype],
-        layer_s=layer_s,
-        send_s=send_s,
-    )
+    def _lanes(self, worker: int) -> list[str]:
+        """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+        layout, names = self.placement.layout, self.exchanges.names
+        found = []
+        for place in range(layout.stages):
+            first = (worker * layout.stages + place) * layout.tensor_size
+            last = first + layout.tensor_size - 1
+            devices = names[first] if first == last else f"{names[first]}..{names[last]}"
+            found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+        return found

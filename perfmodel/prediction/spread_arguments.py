@@ -6,20 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
-from perfmodel.errors import ArgumentError, NotYetAvailableError
+from perfmodel.errors import ArgumentError
 from perfmodel.parallelism import PARALLELISMS, Layout
-from perfmodel.prediction.agreement_arguments import PARAMETER_SERVER, Asked, checked
+from perfmodel.prediction.agreement_arguments import Asked, checked, collectives_of
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER
 from perfmodel.prediction.arguments import NO_SYNC, flag, one_of, whole_number
+from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.spread import SpreadAsked
+from perfmodel.prediction.straggler import Straggler
 from perfmodel.records import Phase
+from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES, collective
 
 if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.wired import Wired
     from perfmodel.prediction.subject import Subject
 
 COUNTS: Final = ("stages", "micro_batches", "interleave", "tensor_size", "accumulation_steps")
 """Arguments that are at least one. [1]"""
+
+RING: Final = "ring_all_reduce"
+"""How groups add up where nothing else is said."""
 
 GROUPED_BY: Final = {"model": "stages", "tensor": "tensor_size"}
 """Parallelism -> what says how many devices have a network together."""
@@ -118,7 +126,9 @@ def refuse_missing_devices(arguments: SpreadArguments, system: Wired | None) -> 
         raise ArgumentError(argument, wanted, there)
 
 
-def resolve_spread(arguments: SpreadArguments, agreed: Asked, *, subject: Subject, dataset: Any) -> SpreadAsked | None:
+def resolve_spread(
+    arguments: SpreadArguments, agreed: Asked, *, subject: Subject, profile: FrameworkProfile
+) -> SpreadAsked | None:
     """Return how a network is spread.
 
     Parameters
@@ -129,8 +139,8 @@ def resolve_spread(arguments: SpreadArguments, agreed: Asked, *, subject: Subjec
         How workers agree. [-]
     subject : Subject
         What runs. [-]
-    dataset : object
-        What is read for every step, or None. [-]
+    profile : FrameworkProfile
+        The framework, whose size of messages and library of collectives hold where the caller names none. [-]
 
     Returns
     -------
@@ -140,35 +150,55 @@ def resolve_spread(arguments: SpreadArguments, agreed: Asked, *, subject: Subjec
     Raises
     ------
     ArgumentError
-        If sizes contradict one another or the parallelism.
-    NotYetAvailableError
-        If it is asked for together with something that is only served for whole networks.
+        If sizes contradict one another, the parallelism, or how workers agree.
     """
     if arguments.is_plain:
         return None
-    if subject.phase is not Phase.STEP:
-        raise NotYetAvailableError("phase", subject.phase.value, "whole steps of a network on several devices")
     layout = _layout(arguments)
-    agreed = checked(agreed, worker_count=layout.data_size)
-    whole = "workers that have the whole network each"
-    if agreed.sync == PARAMETER_SERVER or agreed.sync not in (NO_SYNC, *ALL_REDUCES):
-        raise NotYetAvailableError("sync", agreed.sync, f"it for {whole}; here all-reduces, such as ring_all_reduce")
-    if agreed.straggler is not None:
-        raise NotYetAvailableError("straggler", agreed.straggler, whole)
-    if dataset is not None:
-        raise NotYetAvailableError("dataset", dataset, f"data sets of {whole}, and one micro-batch")
-    if layout.shard_stage and agreed.sync == NO_SYNC:
-        raise ArgumentError("shard_stage", layout.shard_stage, "0 with sync='none', as nobody tells what it has")
-    all_reduce = None if agreed.sync == NO_SYNC else agreed.sync
-    takes_groups = all_reduce is not None and "group_size" in collective(all_reduce).option_names
+    agreed = checked(agreed, worker_count=layout.data_size).in_buckets_of(profile)
+    if agreed.bucket_bytes == MERGED:
+        allowed = "bytes for a network that is spread: messages are merged for workers with the whole network each"
+        raise ArgumentError("bucket_bytes", agreed.bucket_bytes, allowed)
+    _refuse_contradiction(arguments.parallelism, layout, agreed, phase=subject.phase)
+    all_reduce = agreed.sync if agreed.sync in (LIBRARY, *ALL_REDUCES) else None
+    library = collectives_of(profile) if all_reduce == LIBRARY else None
+    options: dict[str, Any] = {}
+    if all_reduce in ALL_REDUCES:
+        named = {"group_size": agreed.group_size, "server_count": agreed.server_count}
+        options = {name: value for name, value in named.items() if name in collective(all_reduce).option_names}
+    agrees = all_reduce is not None and layout.data_size > 1 and Phase.BACKWARD in subject.phase.parts
+    straggler = agreed.straggler if agrees else None
+    assert straggler is None or isinstance(straggler, Straggler)
     return SpreadAsked(
         parallelism=arguments.parallelism,
         layout=layout,
-        all_reduce=all_reduce,
-        options={"group_size": agreed.group_size} if takes_groups else {},
-        overlap=agreed.overlap,
-        bucket_bytes=0.0 if agreed.bucket_bytes is None else agreed.bucket_bytes,
+        agreed=agreed,
+        all_reduce=RING if library is not None else all_reduce,
+        library=library,
+        options=options,
+        straggler=straggler,
     )
+
+
+def _refuse_contradiction(parallelism: str, layout: Layout, agreed: Asked, *, phase: Phase) -> None:
+    """Raise where workers cannot agree so on parameters that they share, or do not train."""
+    shared = layout.shard_stage
+    if shared and agreed.sync == NO_SYNC:
+        raise ArgumentError("shard_stage", shared, "0 with sync='none', as nobody tells what it has")
+    if shared and agreed.sync in (PARAMETER_SERVER, *SCHEMES):
+        allowed = (
+            f"0 with sync={agreed.sync!r}: the server has what workers would share, and none has a part of its own"
+        )
+        raise ArgumentError("shard_stage", shared, allowed)
+    if parallelism == "hybrid" and agreed.sync in SCHEMES:
+        allowed = (
+            f"one in which all wait for all, such as {RING}, with parallelism='hybrid': "
+            "its workers share the dense layers, and meet in every step"
+        )
+        raise ArgumentError("sync", agreed.sync, allowed)
+    if phase is Phase.FORWARD and shared in (1, 2):
+        allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
+        raise ArgumentError("shard_stage", shared, allowed)
 
 
 def _layout(arguments: SpreadArguments) -> Layout:

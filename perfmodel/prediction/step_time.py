@@ -7,12 +7,12 @@ on the table's columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from perfmodel.cost.dispatch import exposed_dispatch_time
+from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.numeric import exceeds, is_symbolic, minimum_along_first_axis, total, where
@@ -50,6 +50,10 @@ class ProcessorNumbers(Protocol):
         """How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]"""
 
     @property
+    def queued(self) -> bool:
+        """Whether only the sum of dispatches can show, because the host runs ahead over all kernels of a step."""
+
+    @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
 
@@ -77,7 +81,8 @@ class StepTime:
     input_wait_s, exposed_sync_s, straggler_s, bubble_s : float, ndarray or sympy.Expr
         Storage and decode; gradient exchange; waiting for the slowest; pipeline bubbles. [s]
     transfer_s, sync_s, dispatch_s, launch_s : float, ndarray or sympy.Expr
-        Totals, hidden or not; no parts of the sum. [s]
+        Totals, hidden or not; no parts of the sum. Of several devices those of the one that works longest, and what
+        transfers between others delay it is in ``sync_s`` as in ``exposed_sync_s``, which never exceeds it. [s]
     """
 
     compute_s: Quantity
@@ -184,6 +189,15 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size:
     return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
 
 
+def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) -> GroupTimes:
+    """Return the groups with what a queue of launches exposes of all dispatches, shared in proportion to them."""
+    busy_s = _weighted(groups.compute_s + groups.memory_s + groups.launches * launch_s, table.multiplicity)
+    dispatch_s = _weighted(groups.dispatch_s, table.multiplicity)
+    exposed_s = queued_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s)
+    share = exposed_s / where(exceeds(dispatch_s, 0), dispatch_s, 1.0)
+    return replace(groups, exposed_dispatch_s=groups.dispatch_s * share)
+
+
 def _open_choice(
     table: KernelTable,
     rows: tuple[Quantity, ...],
@@ -238,7 +252,8 @@ def group_times(
     )
     first = table.choices[0]
     if len(table.choices) == 1:
-        return GroupTimes(first, *(values[first] for values in of_alternatives))
+        groups = GroupTimes(first, *(values[first] for values in of_alternatives))
+        return _run_ahead(table, groups, launch_s=numbers.launch_s) if numbers.queued else groups
     duration = busy + of_alternatives[2] * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.order_statistics import DISTRIBUTIONS, RelativeTimes
+from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, RelativeTimes, ShiftedExponential
+from perfmodel.cost.unequal_times import AS_PREDICTED, Unequal
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.numeric import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
+    each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical, Unequal)
+}
+"""Name to distribution of relative times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +29,8 @@ class Straggler:
     Parameters
     ----------
     times : RelativeTimes
-        Distribution of a worker's time in a step, relative to its mean. [1]
+        Distribution of a worker's time in a step, relative to its mean; or a lasting time for each worker, relative
+        to the predicted one. [1]
     backup_workers : int
         Workers whose gradients of a step are dropped, the slowest ones. [1]
 
@@ -46,7 +53,7 @@ class Straggler:
         Parameters
         ----------
         compute_s : float, ndarray or sympy.Expr
-            Mean time of a worker. [s]
+            Mean time of a worker; with lasting times the predicted one. [s]
         worker_count : int, ndarray or sympy.Expr
             Workers, those that are not waited for among them; a symbol only for normal and shifted exponential
             times. [1]
@@ -63,12 +70,28 @@ class Straggler:
 
         Notes
         -----
-        Valid for: workers that are independent and alike, step after step. Ignores: one worker that is always slow.
+        Valid for: workers that are independent and alike, step after step, or that each keep a speed of their own.
         """
-        if not is_symbolic(worker_count):
-            _check_backups(self.backup_workers, worker_count)
+        self.check_backups(worker_count)
         rank = worker_count - self.backup_workers
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
+
+    def check_backups(self, worker_count: Quantity) -> None:
+        """Raise if nobody would be waited for.
+
+        Parameters
+        ----------
+        worker_count : int, ndarray or sympy.Expr
+            Workers, those that are not waited for among them; nothing is known of a symbol. [1]
+
+        Raises
+        ------
+        ArgumentError
+            If there are no more workers than are dropped.
+        """
+        if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
+            allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
+            raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
         """Return what waiting for the last costs beyond the mean: below zero where so many are dropped.
@@ -86,6 +109,21 @@ class Straggler:
             Seconds.
         """
         return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
+
+    def of_first(self, worker_count: int) -> Straggler:
+        """Return what is said of the first workers only."""
+        return replace(self, times=self.times.of_first(worker_count))
+
+    @property
+    def as_predicted(self) -> Straggler:
+        """The same for one worker that takes as long as was predicted."""
+        return self if self.times.lasting_count is None else replace(self, times=Unequal((AS_PREDICTED,)))
+
+    def check_workers(self, worker_count: int) -> None:
+        """Raise ArgumentError where lasting times are of another number of workers."""
+        if self.times.lasting_count not in (None, worker_count):
+            given = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
+            raise ArgumentError("straggler", given, f"one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
         """Draw the time of each worker in each step, relative to the mean.
@@ -108,12 +146,6 @@ class Straggler:
         return np.minimum(times, last[:, None])
 
 
-def _check_backups(backup_workers: int, worker_count: Quantity) -> None:
-    if np.any(np.asarray(worker_count) <= backup_workers):
-        allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
-        raise ArgumentError("backup_workers", backup_workers, allowed)
-
-
 def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
     """Read what a user says of stragglers.
 
@@ -121,7 +153,8 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
     ----------
     given : mapping or Straggler
         ``distribution``: ``normal``, ``lognormal`` or ``shifted_exponential`` with ``cv``, the coefficient of
-        variation, or ``empirical`` with ``times``, a list of measured ones. [-]
+        variation, ``empirical`` with ``times``, a list of measured ones, or ``unequal`` with ``times``, a lasting one
+        for each worker relative to the predicted step of its device. [-]
     backup_workers : int
         Workers that nobody waits for. [1]
 
@@ -150,7 +183,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
         allowed = f"a mapping with 'distribution', one of {', '.join(DISTRIBUTIONS)}, and its parameters"
         raise ArgumentError("straggler", given, allowed)
     name = given["distribution"]
-    if name not in DISTRIBUTIONS:
+    if not isinstance(name, str) or name not in DISTRIBUTIONS:
         kind = "distribution of straggler"
         raise UnknownNameError(kind, str(name), DISTRIBUTIONS)
     distribution = DISTRIBUTIONS[name]
@@ -162,3 +195,8 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
             hint = f"; did you mean {nearest!r}?" if nearest else ""
             raise ArgumentError("straggler", dict(given), f"{name} takes exactly {', '.join(wanted)}{hint}")
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
+
+
+def parameter_of(distribution: str) -> str:
+    """Return the name of the one parameter that a distribution has: ``cv`` or ``times``; ``cv`` of an unknown one."""
+    return fields(DISTRIBUTIONS[distribution])[0].name if distribution in DISTRIBUTIONS else "cv"  # type: ignore[arg-type]

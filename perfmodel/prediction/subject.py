@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
@@ -15,6 +15,10 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FeedTable
+
+
+LABELS: Final = "labels"
+"""Name of what a feed holds for losses; everything else is for the network's inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,7 @@ def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
     return (
         FeedItem(name="inputs", elements_per_sample=graph.input_elements, prefetched=prefetched),
         FeedItem(
-            name="labels",
+            name=LABELS,
             elements_per_sample=graph.label_bytes_per_sample,
             element_bytes=1,
             prefetched=prefetched,

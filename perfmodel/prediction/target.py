@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_library
-from perfmodel.hardware.device import Device
+from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
 
 if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.interval import Interval
+    from perfmodel.prediction.prepared import Prepared, TimedStep
     from perfmodel.prediction.step_time import ProcessorNumbers
 
 Libraries = Mapping[str, LibraryProfile]
@@ -27,14 +32,14 @@ Libraries = Mapping[str, LibraryProfile]
 
 
 class Target(ABC):
-    """What a step runs on: hides from prediction whether that is a GPU or CPU sockets."""
+    """What a step runs on: hides from prediction whether that is a GPU, CPU sockets, or a machine that was measured."""
 
-    processor: ClassVar[str]
+    processor: str
     roles: ClassVar[tuple[str, ...]]
     name: str
     threads: int | None
     architecture: str
-    processor_spec: Device
+    processor_spec: Runnable
     specs_by_place: dict[str, SpecFile]
     capacity_bytes: float
     context_bytes: float
@@ -46,6 +51,46 @@ class Target(ABC):
     def specs(self) -> tuple[SpecFile, ...]:
         """The files of the hardware, the processor's first."""
         return tuple(self.specs_by_place.values())
+
+    @property
+    def lowered_for(self) -> str:
+        """For what operations are lowered: the kind of processor, or ``measured``."""
+        return self.processor
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether parts of a network or of a mini-batch can be timed by themselves."""
+        return True
+
+    def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
+        """Return the framework to use here: the one that was asked for, unless the target has its own."""
+        return given
+
+    def software(self, profile: FrameworkProfile) -> str:
+        """Return what runs the kernels, for people."""
+        return profile.name
+
+    def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
+        """Return the files whose numbers time a step here: framework, libraries and hardware."""
+        return (profile, *libraries.values(), *self.specs)
+
+    def in_step(
+        self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
+    ) -> ProcessorNumbers:
+        """Return the numbers as they are in one step; where kernels do not depend on one another, the same ones."""
+        del table, graph, batch_size
+        return numbers
+
+    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
+        """Return what the user should know of how far a step is from what was measured: nothing here."""
+        del prepared, timed
+        return ()
+
+    def interval_of(self, basis: Basis) -> Interval:
+        """Return the interval of a prediction on this target."""
+        from perfmodel.prediction.interval import interval_of
+
+        return interval_of(basis)
 
     @property
     def is_oversubscribed(self) -> bool:
@@ -70,6 +115,11 @@ class Target(ABC):
     def with_workers(self, worker_count: int) -> Target:
         """Return the target as one of another number of workers; itself where there is only one."""
         del worker_count
+        return self
+
+    def on(self, machine: Machine) -> Target:
+        """Return the target as one of other devices that share the way to them; itself where there is only one."""
+        del machine
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:

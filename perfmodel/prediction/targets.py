@@ -5,38 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.calibration import CalibrationFile
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.device import Device
+from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.machine import Machine
+from perfmodel.prediction.measured_target import MeasuredTarget
 from perfmodel.prediction.target import Target
 
 
-def _gpu_target(device: Device, threads: int | None) -> Target:
+def _gpu_target(device: Runnable, threads: int | None) -> Target:
     if threads is not None:
         raise ArgumentError("threads", threads, f"None for a GPU ({device.name})")
     assert isinstance(device, Gpu)
     return GpuTarget(device)
 
 
-def _cpu_target(device: Device, threads: int | None) -> Target:
+def _cpu_target(device: Runnable, threads: int | None) -> Target:
     assert isinstance(device, Cpu)
     return CpuTarget(device, system=None, threads=threads)
 
 
-TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target}
+def _measured_target(device: Runnable, threads: int | None) -> Target:
+    assert isinstance(device, MeasuredMachine)
+    return MeasuredTarget(device, threads=threads)
+
+
+TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target, "measured": _measured_target}
 """Kind of device -> its target."""
 
 
 def resolve_target(
     *,
-    device: str | Path | Device | None,
+    device: str | Path | Runnable | None,
     system: str | Path | Wired | None,
     threads: int | None,
     workers: int = 1,
@@ -45,8 +53,8 @@ def resolve_target(
 
     Parameters
     ----------
-    device : str, Path, Device or None
-        One GPU or one CPU socket. [-]
+    device : str, Path, Runnable or None
+        One GPU, one CPU socket, or a measured machine. [-]
     system : str, Path, System, Cluster or None
         A machine or a cluster; one of the two must be given. Its GPUs work where it has any, else its sockets. [-]
     threads : int or None
@@ -74,7 +82,10 @@ def resolve_target(
         return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)
     if workers > 1:
         raise ArgumentError("workers", workers, "1 with device=; several need system=, whose devices they are")
-    loaded = device if isinstance(device, Device) else load_device(device)  # type: ignore[arg-type]
+    if isinstance(device, CalibrationFile):
+        allowed = "a device, or a measured machine; fitted factors are given as calibration="
+        raise ArgumentError("device", device.name, allowed)
+    loaded = device if isinstance(device, Runnable) else load_device(device)  # type: ignore[arg-type]
     return TARGETS[loaded.kind](loaded, threads)
 
 

@@ -100,5 +100,12 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
     axes.hlines([place + 0.5 for place in range(len(lanes) - 1)], 0, whole_s / unit_s, color="0.93", linewidth=0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)
     figure.suptitle(f"{title}, {seconds_text(whole_s)}", fontsize="medium", x=0.01, ha="left")
-    figure.legend(loc="outside upper right", fontsize="small", ncols=min(len(corners), 6), frameon=False)
+    axes.legend(  # of the axes, so that the layout gives it a line of its own below the title
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        fontsize="small",
+        ncols=min(len(corners), 6),
+        frameon=False,
+    )
     return figure

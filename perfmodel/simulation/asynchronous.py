@@ -90,15 +90,24 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
 
 
 def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
-    """Return the parts of the server's shards before which visitors queue, one unit each."""
-    shards = range(int(numbers.server_count))
-    return {f"{station}{shard}": 1 for station in _queueing(numbers) for shard in shards}
+    """Return the parts of the server's shards, and of the ways to them, before which visitors queue, one unit each."""
+    shards, visitors = range(int(numbers.server_count)), range(int(numbers.visitors))
+    return {
+        _part(numbers, station, shard, visitor): 1
+        for station in _queueing(numbers)
+        for shard in shards
+        for visitor in visitors
+    }
 
 
 def _queueing(numbers: AsynchronousNumbers) -> tuple[str, ...]:
-    if numbers.each_part_queues:
-        return _STATIONS
-    return (_STATIONS[int(np.argmax(numbers.part_s))],)
+    return _STATIONS if numbers.each_part_queues else (_STATIONS[numbers.busiest_part],)
+
+
+def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) -> str:
+    """Return the name of the part that a visitor shares with his neighbours, or with all."""
+    sharers = int(numbers.sharers)
+    return f"{station}{shard}" if sharers == numbers.visitors else f"{station}{shard}/{visitor // sharers}"
 
 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
@@ -220,7 +229,7 @@ def _step(
                 shard = (visitor + step + place) % int(numbers.server_count)
                 name = f"{visitor}/{station}/{step}/{place}"
                 seconds = _service(float(service_s) / int(numbers.server_count), numbers.service_variation, generator)
-                part = f"{station}{shard}" if station in queueing else None
+                part = _part(numbers, station, shard, visitor) if station in queueing else None
                 yield Task(name, resource=part, duration_s=seconds, after=(last,), kind=station)
                 last = name
     yield Task(f"{visitor}/end/{step}", after=(last,), kind="end")

@@ -25,17 +25,15 @@ class Stage:
     kind : str
         What it is, e.g. ``read``, ``decode``, ``host_copy``, ``transfer``, ``compute``; unique in a pipeline. [-]
     resource : str or None
-        What each part holds one unit of: a pool of cores, a device's copy engine, the device; None for nothing. [-]
+        What it holds one unit of: a pool of cores, a device's copy engine, the device; None for nothing. [-]
     duration_s : float
-        Work of the whole mini-batch: seconds on one unit, so core seconds of decoding. [s]
+        Work of the whole mini-batch on one unit. [s]
     flow_bytes : float
         Bytes of the whole mini-batch over each channel. [B]
     channels : tuple of str
         Channels they pass. [-]
     latency_s : float
         Time until the first byte flows. [s]
-    part_count : int
-        Equal parts that run side by side, e.g. threads that decode. [1]
     ahead : int or None
         Mini-batches that this stage may be ahead of the next one, where that is not the pipeline's depth. [1]
     variation : float
@@ -48,7 +46,6 @@ class Stage:
     flow_bytes: float = 0.0
     channels: tuple[str, ...] = ()
     latency_s: float = 0.0
-    part_count: int = 1
     ahead: int | None = None
     variation: float = 0.0
 
@@ -141,9 +138,6 @@ def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch:
             allowed = "at least one stage, and no kind twice"
             raise ArgumentError(argument=f"workers[{worker!r}]", given=kinds, allowed=allowed)
         for stage in stages:
-            if stage.part_count < 1:
-                argument = f"workers[{worker!r}], {stage.kind}: part_count"
-                raise ArgumentError(argument=argument, given=stage.part_count, allowed="at least 1")
             if not (math.isfinite(stage.variation) and stage.variation >= 0):
                 argument = f"workers[{worker!r}], {stage.kind}: variation"
                 raise ArgumentError(argument=argument, given=stage.variation, allowed="a finite number >= 0")
@@ -155,28 +149,27 @@ def _tasks_of_step(
     for place, stage in enumerate(stages):
         after: list[str] = []
         if place:
-            after += _names(worker, stages[place - 1], step)
+            after.append(_name(worker, stages[place - 1], step))
         if not prefetch and not place and step:
-            after += _names(worker, stages[-1], step - 1)
+            after.append(_name(worker, stages[-1], step - 1))
         ahead = prefetch if stage.ahead is None else stage.ahead
         if place + 1 < len(stages) and step > ahead:
-            after += _names(worker, stages[place + 1], step - ahead - 1)
+            after.append(_name(worker, stages[place + 1], step - ahead - 1))
         factor = factors[stage.variation][step]
-        earlier = _names(worker, stage, step - 1) if step else ()
-        for part, name in enumerate(_names(worker, stage, step)):
-            yield Task(
-                name,
-                resource=stage.resource,
-                duration_s=factor * stage.duration_s / stage.part_count,
-                after=(*after, *earlier[part : part + 1]),
-                flow_bytes=factor * stage.flow_bytes / stage.part_count,
-                channels=stage.channels,
-                latency_s=stage.latency_s,
-                kind=stage.kind,
-            )
+        if step:
+            after.append(_name(worker, stage, step - 1))
+        yield Task(
+            _name(worker, stage, step),
+            resource=stage.resource,
+            duration_s=factor * stage.duration_s,
+            after=tuple(after),
+            flow_bytes=factor * stage.flow_bytes,
+            channels=stage.channels,
+            latency_s=stage.latency_s,
+            kind=stage.kind,
+        )
 
 
-def _names(worker: str, stage: Stage, step: int) -> tuple[str, ...]:
-    """Names of the tasks of a stage in one step."""
-    name = f"{worker}/{stage.kind}/{step}"
-    return (name,) if stage.part_count == 1 else tuple(f"{name}/{part}" for part in range(stage.part_count))
+def _name(worker: str, stage: Stage, step: int) -> str:
+    """Name of the task of a stage in one step."""
+    return f"{worker}/{stage.kind}/{step}"

@@ -36,7 +36,9 @@ def pipeline_schedule_tasks(
     backward_s: Sequence[float],
     forward_hops: Sequence[Hop],
     backward_hops: Sequence[Hop],
-    name: str = "stage",
+    names: Sequence[str] | None = None,
+    prefix: str = "",
+    after: tuple[str, ...] = (),
 ) -> tuple[Task, ...]:
     """Tasks of the devices of a pipeline and of the transfers between them.
 
@@ -48,8 +50,12 @@ def pipeline_schedule_tasks(
         Of one micro-batch in each chunk. [s]
     forward_hops, backward_hops : sequence of Hop
         From each chunk to the next, and back; one less than chunks. [-]
-    name : str
-        Beginning of the devices' names. [-]
+    names : sequence of str or None
+        Names of the devices; ``stage0``, ``stage1`` and so on unless given. [-]
+    prefix : str
+        What the names of tasks begin with. [-]
+    after : tuple of str
+        Tasks that must have ended before any of these begins. [-]
 
     Returns
     -------
@@ -84,7 +90,15 @@ def pipeline_schedule_tasks(
     ):
         if len(given) != count:
             raise ArgumentError(argument, len(given), f"{count} of them for {chunk_count} chunks")
-    return tuple(_tasks(orders, times, hops, chunk_count=chunk_count, name=name))
+    lanes = stage_lanes(len(orders)) if names is None else names
+    if len(lanes) != len(orders):
+        raise ArgumentError("names", len(lanes), f"{len(orders)} of them, one for each device")
+    return tuple(_tasks(orders, times, hops, chunk_count=chunk_count, names=lanes, prefix=prefix, after=after))
+
+
+def stage_lanes(device_count: int) -> list[str]:
+    """Return what the devices of a pipeline are called where nobody names them. [-]"""
+    return [f"stage{device}" for device in range(device_count)]
 
 
 def _tasks(
@@ -93,24 +107,25 @@ def _tasks(
     hops: Mapping[str, Sequence[Hop]],
     *,
     chunk_count: int,
-    name: str,
+    names: Sequence[str],
+    prefix: str,
+    after: tuple[str, ...],
 ) -> Iterator[Task]:
-    device_count = len(orders)
     sends: dict[Turn, str] = {}
     for device, order in enumerate(orders):
         for turn in order:
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None:
-                own = _task_name(name, device, turn)
+                own = _task_name(prefix + names[device], turn)
                 sends[following] = own if following.chunk == turn.chunk else f"{own}/send"
     for device, order in enumerate(orders):
-        earlier: tuple[str, ...] = ()
+        earlier = after
         for turn in order:
-            own = _task_name(name, device, turn)
+            own = _task_name(prefix + names[device], turn)
             needs = (sends[turn],) if turn in sends else ()
             yield Task(
                 own,
-                resource=f"{name}{device}",
+                resource=names[device],
                 duration_s=times[turn.phase][turn.chunk],
                 after=tuple(dict.fromkeys((*earlier, *needs))),
                 kind=turn.phase,
@@ -122,7 +137,7 @@ def _tasks(
                 hop = hops[turn.phase][boundary]
                 yield Task(
                     f"{own}/send",
-                    resource=_link_name(name, turn.phase, boundary, device_count),
+                    resource=_link_name(names, turn.phase, boundary),
                     duration_s=hop.duration_s,
                     flow_bytes=hop.flow_bytes,
                     channels=hop.channels,
@@ -131,18 +146,18 @@ def _tasks(
                 )
 
 
-def _task_name(name: str, device: int, turn: Turn) -> str:
-    return f"{name}{device}/{turn.phase}/{turn.chunk}/{turn.micro_batch}"
+def _task_name(label: str, turn: Turn) -> str:
+    return f"{label}/{turn.phase}/{turn.chunk}/{turn.micro_batch}"
 
 
-def _link_name(name: str, phase: str, boundary: int, device_count: int) -> str:
+def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:
     """Return the resource of a boundary's transfers in one direction."""
-    first, second = boundary % device_count, (boundary + 1) % device_count
+    first, second = names[boundary % len(names)], names[(boundary + 1) % len(names)]
     ends = (first, second) if phase == "forward" else (second, first)
-    return f"{name}{ends[0]} to {name}{ends[1]}, boundary {boundary}"
+    return f"{ends[0]} to {ends[1]}, boundary {boundary}"
 
 
-def pipeline_resources(orders: Orders, *, chunk_count: int, name: str = "stage") -> dict[str, int]:
+def pipeline_resources(orders: Orders, *, chunk_count: int, names: Sequence[str] | None = None) -> dict[str, int]:
     """Return the resources that the tasks of a pipeline hold: devices, and boundaries in each direction.
 
     Parameters
@@ -151,17 +166,16 @@ def pipeline_resources(orders: Orders, *, chunk_count: int, name: str = "stage")
         Turns of each device. [-]
     chunk_count : int
         Chunks of layers in all. [1]
-    name : str
-        Beginning of the devices' names. [-]
+    names : sequence of str or None
+        Names of the devices; ``stage0``, ``stage1`` and so on unless given. [-]
 
     Returns
     -------
     dict of str to int
         One unit each. [1]
     """
+    lanes = stage_lanes(len(orders)) if names is None else names
     links = (
-        _link_name(name, phase, boundary, len(orders))
-        for phase in ("forward", "backward")
-        for boundary in range(chunk_count - 1)
+        _link_name(lanes, phase, boundary) for phase in ("forward", "backward") for boundary in range(chunk_count - 1)
     )
-    return dict.fromkeys([*(f"{name}{device}" for device in range(len(orders))), *links], 1)
+    return dict.fromkeys([*lanes, *links], 1)

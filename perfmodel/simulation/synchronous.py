@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
 from perfmodel.simulation.tasks import Task
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.sync.library import LibraryCollective
     from perfmodel.sync.placed import Placed
 
 
@@ -24,26 +25,56 @@ class PlayedExchange:
 
     Parameters
     ----------
-    gather : Placed
-        Messages in which gradients come together. [-]
+    gather : Placed or LibraryCollective
+        Messages in which gradients come together: those that a library chooses at a bucket's size; where its calls slow
+        computing down, one call that lasts as long as its time says. [-]
     spread : Placed or None
         Messages in which parameters come back; None where the first ones leave the sum with everybody. [-]
     server_s_per_byte : float
         Time that each server takes between both. [s/B]
+    slowdown : float
+        Share of a device that a library's call keeps from computing, at most a half. [1]
     """
 
-    gather: Placed
+    gather: Placed | LibraryCollective
     spread: Placed | None = None
     server_s_per_byte: float = 0.0
+    slowdown: float = 0.0
 
     @cached_property
     def resources(self) -> Mapping[str, int]:
         """What works on a sum besides the workers, a unit each."""
         return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
 
-    def gathered(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
-        """Yield the messages of a bucket; the last task is ``name``."""
-        yield from collective_tasks(self.gather, size_bytes, name=name, after=after)
+    def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
+        """Return what computing and calls share, device by device, and what calls get of it. [s/s]"""
+        if not self.slowdown:
+            return {}
+        return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
+
+    def gathered(
+        self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
+    ) -> Iterator[Task]:
+        """Yield the messages of a bucket among workers; the last task is ``name``."""
+        if self.slowdown:
+            yield from self._beside_computing(size_bytes, name=name, after=after, workers=workers)
+            return
+        call = self.gather.call(size_bytes)
+        if call.launch_s:
+            yield Task(f"{name}/launch", duration_s=call.launch_s, after=after, kind="launch")
+            after = (f"{name}/launch",)
+        yield from collective_tasks(call.placed, call.wire_bytes, name=name, after=after)
+
+    def _beside_computing(
+        self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
+    ) -> Iterator[Task]:
+        """Yield a call as work on a share of each device: that is at most a half, and computing gets what is left."""
+        work = self.slowdown * float(self.gather.time(size_bytes))
+        parts = tuple(f"{name} on {worker}" for worker in workers)
+        for part, worker in zip(parts, workers, strict=True):
+            shared = (_units(worker), _units_of_calls(worker))
+            yield Task(part, flow_bytes=work, channels=shared, after=after, kind="message")
+        yield Task(name, after=parts, kind="sync")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield what servers do with it; the last task is ``name``."""
@@ -61,6 +92,14 @@ class PlayedExchange:
             yield from collective_tasks(self.spread, size_bytes, name=name, after=after)
 
 
+def _units(worker: str) -> str:
+    return f"{worker} units"
+
+
+def _units_of_calls(worker: str) -> str:
+    return f"{worker} units of calls"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SynchronousStep:
     """A step of workers that are alike.
@@ -74,7 +113,7 @@ class SynchronousStep:
     ready_s : sequence of float
         When each is ready in the backward phase. [s]
     wanted_s : sequence of float
-        When the forward phase first wants the parameters of each. [s]
+        When the forward phase first wants the parameters of each; all at once where they come in no set order. [s]
     overlap : bool
         Whether a bucket is exchanged while others are computed, or all after the backward phase. [-]
     exchange : PlayedExchange
@@ -191,7 +230,10 @@ def _computed(step: SynchronousStep, number: int, worker: str, factor: float) ->
         last = name
     for place, seconds in enumerate(step.backward_pieces):
         name = _piece(worker, number, place)
-        yield Task(name, resource=worker, duration_s=factor * seconds, after=(last,), kind="backward")
+        how: dict[str, Any] = {"duration_s": factor * seconds}
+        if step.exchange.slowdown:
+            how = {"flow_bytes": factor * seconds, "channels": (_units(worker),)}  # shared with calls of the library
+        yield Task(name, resource=worker, after=(last,), kind="backward", **how)
         last = name
 
 
@@ -202,7 +244,7 @@ def _overlapped(step: SynchronousStep, number: int, workers: Sequence[str]) -> G
     for place, size_bytes in enumerate(step.sizes_bytes):
         name = f"sync/{number}/{place}"
         yield Task(f"{name}/ready", after=(*(_piece(each, number, place) for each in workers), *earlier), kind="sync")
-        yield from step.exchange.gathered(size_bytes, name=name, after=(f"{name}/ready",))
+        yield from step.exchange.gathered(size_bytes, name=name, after=(f"{name}/ready",), workers=workers)
         yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
         earlier = (name,)
         served.append(f"{name}/served")
@@ -217,7 +259,7 @@ def _afterwards(step: SynchronousStep, number: int, workers: Sequence[str]) -> G
     yield Task(last, after=tuple(_piece(each, number, 0) for each in workers), kind="sync")
     for place, size_bytes in enumerate(step.sizes_bytes):
         name = f"sync/{number}/{place}"
-        yield from step.exchange.gathered(size_bytes, name=name, after=(last,))
+        yield from step.exchange.gathered(size_bytes, name=name, after=(last,), workers=workers)
         yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
         yield from step.exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
         last = f"{name}/pull"

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import TaskError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.chrome_trace import save_trace
 from perfmodel.presentation.lanes import LaneBar
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NO_LANE: Final = "(waiting)"
 """Lane of tasks that hold nothing and send nothing, and only let time pass."""
+
+PICTURES: Final = (".png", ".svg", ".pdf", ".html", ".htm", ".jpg", ".jpeg", ".gif", ".webp", ".eps")
+"""Endings of pictures and pages, which a trace is none of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +181,11 @@ class Timeline:
         Raises
         ------
         ArgumentError
-            If the path cannot be written.
+            If the path cannot be written, or is that of a picture, which ``plot_timeline`` of a prediction draws.
         """
+        if Path(path).suffix.lower() in PICTURES:
+            allowed = "a trace's name such as step.trace.json; pictures are drawn by plot_timeline() of a prediction"
+            raise ArgumentError("path", str(path), allowed)
         return save_trace(self.bars(), path, groups=self._groups())
 
     def plot(self, path: str | Path | None = None) -> Figure:

@@ -17,8 +17,8 @@ class DelayCompensated(AsynchronousScheme):
     >>> numbers = AsynchronousNumbers(compute_s=8.2e-3, update_s=0.5e-3, compensation_s=0.2e-3, worker_count=11)
     >>> round(float(DelayCompensated().times(numbers).updates_per_s), 1)
     1091.4
-    >>> DelayCompensated().server_bytes(parameter_bytes=220_200, worker_count=11)
-    2642400
+    >>> DelayCompensated().backup_bytes(parameter_bytes=220_200, worker_count=11)
+    2422200
 
     References
     ----------
@@ -31,6 +31,6 @@ class DelayCompensated(AsynchronousScheme):
         """Return the numbers without groups and bound."""
         return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0)
 
-    def server_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the bytes of the parameters and of a copy for each worker. [B]"""
-        return parameter_bytes + backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count)
+    def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
+        """Return the bytes of a copy of the parameters for each worker. [B]"""
+        return backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.collective import protocol_time
+from perfmodel.cost.collective import protocol_time, units_taken_share
 from perfmodel.numeric import Quantity, minimum
 from perfmodel.sync.collectives import collective
-from perfmodel.sync.placed import Placed, place
-from perfmodel.units import MICROSECOND
+from perfmodel.sync.placed import Call, Placed, place
+from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.collective_library import BlocksTable, CollectiveLibrary
     from perfmodel.hardware.topology import Topology
 
 
@@ -50,10 +50,18 @@ class LibraryCollective:
         Its algorithms on these devices. [-]
     protocols : tuple of Protocol
         Its protocols. [-]
+    blocks : BlocksTable or None
+        What carries its messages. [-]
     """
 
     algorithms: tuple[Placed, ...]
     protocols: tuple[Protocol, ...]
+    blocks: BlocksTable | None = None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Nodes that are its servers: none, as a library's ranks do it among themselves."""
+        return ()
 
     def time(self, size_bytes: Quantity) -> Quantity:
         """Return the time of a call.
@@ -83,8 +91,62 @@ class LibraryCollective:
         tuple of str
             Names of algorithm and protocol. [-]
         """
-        placed, protocol = min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
+        placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
+
+    def taken_share(self, *, unit_count: int) -> float:
+        """Return the share of a device that messages keep from computing.
+
+        Parameters
+        ----------
+        unit_count : int
+            Multiprocessors of the device. [1]
+
+        Returns
+        -------
+        float
+            As many of them as it takes blocks to fill the link; 0 where the library has none. [1]
+        """
+        rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
+        if self.blocks is None or not rates:
+            return 0.0
+        share = units_taken_share(
+            bytes_per_s=max(rates),
+            block_bytes_per_s=self.blocks.gb_per_s * GIGA,
+            fewest=self.blocks.fewest,
+            most=self.blocks.most,
+            unit_count=unit_count,
+        )
+        return float(share)
+
+    def call(self, size_bytes: float) -> Call:
+        """Return what the library runs for so many bytes.
+
+        Parameters
+        ----------
+        size_bytes : float
+            Bytes, n. [B]
+
+        Returns
+        -------
+        Call
+            The algorithm that it chooses, with the latencies, bytes on the links and launch of the protocol. [-]
+        """
+        placed, protocol = self._way(size_bytes)
+        if not placed.rounds:
+            return placed.call(size_bytes)
+        return Call(
+            placed=placed.with_latencies(protocol.hop_factor),
+            wire_bytes=size_bytes / protocol.bandwidth_efficiency,
+            launch_s=protocol.launch_s,
+        )
+
+    def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
+        """Return what of a message of so many bytes [B] passes each channel, without a protocol's flags. [B]"""
+        return self._way(size_bytes)[0].channel_bytes(size_bytes)
+
+    def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:
+        return min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
 
     def _ways(self) -> list[tuple[Placed, Protocol]]:
         return [(placed, protocol) for placed in self.algorithms for protocol in self.protocols]
@@ -132,7 +194,12 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
 
 
 def place_library(
-    library: CollectiveLibrary, operation: str, topology: Topology, ranks: Sequence[str]
+    library: CollectiveLibrary,
+    operation: str,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    beside: Sequence[Sequence[str]] = (),
 ) -> LibraryCollective:
     """Put an operation of a library on devices of a system.
 
@@ -146,6 +213,8 @@ def place_library(
         The system. [-]
     ranks : sequence of str
         Names of devices. [-]
+    beside : sequence of sequence of str
+        Further groups, each as large as ``ranks``, that do the same at the same time. [-]
 
     Returns
     -------
@@ -172,5 +241,5 @@ def place_library(
     placed = []
     for each in map(collective, how.algorithms):
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
-        placed.append(place(each, topology, ranks, **options))
-    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library))
+        placed.append(place(each, topology, ranks, beside=beside, **options))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

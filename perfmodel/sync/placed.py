@@ -78,6 +78,25 @@ class PlacedRound:
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in self.lines])
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Call:
+    """One collective of a size, as it is run: what a simulator plays.
+
+    Parameters
+    ----------
+    placed : Placed
+        The algorithm, with the latency that its rounds have in this call. [-]
+    wire_bytes : float
+        Bytes, n, as they pass the links: with the flags that a protocol carries beside them. [B]
+    launch_s : float
+        What the call costs before the first message. [s]
+    """
+
+    placed: Placed
+    wire_bytes: float
+    launch_s: float = 0.0
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placed:
     """A collective among certain devices of a system.
@@ -147,6 +166,19 @@ class Placed:
             return pipelined + added
         return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
 
+    def call(self, size_bytes: float) -> Call:
+        """Return the collective of so many bytes [B] as it is run."""
+        return Call(placed=self, wire_bytes=size_bytes)
+
+    def with_latencies(self, factor: float) -> Placed:
+        """Return the same with the latency of every message times a factor [1]."""
+
+        def slowed(each: PlacedRound) -> PlacedRound:
+            routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in each.routes)
+            return replace(each, routes=routes)
+
+        return replace(self, rounds=tuple(slowed(each) for each in self.rounds))
+
     @property
     def latency_s(self) -> float:
         """Time of an empty collective, A of T = A + B n. [s]."""
@@ -157,6 +189,21 @@ class Placed:
         """What each further byte of a large one adds, B of T = A + B n. [s/B]."""
         slopes = [each.repeat * max(per_byte for _, per_byte in each.lines) for each in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
+
+    def sent_bytes(self, size_bytes: Quantity) -> Quantity:
+        """Return the bytes of all messages together, those of groups beside it among them.
+
+        Parameters
+        ----------
+        size_bytes : float, ndarray or sympy.Expr
+            Bytes, n, as the algorithm counts them. [B]
+
+        Returns
+        -------
+        float, ndarray or sympy.Expr
+            Sum over all rounds, of each message once however many channels it passes. [B]
+        """
+        return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
         """Return what passes each channel.
@@ -201,7 +248,8 @@ def place(
     ranks : sequence of str
         Devices, or host memories where CPUs are the workers. [-]
     servers : sequence of str
-        Nodes of its servers; unless given the memories of the hosts in turn, or the switch that all hang off. [-]
+        Nodes of its servers, which one rank alone visits too; unless given the memories of the hosts in turn, or the
+        switch that all hang off. [-]
     beside : sequence of sequence of str
         Further groups, each as large as ``ranks``, that do the same at the same time: their messages share channels
         with those of ``ranks``. [-]
@@ -235,7 +283,6 @@ def place(
     >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
     >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
     255
-
     """
     twice = [
         name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
@@ -250,6 +297,8 @@ def place(
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology, order, through_host=through_host) for order in orders]
     rounds = collective.rounds(len(ranks), **options)
+    if servers and len(ranks) == 1:  # it has nobody to agree with, but what it computes lies with them
+        rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
     for given in hosts:

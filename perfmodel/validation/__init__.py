@@ -5,4 +5,5 @@
 - ``provenance``: refuses constants that come from the table they are scored on.
 - ``report``: scores beside baselines, as text, rows and a figure.
 - ``validate``: the entry point, ``pm.validate``.
+- ``live``: networks on the machine at hand, ``pm.validate_live``; ``live_worker`` runs in a process of its own.
 """

@@ -20,7 +20,8 @@ from perfmodel.hardware import spec_files
 CellKey = tuple[str, str, str, int, str, int | None]
 """Table, framework, network, batch size, device and threads of a cell."""
 
-EXPOSURE: Final = tuple(field.name for field in fields(Exposure))
+EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name != "exchange_variance")
+"""What the file has of an exposure: its rows are of single devices, which exchange nothing."""
 EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
 KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
 COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)

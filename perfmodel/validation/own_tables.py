@@ -20,6 +20,7 @@ from perfmodel.validation.collective_scores import collective_report
 from perfmodel.validation.doubling_claims import doubling_claims
 from perfmodel.validation.parallel_report import parallel_report
 from perfmodel.validation.score_records import COLLECTIVES, MANY_DEVICES
+from perfmodel.validation.speedup_scores import speedup_report
 from perfmodel.validation.table_report import OwnReport
 
 
@@ -67,6 +68,12 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
         _shipped(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
         _shipped(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
         OwnTable("deepbench_allreduce", COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),
+        OwnTable(
+            "tensorflow_2017_k80_speedups",
+            MANY_DEVICES,
+            Path("systems/tensorflow_docs_2017_gce_k80.csv"),
+            speedup_report,
+        ),
         OwnTable("nccl_a100_sxm", COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
     )
 }
@@ -121,8 +128,8 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     Parameters
     ----------
     table : str or Path
-        Its name; the path of a CSV of measured collectives; with a folder, also how the name of a file of measured
-        collectives in its ``systems/`` begins. [-]
+        Its name; the path of its CSV, or of one of measured collectives; with a folder, also how the name of a file of
+        measured collectives in its ``systems/`` begins. [-]
     data : str, Path or None
         Folder of tables that do not come with perfmodel. [-]
 
@@ -143,12 +150,13 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
-            raise ArgumentError("data", str(data), f"None with {table}, which comes with perfmodel; or --all")
+            raise ArgumentError("data", str(data), f"leave it out, the table {table} comes with perfmodel; or --all")
         return _in_folder(str(table), known, Path(data))
     if known is None:
         path = Path(table)
         if path.suffix == ".csv" and path.is_file():
-            return _collectives(path.resolve())
+            found = tables_of_file(path)
+            return found[0] if len(found) == 1 else None
         if str(table) not in measurements.names() and not path.is_file():
             kind = "measurement table (or path of a CSV)"
             raise UnknownNameError(kind, str(table), table_names())

@@ -19,8 +19,10 @@ from perfmodel.prediction.parallel_stage import StagePredictor
 from perfmodel.prediction.parallel_step import ParallelStep, parallel_step
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
+from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
 from perfmodel.records import ELEMENT_BYTES
+from perfmodel.units import GIGA
 from perfmodel.validation.score_records import PERFMODEL
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, compared
 
@@ -35,6 +37,9 @@ ONE_RATE: Final = "one FLOP/s per device for all rows, told all of them"
 
 PUBLISHED: Final = "as published by another model"
 """Predictions that the table's source prints. [-]"""
+
+NEARLY_FULL: Final = 0.9
+"""Share of a device's memory beyond which a row is named: what allocators and buffers leave is about that. [1]"""
 
 _STRATEGIES: Final = {"tree": "binomial_tree"}
 """What a source calls a strategy -> its name here, where that is another."""
@@ -113,8 +118,23 @@ def parallel_report(file: Path) -> RowReport:
         table=table.key,
         rows=Table(scores, title=table.title),
         parts=_parts(table.rows, scores, naive),
-        caveats=(table.source["caveat"],),
+        caveats=(table.source["caveat"], *_nearly_full(table.rows, scores)),
     )
+
+
+def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
+    """Say which rows need nearly all memory of their device, or more: allocators and buffers may not leave so much."""
+    found = []
+    for row, score in zip(rows, scores, strict=True):
+        target = resolve_target(device=row.device, system=None, threads=None, workers=1)
+        capacity_gb = target.capacity_bytes / GIGA
+        if score.memory_gb > NEARLY_FULL * capacity_gb:
+            share = percent_text(score.memory_gb / capacity_gb)
+            found.append(
+                f"memory: {row.label} is predicted to need {score.memory_gb:.2f} GB per device, {share} of the "
+                f"{capacity_gb:.2f} GB that it has; it was measured, so it did fit"
+            )
+    return found
 
 
 def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:

@@ -1,7 +1,8 @@
 """Training steps of other laboratories on systems: tables that do not come with perfmodel, as measurement tables.
 
 The format is that of the benchmark pages of TensorFlow (2017): a row is a network, a number of devices, a batch size
-per device and the seconds of a step. Rows of one device are scored; rows of several are counted.
+per device and the seconds of a step. Rows of one device are scored by their time; those of several by their speed-up
+over one (``speedup_scores``).
 """
 
 from __future__ import annotations
@@ -42,21 +43,40 @@ PIXEL_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MultiDeviceRow:
+    """A step of several devices, each with a mini-batch of its own.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+        Its time. [-]
+    run : Run
+        What each of them ran. [-]
+    worker_count : int
+        Devices. [1]
+    """
+
+    row: MeasuredRow
+    run: Run
+    worker_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTable:
-    """Rows of one device, ready to be scored, and what is left out.
+    """Rows of one device, ready to be scored, and rows of several.
 
     Parameters
     ----------
     measurements : MeasurementTable
         Rows with their Runs; a network whose images are read is told from one with images on the device. [-]
-    multi_device_rows : int
-        Rows of several devices, which this version does not predict. [1]
+    several : tuple of MultiDeviceRow
+        Rows of several devices. [-]
     frameworks : tuple of str
         Framework files that stand for the table's frameworks. [-]
     """
 
     measurements: MeasurementTable
-    multi_device_rows: int
+    several: tuple[MultiDeviceRow, ...]
     frameworks: tuple[str, ...]
 
 
@@ -125,13 +145,14 @@ def read_system_table(path: str | Path) -> SystemTable | None:
     faults: list[str] = []
     rows: list[MeasuredRow] = []
     runs: dict[tuple[str, str, int], Run] = {}
-    several = 0
+    several: list[MultiDeviceRow] = []
     for number, values in lines:
         record = dict(zip(header, values, strict=False))
-        if record["n_devices"] != "1":
-            several += 1
-            continue
+        workers = _whole(record, "n_devices", number=number, faults=faults)
         row, run = _row(record, number=number, table=path.stem, faults=faults)
+        if workers > 1:
+            several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
+            continue
         rows.append(row)
         runs[row.run_key] = run
     if faults:
@@ -140,7 +161,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
         return None
     table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
     frameworks = tuple(sorted({row.framework for row in rows}))
-    return SystemTable(measurements=table, multi_device_rows=several, frameworks=frameworks)
+    return SystemTable(measurements=table, several=tuple(several), frameworks=frameworks)
 
 
 def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
@@ -166,15 +187,22 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     return None
 
 
+def _whole(record: dict[str, str], column: str, *, number: int, faults: list[str]) -> int:
+    """Return a whole number of at least 1; report another text as a fault."""
+    text = record[column]
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least 1")
+    return 1
+
+
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
     if network not in zoo.names():
         kind = f"network of row {number}"
         raise UnknownNameError(kind, network, zoo.names())
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
-    if not record["batch_size"].isdecimal():
-        faults.append(f"row {number}, column batch_size: {record['batch_size']!r} is not allowed: a whole number")
-    batch_size = int(record["batch_size"]) if record["batch_size"].isdecimal() else 1
+    batch_size = _whole(record, "batch_size", number=number, faults=faults)
     framework = framework_of_text(record["framework"], record["framework_version"])
     on_device = record["data"] == SYNTHETIC
     label = network if on_device else f"{network}, images read"

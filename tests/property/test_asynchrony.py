@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, ShiftedExponential
+from perfmodel.cost.unequal_times import Unequal
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.downpour import unequal_downpour
 
 ERRORS = 4
 """Standard errors that a correct form may be off by; one in 16,000 is further."""
@@ -92,8 +92,8 @@ def test_any_downpour_is_confirmed(workers, service, times, seed):
         ({"staleness_bound": 2}, 0.01),
         ({"staleness_bound": 1, "times": Normal(0.3), "worker_count": 6}, 0.01),
         ({"staleness_bound": 4, "times": Normal(0.3)}, 0.01),
-        ({"staleness_bound": 0}, 0.04),
-        ({"staleness_bound": 0, "worker_count": 6}, 0.07),
+        ({"staleness_bound": 0}, 0.01),
+        ({"staleness_bound": 0, "worker_count": 6}, 0.02),
         ({"staleness_bound": 2, "times": LogNormal(0.5), "update_s": 1e-4}, 0.04),
     ],
 )
@@ -101,6 +101,46 @@ def test_bounded_staleness_is_close_where_its_form_is_not_exact(changes, beyond)
     numbers = replace(NUMBERS, **changes)
     expected, played = both("bounded_staleness", numbers)
     assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error + beyond * played.step_s
+
+
+@pytest.mark.parametrize("bound", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("workers", "asked_share", "times", "beyond"),
+    [
+        (2, 1.0, None, 0.05),
+        (8, 0.1, Normal(0.3), 0.01),
+        (8, 0.86, Normal(0.1), 0.03),
+        (8, 0.99, LogNormal(0.3), 0.03),
+        (4, 1.3, Normal(0.3), 0.03),
+        (8, 0.7, ShiftedExponential(0.5), 0.05),
+        (16, 0.99, Normal(0.1), 0.02),
+    ],
+)
+def test_a_bound_before_a_busy_server_costs_what_is_played(workers, asked_share, times, beyond, bound):
+    """The accuracy that the scheme states; asked_share is what the server would have to do without any queue."""
+    service_s = asked_share / (workers - asked_share)
+    numbers = AsynchronousNumbers(
+        compute_s=1.0, update_s=service_s, worker_count=workers, staleness_bound=bound, times=times
+    )
+    expected, played = both("bounded_staleness", numbers, step_count=3200 // workers, seed=5)
+    assert played.step_s_error < 0.025 * played.step_s
+    assert abs(played.step_s - expected.step_s) < 3 * played.step_s_error + beyond * played.step_s
+
+
+def test_a_bound_costs_a_saturated_server_little_and_an_idle_one_all_of_the_waiting():
+    saturated, idle = (
+        AsynchronousNumbers(compute_s=1.0, update_s=service_s, worker_count=16, times=Normal(0.1))
+        for service_s in (0.2, 0.0)
+    )
+
+    def dearer(numbers):
+        bound, free = (
+            SCHEMES[name].times(replace(numbers, staleness_bound=1)).step_s
+            for name in ("bounded_staleness", "downpour")
+        )
+        return bound / free - 1
+
+    assert 0 < dearer(saturated) < 0.25 * dearer(idle)
 
 
 @pytest.mark.parametrize("times", [Normal(0.05), Normal(0.2), LogNormal(0.3)])
@@ -135,10 +175,10 @@ def test_the_correction_for_equal_services_is_close():
 
 
 def test_workers_of_two_speeds():
-    numbers = AsynchronousNumbers(compute_s=0.0, update_s=0.4e-3, push_latency_s=1e-4, worker_count=6)
-    kinds = unequal_downpour(numbers, compute_s=(8e-3, 4e-3), worker_counts=(2, 4))
-    both_speeds = replace(numbers, compute_s=np.array([8e-3] * 2 + [4e-3] * 4))
-    timeline = play_asynchronous(SCHEMES["downpour"].in_effect(both_speeds), step_count=1500).timeline
+    times = Unequal([2.0, 2.0, 1.0, 1.0, 1.0, 1.0])
+    numbers = AsynchronousNumbers(compute_s=4e-3, update_s=0.4e-3, push_latency_s=1e-4, worker_count=6, times=times)
+    kinds = SCHEMES["downpour"].times(numbers).kinds[::-1]
+    timeline = play_asynchronous(SCHEMES["downpour"].in_effect(numbers), step_count=1500).timeline
     until_s = timeline.span("5/end/1400").end_s
     for worker, kind in ((0, kinds[0]), (1, kinds[0]), (2, kinds[1]), (5, kinds[1])):
         ends = np.array([timeline.span(f"{worker}/end/{step}").end_s for step in range(1500)])
@@ -146,6 +186,51 @@ def test_workers_of_two_speeds():
         steps = np.diff(ends)
         assert abs(steps.mean() - kind.step_s) < 6 * steps.std() / np.sqrt(len(steps))
     assert kinds[0].mean_staleness > 2 * kinds[1].mean_staleness > 5
+
+
+MANY_SPEEDS = Unequal([1.0] * 6 + [2.0] * 3 + [1.5, 3.0, 0.7])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changes"),
+    [
+        ("downpour", {}),
+        ("downpour", {"update_s": 1e-3}),
+        ("downpour", {"each_part_queues": True, "server_count": 2}),
+        ("downpour", {"push_period": 2, "pull_period": 3}),
+        ("delay_compensated", {}),
+        ("mixed", {}),
+        ("mixed", {"group_size": 2, "update_s": 2e-3}),
+    ],
+)
+def test_unequal_workers_are_confirmed_within_the_error(scheme, changes):
+    expected, played = both(scheme, replace(NUMBERS, times=MANY_SPEEDS, **changes), step_count=800)
+    assert played.step_s_error < 0.02 * played.step_s
+    assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error
+    assert played.mean_staleness == pytest.approx(float(expected.mean_staleness), rel=0.02)
+    as_the_slowest = SCHEMES[scheme].times(replace(NUMBERS, times=Unequal([3.0] * 12), **changes))
+    assert as_the_slowest.step_s - played.step_s > 10 * played.step_s_error  # nobody waits for the slowest
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+@pytest.mark.parametrize(
+    ("slow_count", "slow", "beyond"), [(1, 1.6, 0.03), (4, 1.6, 0.05), (1, 1.3, 0.05), (2, 2.5, 0.04)]
+)
+def test_all_go_at_the_pace_of_the_slowest_where_staleness_is_bounded(slow_count, slow, beyond, bound):
+    times = Unequal([1.0] * (12 - slow_count) + [slow] * slow_count)
+    expected, played = both("bounded_staleness", replace(NUMBERS, times=times, staleness_bound=bound), step_count=300)
+    assert abs(played.step_s - expected.step_s) < ERRORS * played.step_s_error + beyond * played.step_s
+    assert played.step_s > slow * 8.2e-3
+    if bound:
+        assert played.mean_staleness == pytest.approx(float(expected.mean_staleness), rel=0.2)
+        assert played.mean_staleness < 0.7 * 11  # a fraction of what it would be without waiting
+
+
+def test_another_variation_than_the_exponential_has_no_form_for_unequal_workers():
+    with pytest.raises(ArgumentError, match="service_variation"):
+        SCHEMES["downpour"].times(replace(NUMBERS, times=MANY_SPEEDS, service_variation=0.5))
+    with pytest.raises(ArgumentError, match="each of the 6 workers"):
+        replace(NUMBERS, times=MANY_SPEEDS, worker_count=6)
 
 
 def test_too_few_steps_are_refused():

@@ -17,7 +17,7 @@ PLAIN = sorted(set(COLLECTIVES) - {"hierarchical"})
 NOT_CUT = sorted(set(COLLECTIVES) - {"hierarchical", "double_binary_tree"})
 OPTIONS = {
     "ring_all_reduce": [{}, {"both_ways": True}],
-    "parameter_server": [{}, {"server_count": 3}, {"server_count": 2, "co_located": True}],
+    "parameter_server": [{}, {"server_count": 3}],
     "hierarchical": [{"group_size": 2}],
 }
 
@@ -35,7 +35,7 @@ def star(worker_count, *, latency_s, seconds_per_byte, server_count=1):
 
 def on_star(name, worker_count, *, latency_s, seconds_per_byte, reduce_s_per_byte=0.0, **options):
     each = collective(name)
-    needed = each.server_count_of(**{key: options[key] for key in options if key in ("server_count", "co_located")})
+    needed = each.server_count_of(**{key: options[key] for key in options if key == "server_count"})
     topology, names, servers = star(
         worker_count, latency_s=latency_s, seconds_per_byte=seconds_per_byte, server_count=needed
     )

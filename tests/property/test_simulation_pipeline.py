@@ -12,11 +12,11 @@ from perfmodel.simulation import Stage, input_pipeline_tasks, simulate
 STAGE_S = st.floats(1e-4, 10.0)
 
 
-def pipeline(read_s, decode_s, copy_s, compute_s, *, worker=0, threads=3):
+def pipeline(read_s, decode_s, copy_s, compute_s, *, worker=0):
     """Stages of one worker that take as long as asked, over channels of 5 and 2 B/s of its own."""
     return (
         Stage("read", flow_bytes=5 * read_s, channels=(f"drive{worker}",)),
-        Stage("decode", "cores", duration_s=threads * decode_s, part_count=threads),
+        Stage("decode", "cores", duration_s=decode_s),
         Stage("transfer", f"engine{worker}", flow_bytes=2 * copy_s, channels=(f"link{worker}",)),
         Stage("compute", f"gpu{worker}", duration_s=compute_s),
     )
@@ -49,7 +49,7 @@ def test_with_channels_of_their_own_workers_take_the_sum_or_the_longest_stage(st
 
 @given(st.integers(1, 4), st.tuples(STAGE_S, STAGE_S, STAGE_S, STAGE_S))
 def test_no_stage_is_further_ahead_than_the_depth(prefetch, seconds):
-    timeline = played([pipeline(*seconds, threads=1)], step_count=15, prefetch=prefetch)
+    timeline = played([pipeline(*seconds)], step_count=15, prefetch=prefetch)
     kinds = ("read", "decode", "transfer", "compute")
     for earlier, later in pairwise(kinds):
         for step in range(prefetch + 1, 15):
@@ -121,7 +121,6 @@ def test_the_refresh_example_of_the_survey():
         ({"workers": {}}, "workers"),
         ({"workers": {"worker0": ()}}, "worker0"),
         ({"workers": {"worker0": (Stage("read"), Stage("read"))}}, "no kind twice"),
-        ({"workers": {"worker0": (Stage("read", part_count=0),)}}, "part_count"),
         ({"step_count": 0}, "step_count=0"),
         ({"prefetch": -1}, "prefetch=-1"),
     ],

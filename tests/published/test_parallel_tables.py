@@ -63,6 +63,21 @@ def test_language_models_fit_into_80_gib_as_they_did(reports):
         assert 30 < score.memory_gb < 80 * 2**30 / 1e9
 
 
+def test_rows_that_nearly_fill_their_device_are_named(reports):
+    capacity_gb = 80 * 2**30 / 1e9
+    for report in reports.values():
+        named = [text for text in report.caveats if text.startswith("memory: ")]
+        if report.table == "korthikanti2022":
+            full = [score for score in report.rows if score.memory_gb > 0.9 * capacity_gb]
+            assert [
+                f"{score.row} is predicted to need {score.memory_gb:.2f} GB" in text
+                for score, text in zip(full, named, strict=True)
+            ] == [True] * len(full)
+            assert 0 < len(full) < len(report.rows)
+        else:
+            assert not named
+
+
 def test_one_rate_for_all_rows_is_the_naive_rule_and_is_told_all_of_them(reports):
     report = reports["korthikanti2022"]
     naive = [score.naive_percent for score in report.rows]

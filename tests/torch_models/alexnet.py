@@ -2,24 +2,8 @@
 
 from torch import nn
 
-
-def _classifier():
-    return (
-        *(nn.Flatten(), nn.Linear(9216, 4096), nn.ReLU(inplace=True), nn.Dropout()),
-        *(nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout()),
-        nn.Linear(4096, 1000),
-    )
-
-
-def alexnet():
-    return nn.Sequential(
-        *(nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
-        *(nn.Conv2d(64, 192, 5, 1, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
-        *(nn.Conv2d(192, 384, 3, 1, 1), nn.ReLU(inplace=True)),
-        *(nn.Conv2d(384, 256, 3, 1, 1), nn.ReLU(inplace=True)),
-        *(nn.Conv2d(256, 256, 3, 1, 1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
-        *_classifier(),
-    )
+from perfmodel.validation.live_networks.alexnet import alexnet as alexnet
+from perfmodel.validation.live_networks.alexnet import classifier
 
 
 def alexnet_grouped():
@@ -30,5 +14,5 @@ def alexnet_grouped():
         *(nn.Conv2d(256, 384, 3, 1, 1), nn.ReLU(inplace=True)),
         *(nn.Conv2d(384, 384, 3, 1, 1, groups=2), nn.ReLU(inplace=True)),
         *(nn.Conv2d(384, 256, 3, 1, 1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
-        *_classifier(),
+        *classifier(),
     )

@@ -5,13 +5,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-
-def dense_stack(*widths, activation=nn.ReLU):
-    """Dense layers with a non-linearity after each but the last."""
-    layers = []
-    for inputs, outputs in pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), activation()]
-    return nn.Sequential(*layers[:-1])
+from perfmodel.validation.live_networks.dense import dense_stack as dense_stack
+from perfmodel.validation.live_networks.recurrent import SequenceToSequence as SequenceToSequence
 
 
 def autoencoder(*widths):
@@ -134,18 +129,3 @@ class RecursiveNetwork(nn.Module):
             nodes += parents
             level = parents + level[2 * len(parents) :]
         return tuple(self.scores(node) for node in nodes)
-
-
-class SequenceToSequence(nn.Module):
-    """Sutskever, Vinyals, Le, arXiv:1409.3215: scores of every word at every step of the target."""
-
-    def __init__(self, source_vocabulary, target_vocabulary, features, hidden_size, layer_count):
-        super().__init__()
-        self.source, self.target = nn.Embedding(source_vocabulary, features), nn.Embedding(target_vocabulary, features)
-        self.encoder = nn.LSTM(features, hidden_size, layer_count, batch_first=True)
-        self.decoder = nn.LSTM(features, hidden_size, layer_count, batch_first=True)
-        self.scores = nn.Linear(hidden_size, target_vocabulary)
-
-    def forward(self, source, target):
-        states = self.encoder(self.source(source))[1]
-        return self.scores(self.decoder(self.target(target), states)[0])

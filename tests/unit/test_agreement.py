@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
-from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.simulation.collectives import play_collective
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 16, "dgx_a100": 8, "p2_16xlarge": 16}
+NORMAL = {"distribution": "normal", "cv": 0.1}
 MORE = {"bounded_staleness": {"staleness_bound": 2}}
 
 
@@ -53,7 +55,9 @@ def test_every_strategy_on_every_system_sums_and_adds_to_the_step(networks, sync
 @pytest.mark.parametrize("sync", [*ALL_REDUCES, *SCHEMES])
 def test_one_worker_has_nobody_to_agree_with(alexnet, sync):
     p, alone = step(alexnet, sync, workers=1), step(alexnet, "none", workers=1)
-    if sync in ALL_REDUCES:
+    if sync == "parameter_server":  # but its parameters lie with a server
+        assert p.update_s == 0 < p.exposed_sync_s
+    elif sync in ALL_REDUCES:
         assert p.breakdown == alone.breakdown
     assert p.mean_staleness == pytest.approx(0)
 
@@ -157,18 +161,49 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "hierarchical", "group_size": 3}, ArgumentError, "divisor of the 4"),
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),
+        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, ArgumentError, "merged"),
         ({"sync": "parameter_server", "server_count": 2}, ArgumentError, "from 1 to 1"),
         ({"sync": "parameter_server", "server_count": 0}, ArgumentError, "server_count"),
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
         ({"sync": "ring_all_reduce", "overlap": "yes"}, ArgumentError, "overlap"),
         ({"sync": "ring_all_reduce", "backup_workers": 1}, ArgumentError, "straggler"),
+        (
+            {"sync": "ring_all_reduce", "straggler": NORMAL, "backup_workers": 4},
+            ArgumentError,
+            "fewer than the workers",
+        ),
+        ({"sync": "none", "straggler": NORMAL, "backup_workers": 9}, ArgumentError, "backup_workers=9"),
+        ({"sync": "downpour", "straggler": NORMAL, "backup_workers": 4}, ArgumentError, "=4.*0 unless sync is one of"),
         ({"sync": "ring_all_reduce", "straggler": {"distribution": "normol", "cv": 1}}, UnknownNameError, "normal"),
-        ({"sync": "downpour", "shard_stage": 1}, NotYetAvailableError, "sync='downpour'"),
+        *(
+            ({"sync": sync, "straggler": given}, error, told)
+            for sync in ("downpour", "ring_all_reduce")
+            for given, error, told in (
+                ({"distribution": "normal", "cv": None}, ArgumentError, "cv=None.*a finite number from 0"),
+                ({"distribution": "normal", "cv": "x"}, ArgumentError, "cv='x'.*a finite number from 0"),
+                ({"distribution": "normal", "cv": True}, ArgumentError, "cv=True"),
+                ({"distribution": "shifted_exponential", "cv": [0.1]}, ArgumentError, "cv=.*a number from 0 to 1"),
+                ({"distribution": "empirical", "times": "abc"}, ArgumentError, "times='abc'.*a list of times"),
+                ({"distribution": "empirical", "times": [[1.0, 2.0], [3.0]]}, ArgumentError, "times=.*a list of"),
+                ({"distribution": "empirical", "times": 3.0}, ArgumentError, "times=3.0"),
+                ({"distribution": "unequal", "times": "1,2"}, ArgumentError, "times='1,2'.*one for each worker"),
+                ({"distribution": ["normal"]}, UnknownNameError, "empirical, lognormal, normal"),
+                ({"distribution": None}, UnknownNameError, "empirical, lognormal, normal"),
+            )
+        ),
+        ({"sync": "downpour", "shard_stage": 1}, ArgumentError, "shard_stage=1.*the server has what"),
     ],
 )
 def test_what_cannot_be_is_refused(alexnet, options, error, told):
     with pytest.raises(error, match=told):
         pm.predict(alexnet, batch_size=8, system="survey_fig5", workers=4, **options)
+
+
+def test_one_worker_cannot_be_its_own_backup(alexnet):
+    with pytest.raises(ArgumentError, match="fewer than the workers, 1"):
+        step(alexnet, "ring_all_reduce", workers=1, straggler=NORMAL, backup_workers=1)
+    assert step(alexnet, "ring_all_reduce", straggler=NORMAL, backup_workers=3).samples_per_update == 64
 
 
 def test_inference_exchanges_nothing(alexnet):
@@ -193,6 +228,13 @@ def test_the_command_line_says_how_workers_agree(capsys):
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "overlap=false"]) == 0
     after = json.loads(capsys.readouterr().out)
     assert after["parts"]["exposed_sync_s"] == after["totals"]["sync_s"] > 0
+    assert run([*words, "--sync", "all_reduce", "--sync-option", "bucket_bytes=merged", "--explain"]) == 0
+    said = " ".join(json.loads(capsys.readouterr().out)["explanation"].split())
+    assert "8 of them merged into 4 messages so that the step is shortest, while back-propagation runs" in said
+    assert "Messages keep 10.0 % of a device from computing" in said
+    for typed in ("normal=x", "empirical=abc", "normal="):
+        assert run([*words, "--sync", "downpour", "--straggler", typed]) == 2
+        assert "is not allowed: a" in capsys.readouterr().err
     assert run([*words, "--sync", "ring_all_reduce", "--sync-option", "bucket=1"]) == 2
     assert "bucket_bytes" in capsys.readouterr().err
 
@@ -246,3 +288,21 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
 def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
     with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12 states no library of collectives"):
         step(alexnet, "all_reduce", framework="tensorflow_1_12")
+
+
+@pytest.mark.parametrize(("system", "workers"), [("dgx_a100", 8), ("survey_fig5", 4)])
+@pytest.mark.parametrize("bucket_bytes", [0, None, math.inf])
+def test_what_a_library_chooses_at_each_size_is_played(networks, system, workers, bucket_bytes):
+    """Small buckets go by another protocol than large ones: neither a ring nor one protocol plays the same step."""
+    job = {"system": system, "workers": workers, "batch_size": 32, "framework": "pytorch_2"}
+    p = step(networks[1], "all_reduce", bucket_bytes=bucket_bytes, **job)
+    period_s = p.play(3).makespan_s - p.play(2).makespan_s  # without the first copy of a mini-batch
+    assert period_s == pytest.approx(p.step_s, rel=0.005)
+    library = p.agreement.placed
+    call = library.call(1e3)
+    assert call.launch_s > 0
+    assert call.wire_bytes > 1.2e3  # its words carry flags, or pass through buffers
+    if system == "dgx_a100":
+        assert [library.choice(size)[1] for size in (8e3, 4e8)] == ["ll", "simple"]
+    one_call_s = play_collective(call.placed, call.wire_bytes).makespan_s + call.launch_s
+    assert one_call_s == pytest.approx(float(library.time(1e3)), rel=1e-9)

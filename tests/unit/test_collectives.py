@@ -96,15 +96,6 @@ def test_paleo_is_a_special_case():
     assert collective("recursive_doubling").time(**bare) == pytest.approx(4 * 0.1)
 
 
-def test_shards_beside_all_workers_move_what_a_ring_moves():
-    beside = collective("parameter_server")
-    sharded = {"server_count": 8, "co_located": True}
-    assert beside.wire_bytes(1.0, 8, **sharded) == pytest.approx(collective("ring_all_reduce").wire_bytes(1.0, 8))
-    assert beside.time(size_bytes=1e8, worker_count=8, latency_s=0, seconds_per_byte=1e-9, **sharded) == pytest.approx(
-        collective("ring_all_reduce").time(size_bytes=1e8, worker_count=8, latency_s=0, seconds_per_byte=1e-9)
-    )
-
-
 def test_a_slow_server_decides():
     numbers = {"size_bytes": 1e6, "worker_count": 4, "latency_s": 0.0, "seconds_per_byte": 1e-9}
     assert float(collective("parameter_server").time(**numbers, server_s_per_byte=1e-8)) == pytest.approx(0.08)
@@ -175,7 +166,6 @@ def test_a_count_of_workers_may_be_a_symbol():
         ("hierarchical", {"worker_count": 12, "group_size": 5}, "divisor of worker_count=12; nearest: "),
         ("hierarchical", {"worker_count": 12}, "group_size=None"),
         ("parameter_server", {"worker_count": 4, "server_count": 0}, "server_count=0"),
-        ("parameter_server", {"worker_count": 4, "server_count": 5, "co_located": True}, "at most worker_count=4"),
         ("parameter_server", {"worker_count": 4, "servers": 5}, "did you mean 'server_"),
         ("double_binary_tree", {"worker_count": 4, "chunk_count": 0}, "chunk_count=0"),
     ],

@@ -59,7 +59,7 @@ USABLE_SOURCE = 'fields = ["memory.usable_gib"]\ntitle = '
             "generation = 7",
             "host_link.generation: value 7: must be less than or equal to 6",
         ),
-        ('kind = "gpu"', 'kind = "gqu"', "kind: value 'gqu': must be one of gpu, cpu (nearest: gpu)"),
+        ('kind = "gpu"', 'kind = "gqu"', "kind: value 'gqu': must be one of gpu, cpu, measured (nearest: gpu)"),
         ('kind = "gpu"', "", "kind: required key is missing: must be one of gpu, cpu"),
         ("version = 1", "version = 0", "value 0: must be 1; changes since: 1: first version"),
         ("version = 1", "version = 2", "schema_version: value 2: must be 1"),

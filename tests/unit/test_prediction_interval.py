@@ -266,3 +266,34 @@ def test_mixes_are_of_the_kinds_that_are_lowered():
     mix = _mix(pm.predict(pm.zoo.lstm32(), **PLACE))
     assert sum(mix.values()) == pytest.approx(1)
     assert max(mix, key=mix.__getitem__) == "recurrence"
+
+
+SYNC_JOB = {"batch_size": 8, "system": "dgx_a100", "workers": 8, "framework": "pytorch_2"}
+
+
+def exchange_variance_of(**job):
+    return pm.predict(pm.zoo.alexnet(), **SYNC_JOB | job).interval.exposure.exchange_variance
+
+
+def test_an_exchange_that_is_all_exposed_is_as_uncertain_as_collectives_are():
+    """Without overlap d ln(step) = share of the exchange times d ln(exchange), here by a difference of two steps."""
+    spreads = load_interval_scale("gpu_80").exchange
+    for sync, spread in (("all_reduce", spreads.library), ("halving_doubling", spreads.algorithm)):
+        p = pm.predict(pm.zoo.alexnet(), sync=sync, overlap=False, **SYNC_JOB)
+        rest_s = p.step_s - p.exposed_sync_s
+        ends = [math.log(rest_s + p.exposed_sync_s * math.exp(sign * spread)) for sign in (-1, 1)]
+        assert p.interval.exposure.exchange_variance == pytest.approx(((ends[1] - ends[0]) / 2) ** 2, rel=1e-6)
+        assert p.exposed_sync_s / p.step_s > 0.1
+        assert "exchange" in p.interval.shares
+
+
+def test_a_hidden_exchange_makes_a_step_no_less_certain_and_a_bare_one_does():
+    hidden, bare = (exchange_variance_of(sync="ring_all_reduce", overlap=overlap) for overlap in (True, False))
+    assert 0 < hidden < bare
+    assert exchange_variance_of(sync="none") == 0
+    servers = [exchange_variance_of(sync=sync) for sync in ("parameter_server", "downpour")]
+    assert min(servers) > hidden
+    told = pm.predict(pm.zoo.alexnet(), sync="ring_all_reduce", overlap=False, **SYNC_JOB)
+    none = pm.predict(pm.zoo.alexnet(), sync="none", **SYNC_JOB)
+    assert told.interval.ratio > none.interval.ratio
+    assert "how long workers exchange" in " ".join(told.explain().split())

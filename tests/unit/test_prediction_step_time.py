@@ -33,6 +33,7 @@ class Toy:
     step_overhead_s: float = 0.0
     overlap_exponent: float = math.inf
     configuration_count: None = None
+    queued: bool = False
 
     def matmul_times(self, columns, efficiency):
         flop_count = 2 * columns["m"] * columns["n"] * columns["k"] * columns["count"]
@@ -305,3 +306,11 @@ def test_weight_gradients_run_beside_the_path_where_a_scheduler_has_several_thre
     assert many == pytest.approx(max(path, first[0][0] + sum(duration for _, duration in first)))
     assert step_time(table, numbers, scheduler_threads=2, **arguments).step_s >= serial / 2
     assert many < serial
+
+
+def test_a_queue_hides_all_dispatches_behind_all_kernels():
+    """A host that runs ahead is seen only by what all its dispatches exceed all kernels, 6,504 s of them."""
+    assert toy_step(Toy(dispatch_s=1_000.0, queued=True)).overhead_s == 0
+    late = toy_step(Toy(dispatch_s=2_000.0, queued=True, step_overhead_s=7.0))
+    assert late.step_s == pytest.approx(4 * 2_000 + 7)
+    assert toy_step(Toy(queued=True)).overhead_s == 0

@@ -47,7 +47,7 @@ def test_rows_are_what_predict_says(vgg, weak):
 def test_no_way_to_agree_is_linear_or_constant_but_the_ring(weak):
     ring, server, downpour = (by_workers(weak, sync) for sync in SYNCS)
     assert 0.98 < ring[16].efficiency < 1  # gradients hide behind the backward phase of a large network
-    assert server[1].speedup == pytest.approx(1)
+    assert 1 < server[1].speedup < 1.03  # what one worker exchanges hides, and the server updates for it
     assert server[16].speedup < 0.3 * 16  # everything passes one memory
     assert server[16].exposed_sync_s > 4 * server[2].exposed_sync_s > 0
     assert downpour[1].efficiency < 0.7  # even one worker visits the server: speed-up is over one that does not
@@ -120,7 +120,9 @@ def test_epochs_and_their_price_only_where_asked(vgg):
         assert row.usd_per_epoch == pytest.approx(row.workers * 0.9 * row.epoch_s / 3600)
     one, many = priced.rows
     assert many.epoch_s < one.epoch_s
-    assert many.usd_per_epoch / one.usd_per_epoch == pytest.approx(1 / many.efficiency, rel=1e-3)  # idle workers cost
+    assert many.usd_per_epoch / one.usd_per_epoch == pytest.approx(
+        one.speedup / many.efficiency, rel=1e-3
+    )  # idle workers cost
     with pytest.raises(ArgumentError, match="dataset_size"):
         pm.scaling(vgg, usd_per_hour=0.9, **job)
 
@@ -168,6 +170,17 @@ def test_stragglers_bend_the_line(vgg):
     assert waits == pytest.approx([0, 0.056419, 0.102938, 0.142360, 0.176599], rel=0.02)
 
 
+def test_a_row_without_anybody_to_wait_for_says_so(vgg, capsys):
+    normal = {"distribution": "normal", "cv": 0.1}
+    job = {"system": "survey_fig5", "batch_size": 8, "bucket_bytes": "merged"}
+    report = pm.scaling(vgg, workers=(1, 2, 4), straggler=normal, backup_workers=1, **job)
+    assert [row.reason is None for row in report.rows] == [False, True, True]
+    assert "fewer than the workers, 1" in report.rows[0].reason
+    words = ["scaling", "alexnet", "--system", "survey_fig5", "--workers", "1,2", "--batch-size", "8"]
+    assert run([*words, "--straggler", "normal=0.1", "--backup-workers", "2"]) == 2
+    assert "at least one must be waited for" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
@@ -188,6 +201,11 @@ def test_stragglers_bend_the_line(vgg):
         ({"group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"group_size": 0, "sync": "mixed"}, ArgumentError, "group_size=0"),
         ({"backup_workers": 1}, ArgumentError, "straggler"),
+        (
+            {"backup_workers": 4, "straggler": {"distribution": "normal", "cv": 0.1}},
+            ArgumentError,
+            "must be waited for",
+        ),
         ({"staleness_penalty": 0.1}, ArgumentError, "critical_batch_size"),
         ({"least_steps": 10}, ArgumentError, "critical_batch_size"),
         ({"critical_batch_size": 0}, ArgumentError, "critical_batch_size"),

@@ -21,7 +21,7 @@ def written(tmp_path, *rows):
 def test_rows_of_one_device_are_scored_and_others_counted(tmp_path):
     rows = [ROW.format(devices=devices, data="synthetic") for devices in (1, 2, 8)]
     table = read_system_table(written(tmp_path, *rows, ROW.format(devices=1, data="real (ImageNet)")))
-    assert table.multi_device_rows == 2
+    assert [each.worker_count for each in table.several] == [2, 8]
     on_device, read = table.measurements.rows
     assert (on_device.device, on_device.framework) == ("tesla_k80_gk210", "tensorflow_0_9")
     assert read.network != on_device.network  # two runs: one is fed
@@ -43,6 +43,7 @@ def test_another_format_is_no_table_of_steps(tmp_path):
     [
         ("-1", "0.65", TableError, "row 2, column seconds: '-1'"),
         ("many", "32", TableError, "row 2, column batch_size: 'many'"),
+        (",0,32", ",1,32", TableError, "row 2, column n_devices: '0'"),
         ("resnet51", "resnet50", UnknownNameError, "resnet50"),
         ("Tesla K81", "Tesla K80", UnknownNameError, "Did you mean 'tesla_k80_gk210'"),
         ("tensorflaw", "tensorflow", UnknownNameError, "Did you mean 'tensorflow_"),

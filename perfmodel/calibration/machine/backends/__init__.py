@@ -1,0 +1,1 @@
+"""What runs the kernels that are timed: a library behind one interface, with a table of benchmarks each."""

@@ -1,0 +1,237 @@
+"""torch on a CPU or a CUDA GPU: the kernels that networks really run there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+from perfmodel.calibration.machine import facts
+from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
+from perfmodel.calibration.machine.backends.base import Backend, PeakRun
+from perfmodel.calibration.machine.backends.torch_clock import CudaClock
+from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
+from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.machine.drawing import SEED
+from perfmodel.calibration.machine.timing import Clock, HostClock
+from perfmodel.errors import ArgumentError, MissingPackageError
+from perfmodel.units import GIB, MIB
+
+TORCH_DTYPE: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+"""Data type -> that of torch's tensors."""
+
+BENCHMARKS: Final = (
+    torch_products.benchmarks,
+    torch_passes.benchmarks,
+    torch_reductions.benchmarks,
+    torch_sequences.benchmarks,
+)
+"""What yields the benchmarks of torch, by kind."""
+
+SMALL_POOL: Final = 1 << 16
+"""Random numbers for the small operands of a check [1]."""
+
+TENSOR_CORE_MAJOR: Final = 8
+"""First compute capability with tf32 and bf16 [1]."""
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError("torch", "calibrating with backend='torch'", "torch") from error
+    return torch
+
+
+def _checked_device(torch: Any, target: str) -> str:
+    """Return the device of a target; refuse one that torch or the machine does not have."""
+    if target == "cpu":
+        return target
+    found = re.fullmatch(r"cuda(?::(\d+))?", target)
+    if found is None:
+        raise ArgumentError(argument="target", given=target, allowed="cpu, or cuda:N for the GPU of that number")
+    if not torch.cuda.is_available():
+        built = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
+        raise ArgumentError(argument="target", given=target, allowed=f"cpu, as torch finds no CUDA GPU here{built}")
+    index, count = int(found.group(1) or 0), torch.cuda.device_count()
+    if index >= count:
+        names = ", ".join(f"cuda:{number} ({torch.cuda.get_device_name(number)})" for number in range(count))
+        raise ArgumentError(argument="target", given=target, allowed=f"one of {names}, or cpu")
+    return f"cuda:{index}"
+
+
+class TorchBackend(Backend):
+    """torch on one device.
+
+    Parameters
+    ----------
+    target : str
+        ``cpu``, ``cuda`` or ``cuda:N``. [-]
+
+    Raises
+    ------
+    MissingPackageError
+        If torch is not installed.
+    ArgumentError
+        If there is no such device.
+    """
+
+    name: ClassVar[str] = "torch"
+
+    def __init__(self, target: str) -> None:
+        self.torch = _torch()
+        self.target = _checked_device(self.torch, target)
+        self._tools: dict[str, TorchTools] = {}
+        self._small_tools: dict[str, TorchTools] = {}
+        if self._on_gpu:
+            self.torch.cuda.set_device(self.target)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.target != "cpu"
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Events on a GPU, the host's monotonic clock on a CPU."""
+        return CudaClock(self.torch, self.target) if self._on_gpu else HostClock()
+
+    @cached_property
+    def _properties(self) -> Any:
+        return self.torch.cuda.get_device_properties(self.target)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Single precision, and halves; tf32 on the GPUs that have it."""
+        if not self._on_gpu:
+            return ("fp32", "bf16")
+        return ("fp32", "tf32", "bf16", "fp16") if self._properties.major >= TENSOR_CORE_MAJOR else ("fp32", "fp16")
+
+    @property
+    def default_dtypes(self) -> tuple[str, ...]:
+        """fp32 on a CPU; tf32 and bf16 too on a GPU that has them."""
+        return self.dtypes[:1] if not self._on_gpu else self.dtypes[:3]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the table ``machine``."""
+        if not self._on_gpu:
+            return facts.cpu_facts(self.torch.get_num_threads())
+        gpu = self._properties
+        cache_mib = getattr(gpu, "L2_cache_size", 0) / MIB or facts.UNKNOWN_CACHE_MIB
+        return {
+            "processor": "gpu",
+            "model": gpu.name,
+            "datasheet": facts.datasheet_of(gpu.name),
+            "core_count": gpu.multi_processor_count,
+            "memory_gib": round(gpu.total_memory / GIB, 2),
+            "cache_mib": round(cache_mib, 3),
+            "near_cache_mib": round(cache_mib, 3),
+            "vector_lanes": 1,
+        }
+
+    def software(self) -> dict[str, str]:
+        """Return the versions of torch and what it calls."""
+        torch = self.torch
+        versions = facts.host_software() | {"torch": torch.__version__}
+        blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+        if blas:
+            versions["blas"] = blas.group(1)
+        if self._on_gpu:
+            versions["cuda"] = str(torch.version.cuda)
+            if torch.backends.cudnn.is_available():
+                versions["cudnn"] = str(torch.backends.cudnn.version())
+            driver = getattr(torch._C, "_cuda_getDriverVersion", None)
+            if driver is not None:
+                versions["driver"] = str(driver())
+        return versions
+
+    def clock_mhz(self) -> float | None:
+        """Return the clock of the processor now."""
+        if not self._on_gpu:
+            return facts.clock_mhz()
+        try:
+            return float(self.torch.cuda.clock_rate(self.target)) or None
+        except Exception:  # needs the driver's management library, which raises errors of its own
+            return None
+
+    def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
+        """Return all benchmarks of torch; those of products alone in tf32, in which nothing else differs."""
+        kinds = BENCHMARKS[:1] if dtype == "tf32" else BENCHMARKS
+        return {each.name: each for kind in kinds for each in kind()}
+
+    def _tools_of(self, dtype: str) -> TorchTools:
+        name = TORCH_DTYPE[dtype]
+        if name not in self._tools:
+            self._tools[name] = TorchTools(self.torch, device=self.target, dtype=name, seed=SEED)
+        return self._tools[name]
+
+    def _small_tools_of(self, name: str) -> TorchTools:
+        if name not in self._small_tools:
+            self._small_tools[name] = TorchTools(self.torch, device=self.target, dtype=name, seed=SEED, pool=SMALL_POOL)
+        return self._small_tools[name]
+
+    def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
+        """Return a kernel with its operands."""
+        return benchmark.prepare(self._tools_of(dtype), sizes, benchmark.operation(sizes))
+
+    def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
+        """Return the first tensor that a kernel makes, in both data types from the same random numbers."""
+        made, is_random = [], False
+        for each in (dtype, "fp64"):
+            tools = self._small_tools_of(TORCH_DTYPE[each])
+            tools.restart()
+            prepared = benchmark.prepare(tools, sizes, benchmark.operation(sizes))
+            result, is_random = prepared.run(), prepared.random
+            while isinstance(result, list | tuple):
+                result = next(part for part in result if part is not None)
+            made.append(result.detach().double().cpu().numpy())
+        return made[0], made[1], is_random
+
+    @contextmanager
+    def settings(self, dtype: str) -> Iterator[None]:
+        """Allow tf32 in products and convolutions for that data type alone; as it was afterwards."""
+        switches = (self.torch.backends.cuda.matmul, self.torch.backends.cudnn)
+        before = [switch.allow_tf32 for switch in switches]
+        for switch in switches:
+            switch.allow_tf32 = dtype == "tf32"
+        try:
+            yield
+        finally:
+            for switch, allowed in zip(switches, before, strict=True):
+                switch.allow_tf32 = allowed
+
+    @cached_property
+    def _large(self) -> Any:
+        """A tensor of 1.25 times the last cache, which pushes all else out of it."""
+        elements = int(1.25 * self.facts()["cache_mib"] * MIB / 4)
+        return self._tools_of("fp32").normal(elements)
+
+    def flush(self) -> None:
+        """Read a tensor larger than the last cache."""
+        self._large.sum()
+
+    def reference(self) -> Run:
+        """Return a product and a pass of moderate size."""
+        tools = self._tools_of("fp32")
+        edge = 1500 if self._on_gpu else 400
+        left, right, torch = tools.normal(edge, edge), tools.normal(edge, edge), self.torch
+        return lambda: torch.relu(torch.mm(left, right))
+
+    def peak_runs(self, dtype: str) -> tuple[PeakRun, PeakRun]:
+        """Return a square product, and a copy of a tensor larger than the last cache."""
+        tools = self._tools_of(dtype)
+        edge = 4096 if self._on_gpu else 1280
+        left, right, torch = tools.normal(edge, edge), tools.normal(edge, edge), self.torch
+        target = torch.empty_like(self._large)
+        product = PeakRun(lambda: torch.mm(left, right), 2.0 * edge**3)
+        return product, PeakRun(lambda: target.copy_(self._large), 2.0 * 4 * target.numel())
+
+    def overheads(self) -> dict[str, float]:
+        """Return what autograd, modules and optimizers take beyond kernels [s]."""
+        return overheads(self._tools_of("fp32"))
+
+    def host_copies(self) -> list[dict[str, Any]]:
+        """Return copies both ways, from pinned and pageable memory, of a GPU."""
+        return host_copies(self._tools_of("fp32")) if self._on_gpu else []

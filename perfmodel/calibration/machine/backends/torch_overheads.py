@@ -1,0 +1,190 @@
+"""What torch takes beyond its kernels: recording, the engine, optimizers, the launch queue, copies from the host."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from perfmodel.calibration.machine.backends.base import share_of_chain
+from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+from perfmodel.calibration.machine.process_allocator import page_fault_s
+
+ELEMENTS: Final = 64
+"""Elements of the tiny tensors on which calls are timed: next to nothing to compute [1]."""
+
+REPEATS: Final = 15
+"""Repeats of a chain whose median is taken [1]."""
+
+PINNED_BYTES: Final = (4096, 256 * 2**20)
+"""Bytes of the smallest and the largest copy from the host [B]."""
+
+
+def median_s(run: Callable[[], Any], *, repeats: int = REPEATS, wait: Callable[[], Any] | None = None) -> float:
+    """Return the median time of a call.
+
+    Parameters
+    ----------
+    run : callable
+        What is timed. [-]
+    repeats : int
+        How often. [1]
+    wait : callable or None
+        Waits before and after for what a device still does; None where nothing can be under way. [-]
+
+    Returns
+    -------
+    float
+        By the host's clock. [s]
+    """
+    samples = []
+    for _ in range(repeats + 2):
+        if wait is not None:
+            wait()
+        begin = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - begin)
+    if wait is not None:
+        wait()
+    return statistics.median(samples[2:])
+
+
+def _chain_of(tools: TorchTools, *, grad: bool) -> Callable[[int], Any]:
+    torch = tools.torch
+    x, factor = tools.normal(ELEMENTS, grad=grad), tools.normal(ELEMENTS)
+
+    def chain(length: int) -> Any:
+        y = x
+        for _ in range(length):
+            y = torch.mul(y, factor)
+        return y
+
+    return chain
+
+
+def _module_s(tools: TorchTools) -> float:
+    """Return what calling a module takes beyond what it runs [s]."""
+    module = tools.torch.nn.Identity()
+    x = tools.normal(ELEMENTS)
+
+    def called() -> None:
+        for _ in range(100):
+            module(x)
+
+    return median_s(called) / 100
+
+
+def _parameter_s(tools: TorchTools, kernel_s: float) -> float:
+    torch = tools.torch
+
+    def step_of(count: int) -> float:
+        weights = [tools.normal(ELEMENTS, grad=True) for _ in range(count)]
+        for weight in weights:
+            weight.grad = tools.normal(ELEMENTS)
+        return median_s(torch.optim.SGD(weights, lr=1e-6).step, wait=_waiting(tools))
+
+    return max(0.0, share_of_chain(step_of) - kernel_s)
+
+
+def _step_s(tools: TorchTools, known_s: float) -> float:
+    """Return what a step takes that is there once: clearing, starting the engine, the optimizer's call [s]."""
+    torch = tools.torch
+    weight = tools.normal(ELEMENTS, grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1e-6)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.mul(weight, 2.0).sum().backward()
+        optimizer.step()
+
+    return max(0.0, median_s(step, wait=_waiting(tools)) - known_s)
+
+
+def _waiting(tools: TorchTools) -> Callable[[], Any] | None:
+    return (lambda: tools.torch.cuda.synchronize(tools.device)) if tools.on_gpu else None
+
+
+def overheads(tools: TorchTools) -> dict[str, float]:
+    """Return the table ``overheads`` of a file.
+
+    Parameters
+    ----------
+    tools : TorchTools
+        Of the device. [-]
+
+    Returns
+    -------
+    dict
+        By name. [s]
+
+    Notes
+    -----
+    On a CPU a call of a tiny kernel is timed without and with recording; the kernel's own time is taken off what its
+    gradient takes in the engine, and off what an optimizer takes per tensor. On a GPU these are host times, of which
+    those of a launch (``dispatch_s``) are taken off.
+    """
+    torch, wait = tools.torch, _waiting(tools)
+    plain, recorded = _chain_of(tools, grad=False), _chain_of(tools, grad=True)
+    call_s = share_of_chain(lambda length: median_s(lambda: plain(length), wait=wait))
+    recorded_s = share_of_chain(lambda length: median_s(lambda: recorded(length), wait=wait))
+    module_s = _module_s(tools)
+
+    def backward_of(length: int) -> float:
+        result, gradient = recorded(length), tools.normal(ELEMENTS)
+        inputs = _leaves(result)
+        return median_s(lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True), wait=wait)
+
+    backward_s = max(0.0, share_of_chain(backward_of) - call_s)
+    recording_s = max(0.0, recorded_s - call_s) + module_s
+    parameter_s = _parameter_s(tools, call_s)
+    known_s = 2 * (recording_s + backward_s) + parameter_s + 5 * call_s
+    return {
+        "grad_forward_s": recording_s,
+        "backward_s": backward_s,
+        "parameter_s": parameter_s,
+        "step_s": _step_s(tools, known_s),
+        "dispatch_s": call_s if tools.on_gpu else 0.0,
+        "page_fault_s": page_fault_s(),
+    }
+
+
+def _leaves(result: Any) -> list[Any]:
+    """Return the tensors that want a gradient and that a result was made of."""
+    node = result.grad_fn
+    while node.next_functions and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return [node.variable]
+
+
+def host_copies(tools: TorchTools) -> list[dict[str, Any]]:
+    """Return copies between host and GPU: time of the smallest, rate of a large one.
+
+    Parameters
+    ----------
+    tools : TorchTools
+        Of the GPU. [-]
+
+    Returns
+    -------
+    list of dict
+        Tables ``host_copy`` of a file. [s, B/s]
+    """
+    torch, found = tools.torch, []
+    wait = _waiting(tools)
+    for pinned in (True, False):
+        for direction in ("to_device", "to_host"):
+            seconds = []
+            for size in PINNED_BYTES:
+                host = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).fill_(1)
+                device = torch.ones(size, dtype=torch.uint8, device=tools.device)
+                target, source = (device, host) if direction == "to_device" else (host, device)
+
+                def copied(target: Any = target, source: Any = source) -> None:
+                    target.copy_(source, non_blocking=True)
+                    torch.cuda.synchronize(tools.device)
+
+                seconds.append(median_s(copied, repeats=7, wait=wait))
+            rate = (PINNED_BYTES[1] - PINNED_BYTES[0]) / max(seconds[1] - seconds[0], 1e-9)
+            found.append({"direction": direction, "pinned": pinned, "latency_s": seconds[0], "bytes_per_s": rate})
+    return found

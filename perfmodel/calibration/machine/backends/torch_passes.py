@@ -1,0 +1,267 @@
+"""Memory-bound passes of torch: one entry each, the layer that has it and the calls of torch that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from perfmodel import layers
+from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Sizes
+from perfmodel.calibration.machine.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, of_layer
+from perfmodel.layers import Layer
+from perfmodel.layers.passes import elementwise
+from perfmodel.records import Operation, Role
+
+Forward = Callable[..., Any]
+Backward = Callable[..., Any]
+
+
+def passes(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    forward: Forward,
+    backward: Backward | None = None,
+    *,
+    random: bool = False,
+    weight: float = 1.0,
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of a pass and that of its gradient.
+
+    Parameters
+    ----------
+    name : str
+        Kernel class of the pass. [-]
+    family : Family
+        Shapes of its inputs. [-]
+    layer : Layer or callable
+        The layer that has it, or what makes it from sizes. [-]
+    forward : callable
+        Of (torch, inputs ...): the result. [-]
+    backward : callable or None
+        Of (torch, gradient of the result, result, inputs ...): the gradient; None where there is none. [-]
+    random : bool
+        Whether two runs differ. [-]
+    weight : float
+        How much of a usual training step it is. [1]
+
+    Yields
+    ------
+    Benchmark
+        One or two. [-]
+    """
+
+    def inputs(tools: TorchTools, sizes: Sizes) -> list[Any]:
+        return [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
+
+    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        del operation
+        return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)
+
+    yield Benchmark(
+        name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare, weight=weight
+    )
+    if backward is None:
+        return
+    of_gradient = backward
+
+    def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        del operation
+        given = inputs(tools, sizes)
+        result = forward(tools.torch, *given)
+        gradient = tools.normal(*result.shape)
+        return Prepared(partial(of_gradient, tools.torch, gradient, result, *given))
+
+    name = f"{name}_backward"
+    operation = of_layer(name, family, layer)
+    yield Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare_backward, weight=weight)
+
+
+def _activations() -> Iterator[Benchmark]:
+    yield from passes(
+        "relu",
+        ELEMENTS,
+        layers.ReLU(),
+        lambda torch, x: torch.relu(x),
+        lambda torch, g, y, _: torch.ops.aten.threshold_backward(g, y, 0),
+        weight=2,
+    )
+    yield from passes(
+        "relu6",
+        ELEMENTS,
+        layers.ReLU6(),
+        lambda torch, x: torch.nn.functional.relu6(x),
+        lambda torch, g, _, x: torch.ops.aten.hardtanh_backward(g, x, 0, 6),
+    )
+    yield from passes(
+        "leaky_relu",
+        ELEMENTS,
+        layers.LeakyReLU(),
+        lambda torch, x: torch.nn.functional.leaky_relu(x),
+        lambda torch, g, _, x: torch.ops.aten.leaky_relu_backward(g, x, 0.01, False),
+    )
+    yield from passes(
+        "gelu",
+        ELEMENTS,
+        layers.GELU(),
+        lambda torch, x: torch.nn.functional.gelu(x),
+        lambda torch, g, _, x: torch.ops.aten.gelu_backward(g, x),
+        weight=1.5,
+    )
+    yield from _smooth_activations()
+
+
+def _smooth_activations() -> Iterator[Benchmark]:
+    yield from passes(
+        "silu",
+        ELEMENTS,
+        layers.SiLU(),
+        lambda torch, x: torch.nn.functional.silu(x),
+        lambda torch, g, _, x: torch.ops.aten.silu_backward(g, x),
+    )
+    yield from passes(
+        "sigmoid",
+        ELEMENTS,
+        layers.Sigmoid(),
+        lambda torch, x: torch.sigmoid(x),
+        lambda torch, g, y, _: torch.ops.aten.sigmoid_backward(g, y),
+    )
+    yield from passes(
+        "tanh",
+        ELEMENTS,
+        layers.Tanh(),
+        lambda torch, x: torch.tanh(x),
+        lambda torch, g, y, _: torch.ops.aten.tanh_backward(g, y),
+    )
+    yield from passes(
+        "hard_swish",
+        ELEMENTS,
+        layers.Unary(function="hard_swish"),
+        lambda torch, x: torch.nn.functional.hardswish(x),
+        lambda torch, g, _, x: torch.ops.aten.hardswish_backward(g, x),
+    )
+    yield from passes(
+        "elu",
+        ELEMENTS,
+        layers.Unary(function="elu"),
+        lambda torch, x: torch.nn.functional.elu(x),
+        lambda torch, g, _, x: torch.ops.aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
+    )
+
+
+def _element_wise() -> Iterator[Benchmark]:
+    yield from passes("add", TWO_OF_ELEMENTS, layers.Add(), lambda torch, x, y: torch.add(x, y), weight=2)
+    yield Benchmark(
+        name="gradient_sum_backward",
+        axes=ELEMENTS.axes,
+        operation=lambda sizes: elementwise(
+            "gradient_sum", sizes["elements"], reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT
+        ),
+        prepare=lambda tools, sizes, _: Prepared(
+            partial(tools.torch.add, *(tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2)))
+        ),
+        weight=1.5,
+    )
+    yield from passes(
+        "multiply",
+        TWO_OF_ELEMENTS,
+        layers.Binary(function="multiply"),
+        lambda torch, x, y: torch.mul(x, y),
+        lambda torch, g, _, __, y: torch.mul(g, y),
+    )
+    yield from passes(
+        "subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), lambda torch, x, y: torch.sub(x, y)
+    )
+    yield from passes("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), lambda torch, x, y: torch.div(x, y))
+    yield from passes(
+        "exp",
+        ELEMENTS,
+        layers.Unary(function="exp"),
+        lambda torch, x: torch.exp(x),
+        lambda torch, g, y, _: torch.mul(g, y),
+    )
+    yield from passes("square", ELEMENTS, layers.Unary(function="square"), lambda torch, x: torch.square(x))
+    yield from passes(
+        "multiply_by_number",
+        ELEMENTS,
+        layers.Unary(function="multiply_by_number"),
+        lambda torch, x: torch.mul(x, 0.7),
+        lambda torch, g, _, __: torch.mul(g, 0.7),
+    )
+    yield from passes("add_number", ELEMENTS, layers.Unary(function="add_number"), lambda torch, x: torch.add(x, 0.7))
+    yield from passes(
+        "dropout",
+        ELEMENTS,
+        layers.Dropout(rate=0.3),
+        lambda torch, x: torch.nn.functional.dropout(x, 0.3, True),
+        random=True,
+        weight=1.5,
+    )
+    yield Benchmark(
+        name="dropout_backward",
+        axes=ELEMENTS.axes,
+        operation=of_layer("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3)),
+        prepare=_dropout_gradient,
+    )
+    yield from passes("copy", ELEMENTS, layers.Copy(), lambda torch, x: torch.clone(x))
+    yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
+
+
+def _bernoulli(torch: Any, x: Any) -> Any:
+    return torch.empty_like(x).bernoulli_(0.5)
+
+
+def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient by what was dropped: kept as truth values on a GPU, as numbers on a CPU."""
+    del operation
+    gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
+    if tools.on_gpu:
+        return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
+    return Prepared(partial(tools.torch.mul, gradient, kept))
+
+
+def _maps() -> Iterator[Benchmark]:
+    yield from passes(
+        "concat",
+        Family(MAPS.axes, batch="batch", sample=MAPS.sample, inputs=3),
+        layers.Concat(),
+        lambda torch, *parts: torch.cat(parts, 1),
+        lambda torch, g, _, *parts: [each.contiguous() for each in g.chunk(len(parts), 1)],
+    )
+    yield from passes(
+        "transpose",
+        MAPS,
+        layers.Transpose(axes=(1, 2, 0), copies=True),
+        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
+        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
+    )
+    yield from passes(
+        "rearrange",
+        MAPS,
+        lambda sizes: layers.Rearrange(shape=(sizes["height"], sizes["width"], sizes["channels"])),
+        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
+        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
+    )
+    yield from passes(
+        "pad",
+        MAPS,
+        layers.Pad(padding=((0, 0), (1, 2), (1, 2))),
+        lambda torch, x: torch.nn.functional.pad(x, (1, 2, 1, 2)),
+        lambda torch, g, y, x: torch.nn.functional.pad(g, (-1, -2, -1, -2)),
+    )
+    yield from passes(
+        "upsample",
+        MAPS,
+        layers.Upsample(scale_factor=2),
+        lambda torch, x: torch.nn.functional.interpolate(x, scale_factor=2),
+        lambda torch, g, y, x: torch.ops.aten.upsample_nearest2d_backward(g, list(y.shape[2:]), list(x.shape)),
+    )
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of element-wise passes and copies."""
+    yield from _activations()
+    yield from _element_wise()
+    yield from _maps()

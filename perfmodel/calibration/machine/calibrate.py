@@ -1,0 +1,345 @@
+"""``pm.calibrate``: kernels of this machine timed for about a minute, and a device that predictions run on."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from perfmodel import __version__
+from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.machine.benchmark import Benchmark
+from perfmodel.calibration.machine.classes import fitted_classes, grouped
+from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
+from perfmodel.calibration.machine.process_allocator import keep_freed_memory
+from perfmodel.calibration.machine.session import Session
+from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.records import Operation
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.machine.backends.base import Backend
+
+BACKENDS: Final[dict[str, str]] = {
+    "torch": "perfmodel.calibration.machine.backends.torch_backend:TorchBackend",
+    "numpy": "perfmodel.calibration.machine.backends.numpy_backend:NumpyBackend",
+}
+"""Name of a backend -> its class, imported when it is asked for."""
+
+SOURCE_TITLE: Final = "Measured on this machine by perfmodel"
+"""Title of the source that a calibration names for all of its numbers."""
+
+SOURCED: Final = ("machine", "session", "peaks", "overheads", "host_copy", "storage", "kernel")
+"""Tables of a calibration that hold numbers."""
+
+FEWEST_POINTS: Final = 20
+"""Points without which there is nothing to fit [1]."""
+
+RECORD_BYTES: Final = 4 * 2**20
+"""Space that the record and the result of a session need at most [B]."""
+
+
+class CalibrationInterrupted(KeyboardInterrupt):
+    """A calibration was interrupted; says where its points are kept and how to go on.
+
+    Parameters
+    ----------
+    message : str
+        For the user. [-]
+    journal : Path
+        The record of what was measured. [-]
+    """
+
+    def __init__(self, message: str, journal: Path) -> None:
+        self.journal = journal
+        super().__init__(message)
+
+
+def load_backend(name: str, target: str) -> Backend:
+    """Return a backend on a device.
+
+    Parameters
+    ----------
+    name : str
+        ``torch`` or ``numpy``. [-]
+    target : str
+        ``cpu`` or ``cuda:N``. [-]
+
+    Returns
+    -------
+    Backend
+        Ready to measure. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such backend.
+    MissingPackageError
+        If its library is not installed.
+    ArgumentError
+        If there is no such device.
+    """
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, BACKENDS)
+    module, _, kind = BACKENDS[name].partition(":")
+    backend: Backend = getattr(import_module(module), kind)(target)
+    return backend
+
+
+def calibrate(
+    target: str = "cpu",
+    *,
+    backend: str | Backend = "torch",
+    budget_s: float = 60,
+    progress: bool | Callable[[int, int], None] = True,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    dtypes: str | Sequence[str] | None = None,
+) -> MeasuredMachine:
+    """Measure small kernels on this machine and fit what predictions need.
+
+    Parameters
+    ----------
+    target : str
+        ``cpu``, or ``cuda:N`` for a GPU (``torch`` only). [-]
+    backend : str or Backend
+        ``torch``: the kernels that PyTorch runs; ``numpy``: on any machine. [-]
+    budget_s : float
+        Time that measuring may take. [s]
+    progress : bool or callable
+        Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
+    out : str, Path or None
+        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. [-]
+    resume : str, Path or None
+        Record of an interrupted calibration to go on with. [-]
+    dtypes : str, sequence of str or None
+        Data types; None for ``fp32`` on a CPU, and ``tf32`` and ``bf16`` too on a GPU that has them. [-]
+
+    Returns
+    -------
+    MeasuredMachine
+        A device for ``predict``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is not allowed, there is no such device, or ``out`` cannot be written.
+    MissingPackageError
+        If the backend's library is not installed.
+    CalibrationInterrupted
+        After Ctrl-C: what was measured is kept.
+
+    Notes
+    -----
+    No network is run. Nothing of the machine is set; the allocator of this process is told to keep freed memory.
+    """
+    _check_budget(budget_s)
+    _check_writable(out)
+    library = load_backend(backend, target) if isinstance(backend, str) else backend
+    chosen = _chosen_dtypes(library, dtypes)
+    allocator = keep_freed_memory()
+    journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
+    if resume is not None:
+        journal.resume(Path(resume).expanduser())
+    with _shown(progress, library) as told:
+        session = Session(library, dtypes=chosen, budget_s=budget_s, journal=journal, progress=told)
+        try:
+            session.run()
+        except KeyboardInterrupt:
+            _interrupted(journal, target=target, backend=library.name, out=out)
+    machine = machine_of(session, allocator=allocator)
+    if out is not None:
+        machine.save(out)
+    elif resume is None and journal.path is not None:
+        journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
+    return machine
+
+
+def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
+    """Return the benchmarks of a backend by class, without asking whether its library or device is there.
+
+    Parameters
+    ----------
+    backend : str
+        ``torch`` or ``numpy``. [-]
+
+    Returns
+    -------
+    dict
+        Benchmark by kernel class. [-]
+    """
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
+    kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
+    return {each.name: each for kind in kinds for each in kind()}
+
+
+def _check_budget(budget_s: Any) -> None:
+    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < float("inf"):
+        raise ArgumentError(argument="budget_s", given=budget_s, allowed="a number of seconds above 0; 60 is usual")
+
+
+def _check_writable(out: str | Path | None) -> None:
+    """Refuse a path where the result could not be written, before anything is measured."""
+    if out is None:
+        return
+    path = journal_of(out)
+    if not path.parent.is_dir():
+        raise ArgumentError(argument="out", given=str(out), allowed="a file in an existing folder")
+    if path.exists() and not path.is_file():
+        raise ArgumentError(argument="out", given=str(out), allowed="a regular file, not a folder, device or pipe")
+    trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
+    try:
+        with replacement_of(trial) as temporary:
+            temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk refuses it, or what follows
+    finally:
+        trial.unlink(missing_ok=True)
+
+
+def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tuple[str, ...]:
+    if dtypes is None:
+        return library.default_dtypes
+    chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
+    for dtype in chosen:
+        if dtype not in library.dtypes:
+            msg = f"data type of {library.name} on this device"
+            raise UnknownNameError(msg, dtype, library.dtypes)
+    if not chosen:
+        raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
+    return chosen
+
+
+def _header(library: Backend, target: str, dtypes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "perfmodel": __version__,
+        "target": target,
+        "backend": library.name,
+        "dtypes": list(dtypes),
+        "machine": library.facts(),
+        "software": library.software(),
+    }
+
+
+def _journal_path(out: str | Path | None, resume: str | Path | None) -> Path:
+    if out is not None:
+        return journal_of(out)
+    if resume is not None:
+        return Path(resume).expanduser()
+    return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}.points.json"
+
+
+@contextmanager
+def _shown(
+    progress: bool | Callable[[int, int], None], library: Backend
+) -> Iterator[Callable[[int, int], None] | None]:
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"measuring kernels of {library.name}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _interrupted(journal: Journal, *, target: str, backend: str, out: str | Path | None) -> NoReturn:
+    assert journal.path is not None
+    written = f" --out {out}" if out is not None else ""
+    message = (
+        f"interrupted: {len(journal.points)} points are kept in {journal.path}; go on with: "
+        f"perfmodel calibrate {target} --backend {backend}{written} --resume {journal.path}"
+    )
+    raise CalibrationInterrupted(message, journal.path) from None
+
+
+def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
+    """Fit what a session measured and return the device.
+
+    Parameters
+    ----------
+    session : Session
+        After its run. [-]
+    allocator : str
+        How the allocator was set. [-]
+
+    Returns
+    -------
+    MeasuredMachine
+        The device. [-]
+
+    Raises
+    ------
+    CalibrationError
+        If the budget was too small for any fit.
+    """
+    journal, library = session.journal, session.backend
+    if len(journal.points) < FEWEST_POINTS:
+        message = (
+            f"only {len(journal.points)} kernels were timed within {session.budget_s:g} s, fewer than the "
+            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s (60 s is usual)"
+        )
+        raise CalibrationError(message)
+    header, found, watch = journal.header, journal.found, session.watch
+    classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
+    facts = header["machine"]
+    threads = f", {facts['threads']} threads" if facts.get("threads") else ""
+    tables = {name: found[name] for name in ("overheads", "host_copy", "storage")}
+    tables["kernel"] = fitted_classes(classes, machine=session.machine)
+    content = {
+        "schema_version": 1,
+        "name": f"{facts['model']}{threads}, {library.name} {header['software'].get(library.name, '')}".strip(),
+        "kind": "measured",
+        "machine": facts,
+        "software": {"backend": library.name, **header["software"]},
+        "session": {
+            "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
+            "seconds": round(journal.seconds, 1),
+            "point_count": len(journal.points),
+            "retaken": sum(point.retaken for point in journal.points),
+            "reference_spread_percent": round(watch.spread_percent, 2),
+            "drift_percent": round(watch.drift_percent, 2),
+            "clock_mhz": found.get("clock_mhz"),
+            "allocator": allocator,
+            "notes": tuple(session.notes),
+            "complete": session.complete,
+        },
+        "peaks": found["peaks"],
+        **tables,
+        "source": [
+            {
+                "title": SOURCE_TITLE,
+                "fields": [name for name in SOURCED if name in ("machine", "session", "peaks") or tables[name]],
+                "provenance": "measured",
+            }
+        ],
+    }
+    return MeasuredMachine.model_validate(content)
+
+
+def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:
+    """Return every operation that a calibration timed, to be held against those of other networks.
+
+    Parameters
+    ----------
+    record : str or Path
+        The record of points that lies beside a calibration. [-]
+
+    Returns
+    -------
+    list of tuple
+        Data type and operation of each point. [-]
+    """
+    content = read_journal(record)
+    benchmarks = benchmark_table(content["header"]["backend"])
+    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]

@@ -1,0 +1,211 @@
+"""From points to the classes of a file: one curve each, drawn to the curve of its pooled class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.columns import Columns, Machine, columns_of
+from perfmodel.calibration.machine.fit import FittedCurve, cold_rate, fit_curve
+from perfmodel.framework.kernel_classes import (
+    POOLED_CONTRACTION,
+    POOLED_CONVOLUTION,
+    POOLED_RECURRENCE,
+    pooled_classes,
+)
+from perfmodel.framework.passes import CLASS_OF_PASS, ELEMENTWISE
+from perfmodel.records import Operation, Role
+
+LEAST_POINTS: Final = 4
+"""Points below which a class has no curve of its own, and predictions take that of its pooled class [1]."""
+
+POOLED: Final = frozenset(
+    {
+        POOLED_CONTRACTION,
+        POOLED_RECURRENCE,
+        *(f"{POOLED_CONVOLUTION}_{role.value}" for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)),
+        *CLASS_OF_PASS.values(),
+        ELEMENTWISE,
+    }
+)
+"""Classes that are made of the points of others."""
+
+SHARED_DTYPE: Final = {"tf32": "fp32"}
+"""Data type -> the one whose passes it shares, as its tensors lie in memory alike."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassPoints:
+    """Points of one class in one data type.
+
+    Parameters
+    ----------
+    name, dtype : str
+        Which. [-]
+    points : tuple of Point
+        At least one. [-]
+    operations : tuple of Operation
+        What each of them ran. [-]
+    """
+
+    name: str
+    dtype: str
+    points: tuple[Point, ...]
+    operations: tuple[Operation, ...]
+
+    def columns(self, machine: Machine) -> Columns:
+        """Return their columns."""
+        return columns_of(self.operations, dtype=self.dtype, machine=machine)
+
+
+def grouped(points: Iterable[Point], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> list[ClassPoints]:
+    """Return points by class.
+
+    Parameters
+    ----------
+    points : iterable of Point
+        Of a session. [-]
+    benchmarks : mapping of str to mapping of str to Benchmark
+        Data type to benchmarks by class. [-]
+
+    Returns
+    -------
+    list of ClassPoints
+        In the order in which classes first occur. [-]
+    """
+    by_class: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        by_class.setdefault((point.name, point.dtype), []).append(point)
+    return [
+        ClassPoints(
+            name=name,
+            dtype=dtype,
+            points=tuple(of_class),
+            operations=tuple(benchmarks[dtype][name].operation(point.sizes) for point in of_class),
+        )
+        for (name, dtype), of_class in by_class.items()
+        if name in benchmarks.get(dtype, {})
+    ]
+
+
+def pool_of(name: str, measured: Iterable[str]) -> str | None:
+    """Return the nearest pooled class of a class that is not itself measured.
+
+    Parameters
+    ----------
+    name : str
+        A measured class. [-]
+    measured : iterable of str
+        All measured classes. [-]
+
+    Returns
+    -------
+    str or None
+        None where there is none. [-]
+
+    Examples
+    --------
+    >>> pool_of("batch_norm", ["batch_norm", "relu"]), pool_of("conv2d_3x3_s2_output", [])
+    ('reduction', 'convolution_output')
+    """
+    known = set(measured)
+    return next((each for each in pooled_classes(name) if each in POOLED and each not in known), None)
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    first = parts[0]
+    return replace(
+        first,
+        features=np.concatenate([part.features for part in parts]),
+        flop_count=np.concatenate([part.flop_count for part in parts]),
+        moved_bytes=np.concatenate([part.moved_bytes for part in parts]),
+    )
+
+
+def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[dict[str, Any]]:
+    """Fit every class, and every pooled class that stands in where a class was not measured.
+
+    Parameters
+    ----------
+    classes : sequence of ClassPoints
+        Points by class. [-]
+    machine : Machine
+        Vectors and caches. [-]
+
+    Returns
+    -------
+    list of dict
+        Tables ``kernel`` of a file. [-]
+    """
+    rows: list[dict[str, Any]] = []
+    for dtype in dict.fromkeys(each.dtype for each in classes):
+        rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine)
+    have = {(row["name"], row["dtype"]) for row in rows}
+    for dtype, source in SHARED_DTYPE.items():
+        if any(row["dtype"] == dtype for row in rows):
+            rows += [
+                {**row, "dtype": dtype}
+                for row in list(rows)
+                if row["dtype"] == source and (row["name"], dtype) not in have
+            ]
+    return rows
+
+
+def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine) -> list[dict[str, Any]]:
+    columns = {each.name: each.columns(machine) for each in classes}
+    members: dict[str, list[ClassPoints]] = {}
+    for each in classes:
+        pool = pool_of(each.name, columns)
+        if pool is not None:
+            members.setdefault(pool, []).append(each)
+    pooled_cold = _cold(classes, columns, pooled=None)
+    rows, curves = [], {}
+    for pool, of_pool in members.items():
+        joined = _joined([columns[each.name] for each in of_pool])
+        points = [point for each in of_pool for point in each.points]
+        curves[pool] = _fit(joined, points, None)
+        rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], pooled_cold))
+    for each in classes:
+        if len(each.points) < LEAST_POINTS:
+            continue
+        curve = _fit(columns[each.name], each.points, curves.get(pool_of(each.name, columns) or ""))
+        cold = _cold([each], columns, pooled=pooled_cold)
+        rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, cold))
+    return rows
+
+
+def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None) -> FittedCurve:
+    seconds, spread = [point.seconds for point in points], [point.spread for point in points]
+    return fit_curve(columns, seconds, spread=spread, pooled=pooled)
+
+
+def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], *, pooled: float | None) -> float:
+    extra, moved = [], []
+    for each in classes:
+        for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True):
+            if point.cold_seconds is not None:
+                extra.append(point.cold_seconds - point.seconds)
+                moved.append(float(size))
+    return cold_rate(extra, moved, pooled=pooled)
+
+
+def _row(
+    name: str, dtype: str, columns: Columns, points: Sequence[Point], curve: FittedCurve, cold: float
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": dtype,
+        "family": columns.family,
+        "constants": dict(curve.constants),
+        "low": curve.low,
+        "high": curve.high,
+        "cold_s_per_byte": cold,
+        "point_count": len(points),
+        "residual_percent": curve.residual_percent,
+        "flop_range": (float(columns.flop_count.min()), float(columns.flop_count.max())),
+        "byte_range": (float(columns.moved_bytes.min()), float(columns.moved_bytes.max())),
+    }

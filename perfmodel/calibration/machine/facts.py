@@ -1,0 +1,172 @@
+"""What the machine says of itself: processor, cores, caches, memory, clock, versions. Read, never set."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from perfmodel.hardware import spec_files
+from perfmodel.units import GIB, MIB
+
+CPU_INFO: Final = Path("/proc/cpuinfo")
+MEMORY_INFO: Final = Path("/proc/meminfo")
+CPUS: Final = Path("/sys/devices/system/cpu")
+UNKNOWN_CACHE_MIB: Final = 32.0
+"""Last-level cache that is assumed where the system does not tell [MiB]."""
+UNKNOWN_NEAR_MIB: Final = 1.0
+"""Cache of one core that is assumed where the system does not tell [MiB]."""
+
+VECTOR_LANES: Final = (("avx512f", 16), ("avx", 8), ("asimd", 4), ("sse2", 4))
+"""Flag of a processor -> elements of single precision in its vectors, the widest first [1]."""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _first(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found.group(1).strip() if found else None
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """Return the logical processors that this process may use [-]."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores() -> int:
+    """Return the cores behind the logical processors that this process may use [1]."""
+    siblings = {
+        _text(CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").strip() or str(cpu) for cpu in usable_cpus()
+    }
+    return max(1, len(siblings))
+
+
+def _cache_bytes() -> dict[int, dict[str, int]]:
+    """Return level -> {processors that share one: its bytes}, of what this process may use."""
+    by_level: dict[int, dict[str, int]] = {}
+    for cpu in usable_cpus():
+        for index in sorted((CPUS / f"cpu{cpu}" / "cache").glob("index*")):
+            level, size = _text(index / "level").strip(), _text(index / "size").strip()
+            is_data = _text(index / "type").strip() in ("Data", "Unified")
+            if level.isdigit() and size.endswith("K") and is_data:
+                shared = _text(index / "shared_cpu_list").strip()
+                by_level.setdefault(int(level), {})[shared] = 1024 * int(size[:-1])
+    return by_level
+
+
+def caches_mib() -> tuple[float, float]:
+    """Return the last-level cache, and what all cores have next to them (the level before it) [MiB]."""
+    levels = _cache_bytes()
+    if not levels:
+        return UNKNOWN_CACHE_MIB, UNKNOWN_NEAR_MIB * physical_cores()
+    last = max(levels)
+    near = max((level for level in levels if level < last), default=last)
+    return max(levels[last].values()) / MIB, sum(levels[near].values()) / MIB
+
+
+def memory_gib() -> float:
+    """Return the memory of the host, or of the group of processes where that is less [GiB]."""
+    kib = _first(r"^MemTotal:\s+(\d+) kB", _text(MEMORY_INFO))
+    total = int(kib) * 1024 if kib else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        given = _text(limit).strip()
+        if given.isdigit():
+            total = min(total, int(given))
+    return total / GIB
+
+
+def clock_mhz() -> float | None:
+    """Return the mean clock of the processors now, where it can be read [MHz]."""
+    clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s+: ([\d.]+)", _text(CPU_INFO), re.MULTILINE)]
+    return sum(clocks) / len(clocks) if clocks else None
+
+
+def vector_lanes() -> int:
+    """Return the elements of single precision that one vector instruction handles [1]."""
+    flags = set((_first(r"^(?:flags|Features)\s*:(.*)$", _text(CPU_INFO)) or "").split())
+    return next((lanes for flag, lanes in VECTOR_LANES if flag in flags), 4)
+
+
+FORM_FACTORS: Final = frozenset({"sxm", "sxm2", "sxm5", "pcie", "gcd"})
+"""Words of a device file's name that a driver may leave out of a GPU's."""
+
+
+def datasheet_of(model: str) -> str | None:
+    """Return the device file whose name a processor's own name holds, if there is exactly one.
+
+    Parameters
+    ----------
+    model : str
+        As the system or the driver names the processor. [-]
+
+    Returns
+    -------
+    str or None
+        Name of a device file. [-]
+
+    Examples
+    --------
+    >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("Intel(R) Xeon(R) Processor")
+    ('gtx_1080_ti', None)
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"\((?:r|tm)\)", " ", model.lower()))
+
+    def said(word: str) -> bool:
+        return any(re.fullmatch(rf"{word}(gb|\d)?", each) for each in words)
+
+    found = []
+    for name in spec_files.names("devices"):
+        parts = name.split("_")
+        if all(said(part) or part in FORM_FACTORS for part in parts):
+            found.append((sum(map(said, parts)), name))
+    best = [name for count, name in found if count == max(found)[0]]
+    return best[0] if len(best) == 1 else None
+
+
+def cpu_facts(threads: int) -> dict[str, Any]:
+    """Return the table ``machine`` of a file for the host's CPU.
+
+    Parameters
+    ----------
+    threads : int
+        Threads that the library uses. [1]
+
+    Returns
+    -------
+    dict
+        Fields of ``MeasuredOn``. [-]
+    """
+    last, near = caches_mib()
+    model = _first(r"^model name\s*: (.*)$", _text(CPU_INFO)) or platform.processor() or platform.machine()
+    return {
+        "processor": "cpu",
+        "model": model,
+        "datasheet": datasheet_of(model),
+        "core_count": physical_cores(),
+        "threads": threads,
+        "memory_gib": round(memory_gib(), 2),
+        "cache_mib": round(last, 3),
+        "near_cache_mib": round(near, 3),
+        "vector_lanes": vector_lanes(),
+    }
+
+
+def host_software() -> dict[str, str]:
+    """Return the versions that every backend records."""
+    import numpy as np
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "operating_system": f"{platform.system()} {platform.release()}".strip() or sys.platform,
+    }

@@ -1,0 +1,251 @@
+r"""Few positive constants per kernel class, fitted to the points of one calibration.
+
+A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants are fitted to the logarithms of the times:
+so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
+constant is drawn to that of its pooled class, more the fewer points tell of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.hardware.calibration import Z_80
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.calibration.machine.columns import Columns
+
+PRIOR_SPREAD: Final = 1.0
+"""Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2.7 [1]."""
+
+LOOSE_SPREAD: Final = 3.0
+"""The same where there is no pooled class, around a rough guess [1]."""
+
+LEAST_SIGMA: Final = 0.02
+"""Spread of a point about its curve that is taken to be at least there [1]."""
+
+LEAST_SHARE: Final = 0.02
+"""Share of the time of any point below which a constant is left out: nothing is known of it [1]."""
+
+PROPORTIONAL: Final = 1.15
+"""Largest over smallest ratio of two features that no point tells apart; the later one is left out [1]."""
+
+FIT_ROUNDS: Final = 2
+"""Times the spread about the curve is estimated and the fit repeated [1]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedCurve:
+    """Constants of one class with how sure they are.
+
+    Parameters
+    ----------
+    constants : mapping of str to float
+        Those that take part in any point's time. [s, s/FLOP, s/B]
+    log_spread : mapping of str to float
+        Standard deviation of the logarithm of each. [1]
+    residuals : ndarray, shape (points,)
+        ln(fitted / measured). [1]
+    """
+
+    constants: Mapping[str, float]
+    log_spread: Mapping[str, float]
+    residuals: NDArray[np.float64]
+
+    def times(self, columns: Columns) -> NDArray[np.float64]:
+        """Return the times of other operations of the class [s]."""
+        constants = np.array([self.constants.get(name, 0.0) for name in columns.names])
+        times: NDArray[np.float64] = columns.features @ constants
+        return times
+
+    def sensitivities(self, columns: Columns) -> NDArray[np.float64]:
+        """Return derivatives of log times to log constants, shape (operations, constants) [1]."""
+        constants = np.array([self.constants.get(name, 0.0) for name in columns.names])
+        shares: NDArray[np.float64] = columns.features * constants / self.times(columns)[:, None]
+        return shares
+
+    @property
+    def low(self) -> dict[str, float]:
+        """Lower ends of the 80 % intervals."""
+        return {name: value * float(np.exp(-Z_80 * self.log_spread[name])) for name, value in self.constants.items()}
+
+    @property
+    def high(self) -> dict[str, float]:
+        """Upper ends of the 80 % intervals."""
+        return {name: value * float(np.exp(Z_80 * self.log_spread[name])) for name, value in self.constants.items()}
+
+    @property
+    def residual_percent(self) -> float:
+        """Mean of abs ln(fitted / measured). [%]"""
+        return 100 * float(np.mean(np.abs(self.residuals)))
+
+
+def _distinct(features: NDArray[np.float64]) -> list[int]:
+    """Return the columns that are above zero somewhere and not proportional to an earlier one."""
+    kept: list[int] = []
+    for index in range(features.shape[1]):
+        column = features[:, index]
+        if not (column > 0).any():
+            continue
+        if (column > 0).all() and any(_proportional(features[:, other], column) for other in kept):
+            continue
+        kept.append(index)
+    return kept
+
+
+def _proportional(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
+    if not (first > 0).all() or len(first) == 1:
+        return False
+    ratio = second / first
+    return bool(ratio.max() <= PROPORTIONAL * ratio.min())
+
+
+def fit_curve(
+    columns: Columns, seconds: Sequence[float], *, spread: Sequence[float] = (), pooled: FittedCurve | None = None
+) -> FittedCurve:
+    """Fit the constants of one class.
+
+    Parameters
+    ----------
+    columns : Columns
+        Of the points' operations. [-]
+    seconds : sequence of float, shape (points,)
+        Measured times. [s]
+    spread : sequence of float, shape (points,)
+        Relative spread of each; none for zero. [1]
+    pooled : FittedCurve or None
+        Curve of the pooled class, to which constants are drawn. [-]
+
+    Returns
+    -------
+    FittedCurve
+        At least one constant. [-]
+    """
+    times = np.log(np.asarray(seconds, dtype=np.float64))
+    noise = np.asarray(spread, dtype=np.float64) if len(spread) else np.zeros_like(times)
+    kept = _distinct(columns.features)
+    curve = None
+    while True:
+        names = [columns.names[index] for index in kept]
+        features = columns.features[:, kept]
+        log_constants, covariance = _solve(features, times, noise, *_prior(names, features, times, pooled))
+        constants = np.exp(log_constants)
+        fitted = features @ constants
+        curve = FittedCurve(
+            constants=dict(zip(names, constants.tolist(), strict=True)),
+            log_spread=dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True)),
+            residuals=np.log(fitted) - times,
+        )
+        shares = (features * constants / fitted[:, None]).max(axis=0)
+        if len(kept) == 1 or shares.min() >= LEAST_SHARE:
+            return curve
+        kept.pop(int(np.argmin(shares)))
+
+
+def _prior(
+    names: Sequence[str], features: NDArray[np.float64], times: NDArray[np.float64], pooled: FittedCurve | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return centre and spread of the logarithms of the constants."""
+    centre, width = np.empty(len(names)), np.empty(len(names))
+    for index, name in enumerate(names):
+        column = features[:, index]
+        guess = np.median(times[column > 0] - np.log(column[column > 0])) - np.log(len(names))
+        known = None if pooled is None else pooled.constants.get(name)
+        centre[index] = guess if known is None else np.log(known)
+        width[index] = LOOSE_SPREAD if known is None else PRIOR_SPREAD
+    return centre, width
+
+
+def _solve(
+    features: NDArray[np.float64],
+    times: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    width: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the logarithms of the constants and their covariance."""
+    from scipy.optimize import least_squares
+
+    sigma = np.sqrt(0.15**2 + noise**2)
+    logs = centre.copy()
+    for _ in range(FIT_ROUNDS):
+
+        def residuals(at: NDArray[np.float64], sigma: NDArray[np.float64] = sigma) -> NDArray[np.float64]:
+            off = (np.log(features @ np.exp(at)) - times) / sigma
+            return np.concatenate([off, (at - centre) / width])
+
+        def jacobian(at: NDArray[np.float64], sigma: NDArray[np.float64] = sigma) -> NDArray[np.float64]:
+            parts = features * np.exp(at)
+            shares = parts / parts.sum(axis=1, keepdims=True) / sigma[:, None]
+            return np.vstack([shares, np.diag(1 / width)])
+
+        solution = least_squares(residuals, logs, jac=jacobian, loss="soft_l1", max_nfev=200)
+        logs = solution.x
+        off = np.abs(residuals(logs)[: len(times)] * sigma)
+        freedom = max(len(times) - len(logs), 1) / len(times)
+        typical = max(LEAST_SIGMA, 1.4826 * float(np.median(off)) / np.sqrt(freedom))
+        sigma = np.sqrt(typical**2 + noise**2)
+    slopes = jacobian(logs, sigma)
+    weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
+    information = (slopes * weight[:, None]).T @ slopes
+    covariance: NDArray[np.float64] = np.linalg.inv(information).astype(np.float64)
+    return logs, covariance
+
+
+def cold_rate(extra_s: Sequence[float], moved_bytes: Sequence[float], *, pooled: float | None = None) -> float:
+    """Return the time that a byte takes longer which is in no cache.
+
+    Parameters
+    ----------
+    extra_s : sequence of float
+        Time after the caches were flushed, less that before. [s]
+    moved_bytes : sequence of float
+        Traffic of the same kernels. [B]
+    pooled : float or None
+        That of all classes, which counts as two points. [s/B]
+
+    Returns
+    -------
+    float
+        At least 0. [s/B]
+
+    Examples
+    --------
+    >>> cold_rate([2e-6, 4e-6], [1e4, 2e4])
+    2e-10
+    """
+    rates = [max(0.0, extra) / moved for extra, moved in zip(extra_s, moved_bytes, strict=True)]
+    if pooled is None:
+        return float(np.median(rates)) if rates else 0.0
+    return float((sum(rates) + 2 * pooled) / (len(rates) + 2))
+
+
+def agreement(
+    first: Mapping[str, tuple[float, float, float]], second: Mapping[str, tuple[float, float, float]]
+) -> dict[str, Any]:
+    """Return how two calibrations agree.
+
+    Parameters
+    ----------
+    first, second : mapping of str to tuple of float
+        Name of a constant to its value and the ends of its interval. [units of the constants]
+
+    Returns
+    -------
+    dict
+        ``shared`` constants [1], ``within``: the share whose intervals overlap [1], ``half_width_percent``: the median
+        half width of the intervals [%].
+    """
+    shared = [name for name in first if name in second]
+    within = [first[name][1] <= second[name][2] and second[name][1] <= first[name][2] for name in shared]
+    widths = [(high - low) / 2 / value for value, low, high in (first[name] for name in shared) if value > 0]
+    return {
+        "shared": len(shared),
+        "within": float(np.mean(within)) if within else 1.0,
+        "half_width_percent": 100 * float(np.median(widths)) if widths else 0.0,
+    }

@@ -1,0 +1,256 @@
+"""What a calibration found, as tables: its classes, and what differs between two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.calibration.machine.fit import agreement
+from perfmodel.presentation.tables import Table, facts_text
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+    from perfmodel.hardware.measured_tables import KernelClass
+
+MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
+"""Constants in the order in which the first that a class has is taken for what it mostly is."""
+
+SAME_CLOCK: Final = 0.02
+"""Change of the clock below which nothing is said [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLine:
+    """One class of kernels as a person reads it.
+
+    Parameters
+    ----------
+    kernel_class, dtype : str
+        Which. [-]
+    points : int
+        Measured. [1]
+    residual_percent : float
+        Mean of abs ln(fitted / measured). [%]
+    call_us : float
+        Time of a call. [us]
+    rate : str
+        What the rest of the time buys at best: arithmetic or traffic per second, with its 80 % interval. [-]
+    """
+
+    kernel_class: str
+    dtype: str
+    points: int
+    residual_percent: float
+    call_us: float
+    rate: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedConstant:
+    """A constant whose intervals in two calibrations do not meet.
+
+    Parameters
+    ----------
+    kernel_class, dtype, constant : str
+        Which. [-]
+    old, new : str
+        Value and interval in each. [-]
+    ratio : float
+        New over old. [1]
+    """
+
+    kernel_class: str
+    dtype: str
+    constant: str
+    old: str
+    new: str
+    ratio: float
+
+
+def _rate(kernel: KernelClass) -> str:
+    name = next((each for each in MAIN[:-1] if kernel.constants.get(each)), None)
+    if name is None:
+        return ""
+    value = kernel.constants[name]
+    low, high = kernel.low.get(name, value), kernel.high.get(name, value)
+    unit = "GFLOP/s" if name == "s_per_flop" else "GB/s"
+    return f"{1e-9 / value:.3g} {unit} ({1e-9 / high:.3g} to {1e-9 / low:.3g})"
+
+
+def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
+    """Return the quality of a calibration class by class.
+
+    Parameters
+    ----------
+    machine : MeasuredMachine
+        The calibration. [-]
+
+    Returns
+    -------
+    Table
+        One row per class and data type. [-]
+    """
+    rows = [
+        ClassLine(
+            kernel_class=each.name,
+            dtype=each.dtype,
+            points=each.point_count,
+            residual_percent=each.residual_percent,
+            call_us=1e6 * each.constants.get("call_s", 0.0),
+            rate=_rate(each),
+        )
+        for each in machine.kernel
+    ]
+    return Table(rows, title="classes of kernels", headings={"kernel_class": "class"}, row_type=ClassLine)
+
+
+def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
+    """Return how the measuring went, by name."""
+    session, peaks = machine.session, machine.peaks
+    best = ", ".join(f"{rate / 1e9:.4g} GFLOP/s in {dtype}" for dtype, rate in peaks.gemm_flop_per_s.items())
+    given: dict[str, Any] = {
+        "machine": machine.describe(),
+        "versions": _versions(machine),
+        "measuring": f"{session.seconds:.0f} s, {session.point_count:,} points, {session.retaken} of them taken twice",
+        "reference kernel": f"spread {session.reference_spread_percent:.1f} %, drift {session.drift_percent:.1f} %",
+        "best rates": f"{best}; {peaks.stream_bytes_per_s / 1e9:.3g} GB/s",
+        "allocator": session.allocator,
+        "notes": "; ".join(session.notes) or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _versions(machine: MeasuredMachine) -> str:
+    content = machine.software.model_dump(exclude_none=True, exclude={"backend"})
+    return ", ".join(f"{name} {version}" for name, version in content.items())
+
+
+def report_text(machine: MeasuredMachine) -> str:
+    """Return a calibration in words: the session, and a table of its classes."""
+    table = class_table(machine)
+    return f"{facts_text(session_facts(machine))}\n\n{table.to_text(max_rows=len(table))}"
+
+
+def constants_of(machine: MeasuredMachine) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Return (class, data type, constant) -> value and the ends of its interval."""
+    return {
+        (each.name, each.dtype, name): (value, each.low.get(name, value), each.high.get(name, value))
+        for each in machine.kernel
+        for name, value in each.constants.items()
+    }
+
+
+def _changed(old: MeasuredMachine, new: MeasuredMachine) -> Iterator[ChangedConstant]:
+    before, after = constants_of(old), constants_of(new)
+    for key in before:
+        if key not in after:
+            continue
+        (value, low, high), (now, now_low, now_high) = before[key], after[key]
+        if low <= now_high and now_low <= high:
+            continue
+        yield ChangedConstant(
+            *key,
+            old=f"{value:.3g} ({low:.3g} to {high:.3g})",
+            new=f"{now:.3g} ({now_low:.3g} to {now_high:.3g})",
+            ratio=now / value if value else math.inf,
+        )
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> str:
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return "; ".join(f"{name}: {old.get(name)} -> {new.get(name)}" for name in names)
+
+
+def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
+    before, after = old.session.clock_mhz, new.session.clock_mhz
+    if not before or not after:
+        return None
+    change = after / before - 1
+    return f"{before:.0f} -> {after:.0f} MHz ({100 * change:+.1f} %)" if abs(change) > SAME_CLOCK else "the same"
+
+
+def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
+    """Return what was reached of the data sheet's peak, by data type; nothing where the file names no data sheet.
+
+    Parameters
+    ----------
+    machine : MeasuredMachine
+        The calibration. [-]
+
+    Returns
+    -------
+    dict
+        Words by what is compared. [-]
+    """
+    if machine.machine.datasheet is None:
+        return {}
+    from perfmodel.hardware.catalogue import load_device
+
+    vendor: Any = load_device(machine.machine.datasheet)
+    cores = {} if machine.machine.threads is None else {"active_cores": machine.machine.core_count}
+    gaps = {}
+    for dtype, rate in machine.peaks.gemm_flop_per_s.items():
+        if dtype in vendor.dtypes:
+            peak = vendor.peak_flop_per_s(dtype, **cores)
+            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s"
+    bandwidth = vendor.memory_bandwidth_bytes_per_s
+    share = machine.peaks.stream_bytes_per_s / bandwidth
+    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s"}
+
+
+def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
+    agreed = agreement(
+        {"/".join(key): value for key, value in constants_of(old).items()},
+        {"/".join(key): value for key, value in constants_of(new).items()},
+    )
+    rates = {
+        dtype: f"{100 * (new.peaks.gemm_flop_per_s[dtype] / rate - 1):+.1f} %"
+        for dtype, rate in old.peaks.gemm_flop_per_s.items()
+        if dtype in new.peaks.gemm_flop_per_s
+    }
+    stream = 100 * (new.peaks.stream_bytes_per_s / old.peaks.stream_bytes_per_s - 1)
+    return {
+        "machine": _differing(_plain(old.machine), _plain(new.machine)) or "the same",
+        "software": _differing(_plain(old.software), _plain(new.software)) or "the same",
+        "clock": _clock_change(old, new) or "not recorded",
+        "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
+        "best stream": f"{stream:+.1f} %",
+        "constants": f"{agreed['shared']} in common, {100 * agreed['within']:.0f} % agree within their intervals "
+        f"(median half width {agreed['half_width_percent']:.0f} %)",
+        **datasheet_gaps(new),
+    }
+
+
+def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConstant]:
+    return sorted(_changed(old, new), key=lambda each: -abs(math.log(each.ratio)) if each.ratio > 0 else 0)
+
+
+def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
+    """Return what differs between two calibrations: software, clock, constants beyond their intervals.
+
+    Parameters
+    ----------
+    old, new : MeasuredMachine
+        The earlier and the later one. [-]
+
+    Returns
+    -------
+    str
+        For a person. [-]
+    """
+    facts, changed = facts_text(_diff_facts(old, new)), _diff_rows(old, new)
+    headings = {"kernel_class": "class"}
+    table = Table(changed, title="constants beyond their intervals", headings=headings, row_type=ChangedConstant)
+    return f"{facts}\n\n{table.to_text()}" if changed else facts
+
+
+def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
+    """Return the same as plain values: facts by name, and ``changed`` constants."""
+    return {**_diff_facts(old, new), "changed": [asdict(each) for each in _diff_rows(old, new)]}
+
+
+def _plain(table: Any) -> dict[str, Any]:
+    content: dict[str, Any] = table.model_dump(exclude_none=True)
+    return content

@@ -1,0 +1,345 @@
+"""One session of measuring: which kernel next, for how long, with what is kept if it ends early."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+from perfmodel.calibration.machine.backends.base import Backend, check_result, smallest_sizes
+from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes
+from perfmodel.calibration.machine.columns import Machine, columns_of
+from perfmodel.calibration.machine.drawing import most_telling, shapes
+from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
+from perfmodel.calibration.machine.journal import Journal
+from perfmodel.calibration.machine.storage import measure_storage
+from perfmodel.calibration.machine.timing import DriftWatch, Timing
+from perfmodel.records import ELEMENT_BYTES, Operation
+
+LONGEST_POINT_S: Final = 0.15
+"""Longest time that a kernel is expected to take [s]."""
+
+SHORTEST_LIMIT_S: Final = 0.002
+"""The same where the budget is small [s]."""
+
+ROUGH_POINTS: Final = 6
+"""Points of a class that are spread evenly, before a fit chooses the next [1]."""
+
+CANDIDATES: Final = 12
+"""Shapes among which a fit chooses [1]."""
+
+RUNS_PER_POINT: Final = 6.0
+"""Times a kernel's own time that a point takes, with warm-up and operands, about [1]."""
+
+LONG_EVERY: Final = 6
+"""One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
+
+LONG_FACTOR: Final = 5.0
+"""How much longer [1]."""
+
+COLD_POINTS: Final = 3
+"""Points of a class that are also timed after the caches were flushed [1]."""
+
+COLD_SHARE: Final = 0.15
+"""Largest share of the session that flushing may take [1]."""
+
+COLD_LEAST_BYTES: Final = 131072
+"""Traffic below which a flushed kernel tells of its call only [B]."""
+
+RETAKE_SHARE: Final = 0.10
+"""Share of the budget that is kept for points to be taken again after the machine drifted [1]."""
+
+MEMORY_SHARE: Final = 0.05
+"""Largest share of the memory that a kernel's operands may take [1]."""
+
+PRIOR_OF_DESIGN: Final = 0.05
+"""What is known of a constant beforehand when the next point is chosen, as so much of a point [1]."""
+
+ROUGH_SHARE: Final = 0.3
+"""Share of the best rates that a kernel reaches before anything is known of its class [1]."""
+
+EARLIER: Final = -1
+"""Window of the points that an earlier, interrupted session took [1]."""
+
+ROUGH_CALL_S: Final = 1e-5
+"""Time of a call before anything is known [s]."""
+
+
+@dataclass(eq=False)
+class _Class:
+    """What is known so far of one benchmark in one data type."""
+
+    benchmark: Benchmark
+    dtype: str
+    shapes: Iterator[Sizes]
+    operations: list[Operation] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    waiting: list[Sizes] = field(default_factory=list)
+    curve: FittedCurve | None = None
+    exhausted: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.exhausted or len(self.points) >= self.benchmark.point_count
+
+    @property
+    def turn(self) -> float:
+        """Small where the class has few points for its weight."""
+        return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
+
+
+class Session:
+    """Times kernels of a backend until each class has its points or the budget is spent.
+
+    Parameters
+    ----------
+    backend : Backend
+        What runs them. [-]
+    dtypes : sequence of str
+        Data types. [-]
+    budget_s : float
+        Time that measuring may take. [s]
+    journal : Journal
+        Where points are kept as they are taken. [-]
+    excluded : collection of Operation
+        Operations that must not be timed. [-]
+    progress : callable or None
+        Told how much of how much is done. [-]
+    now : callable
+        Monotonic clock. [s]
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        dtypes: Collection[str],
+        budget_s: float,
+        journal: Journal,
+        excluded: Collection[Operation] = (),
+        progress: Callable[[int, int], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.backend, self.budget_s, self.journal = backend, budget_s, journal
+        self.machine = Machine.of(backend.facts())
+        self.notes: list[str] = []
+        self._now, self._begin, self._progress = now, now(), progress
+        self._earlier_s = journal.seconds
+        self._cold_s = 0.0
+        self._watch: DriftWatch | None = None
+        # the windows of drift of an earlier session are closed
+        journal.points = [replace(point, window=EARLIER) for point in journal.points]
+        self.classes = [
+            self._class_of(benchmark, dtype, excluded)
+            for dtype in dtypes
+            for benchmark in backend.benchmarks(dtype).values()
+        ]
+
+    @property
+    def _spent_s(self) -> float:
+        return self._now() - self._begin
+
+    @property
+    def watch(self) -> DriftWatch:
+        """Watches the machine while points are taken."""
+        if self._watch is None:
+            reference = self.backend.reference()
+            self._watch = DriftWatch(lambda: self.backend.clock.time(reference).seconds, now=self._now)
+        return self._watch
+
+    @property
+    def complete(self) -> bool:
+        """Whether every class has the points that a fit of its own needs."""
+        return all(each.exhausted or len(each.points) > ROUGH_POINTS for each in self.classes)
+
+    def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
+        """Return a class with the points that an earlier session took of it."""
+        points = [point for point in self.journal.points if (point.name, point.dtype) == (benchmark.name, dtype)]
+        return _Class(
+            benchmark=benchmark,
+            dtype=dtype,
+            shapes=shapes(
+                benchmark,
+                allowed=self._allows(benchmark, dtype),
+                excluded=excluded,
+                taken=[point.sizes for point in points],
+            ),
+            points=points,
+            operations=[benchmark.operation(point.sizes) for point in points],
+        )
+
+    def run(self) -> None:
+        """Measure everything: peaks, what surrounds kernels, then points, then those that drift spoilt again.
+
+        On an interrupt the journal is written before it goes on.
+        """
+        try:
+            self._surroundings()
+            self._check()
+            self._points()
+            self._retake()
+        finally:
+            self.journal.seconds = self._earlier_s + self._spent_s
+            self.journal.write()
+
+    def _surroundings(self) -> None:
+        found = self.journal.found
+        dtypes = dict.fromkeys(each.dtype for each in self.classes)
+        if "peaks" not in found:
+            rates: dict[str, float] = {}
+            stream = 0.0
+            for dtype in dtypes:
+                with self.backend.settings(dtype):
+                    product, copy = self.backend.peak_runs(dtype)
+                    rates[dtype] = product.amount / self.backend.clock.time(product.run).seconds
+                    stream = max(stream, copy.amount / self.backend.clock.time(copy.run).seconds)
+            found["peaks"] = {"gemm_flop_per_s": rates, "stream_bytes_per_s": stream}
+        steps: Mapping[str, Callable[[], Any]] = {
+            "overheads": self.backend.overheads,
+            "host_copy": self.backend.host_copies,
+            "storage": measure_storage,
+            "clock_mhz": self.backend.clock_mhz,
+        }
+        for name, measure in steps.items():
+            if name not in found:
+                found[name] = measure()
+        self.journal.write()
+
+    def _check(self) -> None:
+        """Check one kernel of each class; leave out those that the library does not have in a data type."""
+        left_out = []
+        for each in self.classes:
+            if each.points:
+                continue
+            try:
+                with self.backend.settings(each.dtype):
+                    check_result(self.backend, each.benchmark, smallest_sizes(each.benchmark), dtype=each.dtype)
+            except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
+                self.notes.append(f"{each.benchmark.name} in {each.dtype} left out: {str(error).splitlines()[0]}")
+                left_out.append(each)
+        self.classes = [each for each in self.classes if each not in left_out]
+
+    def _allows(self, benchmark: Benchmark, dtype: str) -> Callable[[Operation], bool]:
+        """Return what tells whether an operation is within memory and time."""
+        key = (benchmark.name, dtype)
+
+        def allowed(operation: Operation) -> bool:
+            work = operation.work(element_bytes=ELEMENT_BYTES[dtype])
+            if work.moved_bytes > MEMORY_SHARE * self.machine.memory_bytes:
+                return False
+            each = next(one for one in self.classes if (one.benchmark.name, one.dtype) == key)
+            return self._expected_s(each, operation) <= self._limit_s(each)
+
+        return allowed
+
+    def _limit_s(self, each: _Class) -> float:
+        """Return the longest time that the next point of a class may be expected to take [s]."""
+        points = sum(one.benchmark.point_count for one in self.classes)
+        limit = max(SHORTEST_LIMIT_S, self.budget_s / points * 1.2)
+        long = len(each.points) % LONG_EVERY == LONG_EVERY - 1
+        return min(LONGEST_POINT_S, limit * (LONG_FACTOR if long else 1.0))
+
+    def _expected_s(self, each: _Class, operation: Operation) -> float:
+        if each.curve is not None:
+            return float(each.curve.times(columns_of([operation], dtype=each.dtype, machine=self.machine))[0])
+        peaks = self.journal.found["peaks"]
+        work = operation.work(element_bytes=ELEMENT_BYTES[each.dtype])
+        flop_s = float(operation.product_flop_count) / peaks["gemm_flop_per_s"][each.dtype]
+        streamed_s = float(work.moved_bytes) / peaks["stream_bytes_per_s"]
+        return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
+
+    def _points(self) -> None:
+        # where the budget is short, kernels get half of it beyond what their surroundings took
+        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + self.budget_s / 2)
+        total = sum(each.benchmark.point_count for each in self.classes)
+        while self._spent_s < deadline:
+            open_classes = [each for each in self.classes if not each.is_done]
+            if not open_classes:
+                break
+            each = min(open_classes, key=lambda one: one.turn)
+            sizes = self._next_sizes(each)
+            if sizes is None:
+                each.exhausted = True
+                continue
+            self._take(each, sizes)
+            if self.watch.tick():
+                self.journal.seconds = self._earlier_s + self._spent_s
+                self.journal.write()
+            if self._progress is not None:
+                done = sum(len(one.points) for one in self.classes)
+                by_time = round(total * self._spent_s / deadline)  # whichever comes first ends it
+                self._progress(min(total, max(done, by_time)), total)
+        self.watch.tick(forced=True)
+        if self._progress is not None:
+            self._progress(total, total)
+
+    def _next_sizes(self, each: _Class) -> Sizes | None:
+        """Return the sizes of the next point: evenly spread at first, then where the fit is least sure."""
+        count = len(each.points)
+        if count < ROUGH_POINTS:
+            return next(each.shapes, None)
+        if count % 4 == ROUGH_POINTS % 4 or each.curve is None:
+            each.curve = self._fitted(each)
+        each.waiting += islice(each.shapes, CANDIDATES - len(each.waiting))
+        if not each.waiting:
+            return None
+        operations = [each.benchmark.operation(sizes) for sizes in each.waiting]
+        known = each.curve.sensitivities(columns_of(each.operations, dtype=each.dtype, machine=self.machine))
+        offered = each.curve.sensitivities(columns_of(operations, dtype=each.dtype, machine=self.machine))
+        return each.waiting.pop(most_telling(known, offered, prior=PRIOR_OF_DESIGN))
+
+    def _fitted(self, each: _Class) -> FittedCurve:
+        columns = columns_of(each.operations, dtype=each.dtype, machine=self.machine)
+        return fit_curve(columns, [point.seconds for point in each.points], spread=[p.spread for p in each.points])
+
+    def _timed(self, each: _Class, sizes: Sizes, *, cold: bool) -> tuple[Timing, float | None]:
+        with self.backend.settings(each.dtype):
+            prepared = self.backend.prepare(each.benchmark, sizes, dtype=each.dtype)
+            timing = self.backend.clock.time(prepared.run)
+            cold_s = None
+            if cold:
+                begin = self._now()
+                after = self.backend.clock.time_after(self.backend.flush, prepared.run, samples=2)
+                cold_s = after.seconds * prepared.share
+                self._cold_s += self._now() - begin
+        return replace(timing, seconds=timing.seconds * prepared.share), cold_s
+
+    def _wants_cold(self, each: _Class, operation: Operation) -> bool:
+        moved = operation.work(element_bytes=ELEMENT_BYTES[each.dtype]).moved_bytes
+        taken = sum(point.cold_seconds is not None for point in each.points)
+        is_telling = COLD_LEAST_BYTES <= moved <= self.machine.cache_bytes / 2
+        return is_telling and taken < COLD_POINTS and self._cold_s <= COLD_SHARE * self._spent_s
+
+    def _take(self, each: _Class, sizes: Sizes) -> None:
+        operation = each.benchmark.operation(sizes)
+        window = self.watch.window
+        timing, cold_s = self._timed(each, sizes, cold=self._wants_cold(each, operation))
+        point = Point(
+            name=each.benchmark.name,
+            dtype=each.dtype,
+            sizes=dict(sizes),
+            seconds=timing.seconds,
+            spread=timing.spread,
+            cold_seconds=cold_s,
+            window=window,
+        )
+        each.points.append(point)
+        each.operations.append(operation)
+        self.journal.points.append(point)
+
+    def _retake(self) -> None:
+        """Take once more the points of windows in which the machine drifted, as far as the budget goes."""
+        drifted = self.watch.drifted()
+        for each in self.classes:
+            for index, point in enumerate(each.points):
+                if self._spent_s >= self.budget_s:
+                    return
+                if point.window not in drifted or point.retaken:
+                    continue
+                timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
+                again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
+                self.journal.points[self.journal.points.index(point)] = again
+                each.points[index] = again

@@ -1,0 +1,108 @@
+"""``perfmodel calibrate`` and ``perfmodel calibration``: measure this machine, look at what was found, compare."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.output import JsonOption, check_plot, emit, number_as_typed
+from perfmodel.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
+
+
+def calibrate_command(
+    target: Annotated[str, typer.Argument(help="cpu, or cuda:N for a GPU.")] = "cpu",
+    backend: Annotated[
+        str, typer.Option(metavar="torch|numpy", help="Whose kernels are measured; numpy runs on any machine.")
+    ] = "torch",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points lie beside it."),
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="SECONDS", help="Time that measuring may take.")] = "60",
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on with the points of an interrupted calibration.")
+    ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure small kernels of this machine for about a minute and fit what predictions need."""
+    from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
+    from perfmodel.calibration.machine.report import report_text
+
+    try:
+        machine = calibrate(
+            target,
+            backend=backend,
+            budget_s=number_as_typed(budget),
+            progress=sys.stderr.isatty() if progress is None else progress,
+            out=out,
+            resume=resume,
+            dtypes=dtype or None,
+        )
+    except CalibrationInterrupted as interrupted:
+        sys.stderr.write(f"perfmodel: {interrupted}\n")
+        raise typer.Exit(INTERRUPTED) from None
+    emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
+    if out is not None:
+        sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")
+
+
+def _loaded(file: str, *, argument: str) -> MeasuredMachine:
+    from perfmodel.hardware.calibration import load_calibration
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+
+    machine: Any = load_calibration(file)
+    if not isinstance(machine, MeasuredMachine):
+        raise ArgumentError(argument=argument, given=file, allowed="a calibration of a machine, kind = 'measured'")
+    return machine
+
+
+@calibration_app.command("show")
+def show_command(
+    file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")],
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the measured points: roofline, fitted against measured.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the classes of a calibration and how well each is known."""
+    from perfmodel.calibration.machine.report import report_text
+
+    check_plot(plot)
+    machine = _loaded(file, argument="file")
+    if plot is not None:
+        from perfmodel.calibration.machine.roofline_points import roofline_of
+        from perfmodel.presentation.figures import save
+
+        save(roofline_of(file, machine), plot)
+    emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
+
+
+@calibration_app.command("diff")
+def diff_command(
+    old: Annotated[str, typer.Argument(help="The earlier calibration.")],
+    new: Annotated[str, typer.Argument(help="The later one.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say what changed between two calibrations: software, clock, constants beyond their intervals."""
+    from perfmodel.calibration.machine.report import diff_content, diff_text
+
+    before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
+    emit(lambda: diff_text(before, after), lambda: diff_content(before, after), as_json=as_json, out=None)

@@ -1,0 +1,200 @@
+"""Time of a kernel on a measured machine: a sum of few measured constants times what the kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from perfmodel.numeric import ceil, exponential, maximum
+
+Quantity = Any
+Columns = Mapping[str, Quantity]
+"""What a kernel does by name: ``m``, ``n``, ``k``, ``count``, ``read_bytes``, ``written_bytes``, ``flop_count`` ..."""
+
+SINGLE_BYTES: Final = 4
+"""Size of an element of single precision, in whose lanes vector units are counted. [B]"""
+
+
+def padded_flop_count(*, m: Quantity, n: Quantity, k: Quantity, count: Quantity, vector_lanes: Quantity) -> Quantity:
+    """Arithmetic of products whose rows are padded to whole vectors.
+
+    Parameters
+    ----------
+    m, n, k : float, ndarray or sympy.Expr
+        Rows and columns of a result, and length of the sum. [1]
+    count : float, ndarray or sympy.Expr
+        Products. [1]
+    vector_lanes : float
+        Elements that one instruction handles. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        2 count m k n, n rounded up. [FLOP]
+
+    Examples
+    --------
+    >>> float(padded_flop_count(m=10, n=17, k=5, count=1, vector_lanes=16))
+    3200.0
+    """
+    return 2 * count * m * k * (vector_lanes * ceil(n / vector_lanes))
+
+
+def _contraction(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
+    del near_cache_bytes
+    m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+    return {
+        "call_s": 1.0 + 0 * m,
+        "s_per_flop": padded_flop_count(m=m, n=n, k=k, count=count, vector_lanes=lanes),
+        "s_per_left_byte": element_bytes * count * m * k,
+        "s_per_right_byte": element_bytes * count * k * n,
+        "s_per_result_byte": element_bytes * count * m * n,
+    }
+
+
+def _convolution(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
+    del element_bytes, near_cache_bytes
+    m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+    return {
+        "call_s": 1.0 + 0 * m,
+        "s_per_flop": padded_flop_count(m=m, n=n, k=k, count=count, vector_lanes=lanes),
+        "s_per_read_byte": columns["read_bytes"],
+        "s_per_written_byte": columns["written_bytes"],
+    }
+
+
+def _stream(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
+    del element_bytes, lanes
+    moved = columns["read_bytes"] + columns["written_bytes"]
+    return {
+        "call_s": 1.0 + 0 * moved,
+        "s_per_byte": moved,
+        "s_per_far_byte": maximum(moved - near_cache_bytes, 0.0),
+        "s_per_flop": columns["flop_count"],
+        "s_per_serial_step": columns["serial_steps"],
+    }
+
+
+FEATURES: Final[dict[str, Callable[..., Columns]]] = {
+    "contraction": _contraction,
+    "convolution": _convolution,
+    "stream": _stream,
+}
+"""Family of kernel classes -> what each of its constants is multiplied by."""
+
+ARITHMETIC: Final = frozenset({"s_per_flop", "s_per_serial_step"})
+"""Constants of what arithmetic takes; of the others, ``call_s`` is per call and the rest is memory's."""
+
+
+def kernel_features(
+    family: str, columns: Columns, *, element_bytes: int, vector_lanes: Quantity, near_cache_bytes: Quantity
+) -> Columns:
+    """Return what each constant of a kernel's class is multiplied by.
+
+    Parameters
+    ----------
+    family : str
+        ``contraction``, ``convolution`` or ``stream``. [-]
+    columns : mapping of str to float, ndarray or sympy.Expr
+        The kernel's columns: of products m, n, k, count [1], of all read_bytes and written_bytes [B], of streams
+        flop_count [FLOP] and serial_steps [1]. [-]
+    element_bytes : int
+        Size of one element. [B]
+    vector_lanes : float
+        Elements of single precision that one instruction handles; smaller elements have more lanes. [1]
+    near_cache_bytes : float
+        Cache in which the operands of one kernel stay while it is repeated. [B]
+
+    Returns
+    -------
+    dict of str to float, ndarray or sympy.Expr
+        By name of constant. [1, FLOP, B]
+
+    Examples
+    --------
+    >>> relu = {"read_bytes": 6e6, "written_bytes": 6e6, "flop_count": 1.5e6, "serial_steps": 0}
+    >>> features = kernel_features("stream", relu, element_bytes=4, vector_lanes=16, near_cache_bytes=4e6)
+    >>> float(features["s_per_byte"]), float(features["s_per_far_byte"])
+    (12000000.0, 8000000.0)
+    """
+    lanes = vector_lanes * max(SINGLE_BYTES // element_bytes, 1)
+    return FEATURES[family](columns, element_bytes=element_bytes, lanes=lanes, near_cache_bytes=near_cache_bytes)
+
+
+def measured_kernel_time(
+    features: Columns,
+    constants: Columns,
+    *,
+    cold_bytes: Quantity = 0.0,
+    cold_s_per_byte: Quantity = 0.0,
+) -> Quantity:
+    r"""Time of a kernel: constants times features, and what its operands cost that are in no cache.
+
+    .. math:: t = \sum_i c_i f_i + c_\text{cold} B_\text{cold}, \quad c_i \ge 0
+
+    Parameters
+    ----------
+    features : mapping of str to float, ndarray or sympy.Expr
+        What each constant is multiplied by; see :func:`kernel_features`. [1, FLOP, B]
+    constants : mapping of str to float, ndarray or sympy.Expr
+        Measured constants; those not listed are zero. [s, s/FLOP, s/B]
+    cold_bytes : float, ndarray or sympy.Expr
+        Bytes that are in no cache. [B]
+    cold_s_per_byte : float, ndarray or sympy.Expr
+        Time that each of them takes longer. [s/B]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Duration. [s]
+
+    Notes
+    -----
+    Valid for: sizes within the calibrated range of the class. Terms add up, as no overlap of arithmetic and memory
+    within a kernel is assumed; where they overlap, the fit makes the smaller constant smaller.
+
+    Examples
+    --------
+    A product of 64 x 64 x 64 in single precision at 100 GFLOP/s takes 5.24 us, and 10 us are for the call:
+
+    >>> columns = {"m": 64, "n": 64, "k": 64, "count": 1, "read_bytes": 32768, "written_bytes": 16384}
+    >>> features = kernel_features("contraction", columns, element_bytes=4, vector_lanes=16, near_cache_bytes=4e6)
+    >>> round(float(measured_kernel_time(features, {"call_s": 10e-6, "s_per_flop": 1e-11}) * 1e6), 2)
+    15.24
+    """
+    return sum(constants[name] * features[name] for name in constants) + cold_s_per_byte * cold_bytes
+
+
+def cold_share(*, distance_bytes: Quantity, cache_bytes: Quantity) -> Quantity:
+    r"""Share of some data that has left a cache since it was last used.
+
+    .. math:: s = 1 - e^{-D / C}
+
+    Parameters
+    ----------
+    distance_bytes : float, ndarray or sympy.Expr
+        Other traffic since the data was last used: its reuse distance, D. [B]
+    cache_bytes : float
+        Capacity of the cache, C. [B]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        From 0 for data just used to 1 for data long not used. [1]
+
+    Notes
+    -----
+    Each line that comes in takes the place of any other with the same chance: replacement at random, of which the
+    hashed, shared and only nearly least-recently-used last-level caches of processors are not far.
+
+    Examples
+    --------
+    >>> round(float(cold_share(distance_bytes=30e6, cache_bytes=30e6)), 3)
+    0.632
+
+    References
+    ----------
+    .. [1] E. Berg, E. Hagersten, StatCache: a probabilistic approach to efficient and accurate data locality
+       analysis, ISPASS 2004: the chance that a line survives replacement at random.
+    """
+    return 1 - exponential(-distance_bytes / cache_bytes)

@@ -1,0 +1,124 @@
+"""Devices by name or path: a GPU or a CPU by its data sheet, or a machine that was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.architectures import misspelt_architecture
+from perfmodel.hardware.link_catalogue import load_link
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.device import Device, Runnable
+
+
+def device_kinds() -> dict[str, type[Runnable]]:
+    """Return the class of each kind of device, by the ``kind`` that its file states.
+
+    Returns
+    -------
+    dict of str to type
+        The registry; a new kind of device is one module and one line here. [-]
+    """
+    from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+
+    return {"gpu": Gpu, "cpu": Cpu, "measured": MeasuredMachine}
+
+
+def load_device(name_or_path: str | Path) -> Runnable:
+    """Load a device, or a machine that was measured.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``gtx_1080``, the name of a calibration that is a measured machine, or a path to a TOML. [-]
+
+    Returns
+    -------
+    Runnable
+        A ``Gpu``, a ``Cpu`` or a ``MeasuredMachine``. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no device of that name.
+    ArgumentError
+        If it is the name of something else, or a calibration of fitted factors.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
+    320000000000.0
+    """
+    from perfmodel.hardware.device import Device
+
+    path = _device_path(name_or_path)
+    device = spec_files.load_by_kind(path, device_kinds())
+    if not isinstance(device, Device):
+        return device
+    if faults := [*misspelt_architecture(path, device), *_host_link_faults(device)]:
+        raise SpecError(path, faults)
+    return device
+
+
+def load_datasheet(name_or_path: str | Path) -> Device:
+    """Load a device that a data sheet describes.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name such as ``gtx_1080``, or a path to a TOML. [-]
+
+    Returns
+    -------
+    Device
+        A ``Gpu`` or a ``Cpu``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it is a measured machine, or the name of something else.
+    UnknownNameError
+        If there is no device of that name.
+    SpecError
+        With every fault of its file.
+    """
+    from perfmodel.hardware.device import Device
+
+    device = load_device(name_or_path)
+    if not isinstance(device, Device):
+        argument, allowed = "device", "a device with a data sheet, not a measured machine"
+        raise ArgumentError(argument, device.name, allowed)
+    return device
+
+
+def _device_path(name_or_path: str | Path) -> Path:
+    """Return the file of a device; a measured machine lies among the calibrations, where fitted factors lie too."""
+    named = not spec_files.is_path(name_or_path) and isinstance(name_or_path, str)
+    among_devices = not named or spec_files.lookup("devices", str(name_or_path)) is not None
+    calibrated = None if among_devices else spec_files.lookup("calibrations", str(name_or_path))
+    path = spec_files.find("devices", name_or_path) if calibrated is None else calibrated
+    if spec_files.kind_of(path) == "fit":
+        allowed = "a device, or a measured machine; this calibration holds fitted factors: give it as calibration="
+        raise ArgumentError(argument="device", given=str(name_or_path), allowed=allowed)
+    return path
+
+
+def _host_link_faults(device: Device) -> list[str]:
+    """Return what is wrong with the link by which a device says it is attached, which is another file's matter."""
+    host_link = getattr(device, "host_link", None)
+    if host_link is None:
+        return []
+    try:
+        load_link(host_link.link_name)
+    except UnknownNameError as error:
+        known = spec_files.lookup("links", f"{host_link.type}_{host_link.generation}")
+        field, value = ("generation", host_link.generation) if known is None else ("width", host_link.width)
+        return [f"host_link.{field}: value {value}: {error}"]
+    return []

@@ -1,0 +1,190 @@
+"""Reuse distance: how much other traffic lies between two uses of the same data in a step, and what is cold therefore.
+
+The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
+has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
+that its curve has that already. Far is what was last used in another phase: the weights of a forward operation (since
+the step before), what back-propagation reads of the forward pass, and all that an optimizer touches.
+In training the results of the forward pass also go to memory that was last used a step ago.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.measured_kernel import cold_share
+from perfmodel.framework.kernel_classes import family_of
+from perfmodel.numeric import maximum, minimum
+from perfmodel.records import Phase, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.framework.kernel_table import KernelTable
+
+Quantity = Any
+
+KEPT_SHARE: Final = 0.5
+"""Share of what a backward pass reads that the forward pass left; the rest is the gradient that arrives. [1]"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepOrder:
+    """The order of a step's kernels, as indices.
+
+    Parameters
+    ----------
+    row : ndarray of int, shape (occurrences,)
+        Kernel row of each operation, products first, then streams. [1]
+    last_use : ndarray of int, shape (occurrences,)
+        The operation that last used the same layer's data in another phase; in a step of one phase, itself. [1]
+    a_step_ago : ndarray of bool, shape (occurrences,)
+        Whether that was in the step before. [-]
+    phase : ndarray of str, shape (occurrences,)
+        Phase of each operation. [-]
+    """
+
+    row: NDArray[np.intp]
+    last_use: NDArray[np.intp]
+    a_step_ago: NDArray[np.bool_]
+    phase: NDArray[np.str_]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the step has a backward phase."""
+        return bool((self.phase == Phase.BACKWARD).any())
+
+    def mean_by_row(self, values: Quantity, row_count: int) -> Quantity:
+        """Return the mean over the operations that each row stands for.
+
+        Parameters
+        ----------
+        values : ndarray, shape (occurrences,) or (occurrences, configurations)
+            Of each operation. [any unit]
+        row_count : int
+            Rows. [1]
+
+        Returns
+        -------
+        ndarray, shape (rows,) or (rows, configurations)
+            Means. [unit of the values]
+        """
+        order = np.argsort(self.row, kind="stable")
+        starts = np.searchsorted(self.row[order], np.arange(row_count))
+        counts = np.bincount(self.row, minlength=row_count)
+        sums = np.add.reduceat(values[order], starts, axis=0)
+        return sums / (
+            counts.reshape(-1, *[1] * (values.ndim - 1)) if values.dtype != object else counts.astype(object)
+        )
+
+
+@lru_cache(maxsize=64)
+def step_order(table: KernelTable) -> StepOrder:
+    """Return the order of the kernels of a step.
+
+    Parameters
+    ----------
+    table : KernelTable
+        A network lowered for a measured machine: each operation is one kernel. [-]
+
+    Returns
+    -------
+    StepOrder
+        Made once for each table. [-]
+    """
+    row_of_group = table.row_order[table.alternative_starts[table.choices[0]]]
+    final: dict[str, dict[Phase, int]] = {}
+    for place, occurrence in enumerate(table.occurrences):
+        final.setdefault(occurrence.layer, {})[occurrence.phase] = place
+    last_use, a_step_ago = [], []
+    current: dict[str, list[tuple[Phase, int]]] = {}
+    for place, occurrence in enumerate(table.occurrences):
+        seen = current.setdefault(occurrence.layer, [])
+        earlier = [where for phase, where in seen if phase is not occurrence.phase]
+        others = [where for phase, where in final[occurrence.layer].items() if phase is not occurrence.phase]
+        last_use.append(earlier[-1] if earlier else max(others, default=place))
+        a_step_ago.append(not earlier)
+        if seen and seen[-1][0] is occurrence.phase:
+            seen[-1] = (occurrence.phase, place)
+        else:
+            seen.append((occurrence.phase, place))
+    return StepOrder(
+        row=row_of_group[[occurrence.group for occurrence in table.occurrences]],
+        last_use=np.array(last_use, dtype=np.intp),
+        a_step_ago=np.array(a_step_ago, dtype=bool),
+        phase=np.array([occurrence.phase.value for occurrence in table.occurrences]),
+    )
+
+
+def _kept_operand(name: str, columns: dict[str, Quantity], element_bytes: int) -> Quantity:
+    """Return the bytes of the operand of a product that is not the gradient, nor an activation just made. [B]"""
+    m, n, k, count, read = (columns[key] for key in ("m", "n", "k", "count", "read_bytes"))
+    of_weights = name.endswith(Role.WEIGHT_GRADIENT.value)
+    if family_of(name) == "convolution":
+        kept = read - element_bytes * count * m * k if of_weights else element_bytes * count * k * n
+    elif name == "batched_gemm_output":
+        kept = 0 * read
+    else:
+        kept = element_bytes * count * (m * k if of_weights else k * n)
+    return maximum(minimum(kept, read), 0)
+
+
+def _kept_operands(table: KernelTable, matmul: dict[str, Quantity], element_bytes: int) -> Quantity:
+    kept = 0 * matmul["read_bytes"]
+    for name in dict.fromkeys(table.matmul_efficiency):
+        rows = np.array([each == name for each in table.matmul_efficiency])
+        kept[rows] = _kept_operand(name, {key: column[rows] for key, column in matmul.items()}, element_bytes)
+    return kept
+
+
+def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, cache_bytes: float) -> Quantity:
+    r"""Return the bytes of each kernel row that are in no cache in a step but would be if it ran over and over.
+
+    .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
+
+    Parameters
+    ----------
+    table : KernelTable
+        A network lowered for a measured machine. [-]
+    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
+        Samples. [samples]
+    element_bytes : int
+        Size of one element. [B]
+    cache_bytes : float
+        Traffic after which data has left the caches, all but 1/e of it. [B]
+
+    Returns
+    -------
+    ndarray, shape (rows,) or (rows, configurations)
+        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago,
+        D_far the traffic since the layer's data was used in another phase, the kernel's own included, s the share that
+        is cold. [B]
+
+    Notes
+    -----
+    Valid for: layers one after the other. Ignores: that an activation may be read again by a later layer (a shortcut),
+    and which memory an allocator hands out.
+    """
+    order = step_order(table)
+    matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
+    read, written = (np.concatenate([matmul[key], stream[key]])[order.row] for key in ("read_bytes", "written_bytes"))
+    operands = _kept_operands(table, matmul, element_bytes)
+    tables_read = [name == "gather" for name in table.stream_efficiency]
+    looked_up = (stream["read_bytes"].T * np.array(tables_read, dtype=int)).T
+    forward_kept = np.concatenate([operands, looked_up])[order.row]
+    backward_kept = np.concatenate([operands, KEPT_SHARE * stream["read_bytes"]])[order.row]
+    moved = read + written
+    far = 0 * moved
+    forward, backward, update = (order.phase == phase.value for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE))
+    far[forward] = forward_kept[forward] + (written[forward] if order.trains else 0)
+    far[backward] = backward_kept[backward]
+    far[update] = moved[update]
+    after = np.cumsum(moved, axis=0)
+    distance = after - after[order.last_use]
+    distance[order.a_step_ago] = distance[order.a_step_ago] + after[-1]
+    beyond = cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
+    repeated = cold_share(distance_bytes=moved, cache_bytes=cache_bytes)
+    return order.mean_by_row(far * (beyond - repeated), table.matmul.row_count + table.stream.row_count)

@@ -1,0 +1,154 @@
+"""validate_live(): whole networks predicted from measured kernels, and measured on the same machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.calibration.machine.calibrate import calibrate
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
+from perfmodel.validation.live_device import check_device, processor_of
+from perfmodel.validation.live_networks.catalogue import find_networks
+from perfmodel.validation.live_prediction import cases_of, datasheet_rates, predict_case
+from perfmodel.validation.live_records import LivePlan
+from perfmodel.validation.live_report import LiveReport
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.calibration import CalibrationFile
+
+
+def _machine_of(
+    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, model: str
+) -> MeasuredMachine:
+    """Return a calibration of this very device, made with torch."""
+    machine = load_calibration(calibration)
+    if not isinstance(machine, MeasuredMachine):
+        raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
+    on, backend = machine.machine, machine.software.backend
+    if on.processor != processor_of(device):
+        allowed = (
+            f"one of a {processor_of(device).upper()}, as device={device!r} is; this one is of a {on.processor.upper()}"
+        )
+        raise ArgumentError("calibration", machine.name, allowed)
+    if on.model != model:
+        raise ArgumentError("calibration", machine.name, f"one of {model!r}; this one was measured on {on.model!r}")
+    if backend != "torch":
+        raise ArgumentError("calibration", machine.name, f"one of backend torch, which the networks use; not {backend}")
+    return machine
+
+
+def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
+    """Return the data types to measure, all of which were calibrated; None for each of them."""
+    for dtype in asked or ():
+        if dtype not in machine.dtypes:
+            kind = f"data type of {machine.name!r}"
+            raise UnknownNameError(kind, dtype, machine.dtypes)
+    return tuple(asked or machine.dtypes)
+
+
+def _whole(argument: str, given: Any, *, least: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ArgumentError(argument, given, f"a whole number of at least {least}")
+    return given
+
+
+def validate_live(
+    device: str = "cpu",
+    *,
+    calibration: str | Path | CalibrationFile | MeasuredMachine | None = None,
+    networks: Sequence[str] | None = None,
+    dtypes: Sequence[str] | None = None,
+    datasheet: str | None = None,
+    repeats: int = 3,
+    warmup_steps: int = 2,
+    steps: int = 5,
+    seconds: float = 0.5,
+    progress: Progress | None = None,
+    measurer: Measurer | None = None,
+) -> LiveReport:
+    """Predict whole torch networks from a calibration, measure them on the same machine, and set both side by side.
+
+    Nothing is fitted, and the calibrator has timed none of their operations. A network's training step (forward,
+    backward, update) and its inference are measured in a process of their own, in several rounds over all networks, and
+    predicted before that through ``pm.from_torch`` and ``pm.predict``.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu`` or ``cuda:0``. [-]
+    calibration : str, Path, MeasuredMachine or None
+        What ``pm.calibrate`` made on this machine with torch; None to calibrate first, which takes about a minute. [-]
+    networks : sequence of str or None
+        Which of the catalogue; None for all. [-]
+    dtypes : sequence of str or None
+        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all that were calibrated. [-]
+    datasheet : str or None
+        Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
+    repeats : int
+        Rounds over all networks. [1]
+    warmup_steps, steps : int
+        Steps of a round before the clock starts, and fewest that are timed. [1]
+    seconds : float
+        Further steps are timed until these have passed. [s]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+    measurer : Measurer or None
+        What times the networks; None for a process on this machine. [-]
+
+    Returns
+    -------
+    LiveReport
+        Rows, scores beside naive rooflines, figure. A network whose repeats spread too much is not scored. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If torch finds no such device, or the calibration is of another one or of another backend.
+    UnknownNameError
+        If there is no such network, data type, calibration or device file; names the nearest.
+    MissingPackageError
+        If torch is not installed.
+    CalibrationError
+        If the process that measures fails.
+
+    Notes
+    -----
+    Valid for: one CPU socket or one GPU, eager torch, inputs that lie on the device. Ignores: reading and copying
+    mini-batches.
+    """
+    chosen = find_networks(networks)
+    plan: dict[str, Any] = {
+        "repeats": _whole("repeats", repeats, least=1),
+        "warmup_steps": _whole("warmup_steps", warmup_steps, least=0),
+        "steps": _whole("steps", steps, least=1),
+    }
+    if not 0 <= seconds < math.inf:
+        raise ArgumentError("seconds", seconds, "a finite time of at least 0 s")
+    measurer = ChildMeasurer() if measurer is None else measurer
+    device = check_device(device)
+    model = measurer.model(device)
+    if calibration is None:
+        calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
+    machine = _machine_of(calibration, device=device, model=model)
+    threads = machine.machine.threads
+    cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))
+    stated = machine.machine.datasheet if datasheet is None else datasheet
+    if stated is not None:
+        datasheet_rates(stated, threads=threads, dtype=cases[0].dtype)  # refused before any work is done
+    predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
+    session = measurer(
+        LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
+    )
+    return LiveReport.of(
+        predictions,
+        session,
+        device=f"{model} ({device})",
+        calibration=machine.describe(),
+        datasheet=stated,
+        repeats=repeats,
+    )

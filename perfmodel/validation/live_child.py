@@ -1,0 +1,142 @@
+"""Starts the process that a live check measures in, and gathers what it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from perfmodel.errors import CalibrationError
+from perfmodel.validation.live_device import processor_model
+from perfmodel.validation.live_records import LiveMeasurement, LivePlan, LiveSession
+
+Progress = Callable[[int, int], None]
+
+WORKER = "perfmodel.validation.live_worker"
+"""The module that the process runs."""
+
+LAST_LINES = 3
+"""Lines of a failed process's messages that an error quotes [1]."""
+
+
+class Measurer(Protocol):
+    """Times networks on a device."""
+
+    def model(self, device: str) -> str:
+        """Return what ``device`` is called."""
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
+
+
+class ChildMeasurer:
+    """Times networks in a process of its own, whose threads and allocator are set before it begins."""
+
+    def model(self, device: str) -> str:
+        """Return what the operating system or driver calls ``device``."""
+        return processor_model(device)
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``.
+
+        Raises
+        ------
+        CalibrationError
+            If the process ends before it is done; quotes what it wrote.
+        """
+        return gathered(plan, _events(plan), progress=progress)
+
+
+def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: Progress | None) -> LiveSession:
+    """Return a session from the events of its process.
+
+    Parameters
+    ----------
+    plan : LivePlan
+        What was asked for. [-]
+    events : iterator of mapping
+        See ``live_worker.measure``. [-]
+    progress : callable or None
+        Told how many visits are done, and of how many. [-]
+
+    Returns
+    -------
+    LiveSession
+        Times by case. [-]
+    """
+    facts: dict[str, str] = {}
+    seconds: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    references: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    failures: dict[int, str] = {}
+    visits = len(plan.cases) * plan.repeats
+    done = 0
+    for event in events:
+        facts |= event.get("facts", {})
+        if "case" not in event:
+            continue
+        index = int(event["case"])
+        if "failure" in event:
+            failures[index] = event["failure"]
+        else:
+            seconds[index].append(float(event["seconds"]))
+            references[index].append(float(event["reference_s"]))
+        done += 1
+        if progress is not None:
+            progress(min(done, visits), visits)
+    return LiveSession(
+        measurements=tuple(
+            LiveMeasurement(
+                case=case,
+                repeats_s=tuple(seconds[index]),
+                reference_s=tuple(references[index]),
+                failure=failures.get(index, ""),
+            )
+            for index, case in enumerate(plan.cases)
+        ),
+        facts=facts,
+    )
+
+
+def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
+    """Yield what the process reports; it is ended with the block, also after an interrupt."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
+        process = subprocess.Popen(
+            [sys.executable, "-m", WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            env=_environment(plan.threads),
+            text=True,
+            encoding="utf-8",
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(plan.to_dict()))
+            process.stdin.close()
+            for line in process.stdout:
+                yield json.loads(line)
+            if process.wait() != 0:
+                messages.seek(0)
+                last = " / ".join(messages.read().strip().splitlines()[-LAST_LINES:])
+                message = (
+                    f"the process that measures networks ended with code {process.returncode}: {last or 'no message'}"
+                )
+                raise CalibrationError(message)
+        finally:
+            process.stdout.close()
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Return the environment of the process: threads fixed before any library is loaded, and this package found."""
+    found = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    counts = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}

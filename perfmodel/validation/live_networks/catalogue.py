@@ -1,0 +1,260 @@
+"""Which networks the live check measures, at which sizes: plain data, known without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import MissingPackageError, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+PROCESSORS: Final = ("cpu", "gpu")
+"""Kinds of processor that a batch size is stated for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputTensor:
+    """A tensor that a network reads, without its samples.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Extents of one sample. [1]
+    below : int
+        Whole numbers below this; 0 for numbers drawn from a normal distribution. [1]
+    """
+
+    shape: tuple[int, ...]
+    below: int = 0
+
+    def drawn(self, batch_size: int) -> Tensor:
+        """Return a tensor of ``batch_size`` samples [samples], drawn at random."""
+        import torch
+
+        extents = (batch_size, *self.shape)
+        return torch.randint(self.below, extents) if self.below else torch.randn(extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNetwork:
+    """A network of the live check.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in reports and on the command line. [-]
+    file, builder : str
+        File of this folder, and the function or class in it that makes the module. [-]
+    options : mapping of str to object
+        What that is called with; read-only by convention. [-]
+    inputs : tuple of InputTensor
+        What the module reads. [-]
+    target : InputTensor
+        Classes that its scores are held against. [-]
+    optimizer : str
+        ``sgd``, or ``adam`` as transformers are trained. [-]
+    batch_sizes : mapping of str to int
+        Samples of a step on a CPU of a few cores and on a GPU. [samples]
+    zoo_builder : str
+        The same network in ``pm.zoo``: what a saved table names. [-]
+    zoo_options : mapping of str to object
+        What that is called with; read-only by convention. [-]
+    """
+
+    name: str
+    file: str
+    builder: str
+    inputs: tuple[InputTensor, ...]
+    target: InputTensor
+    batch_sizes: Mapping[str, int]
+    zoo_builder: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    zoo_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    optimizer: str = "sgd"
+
+    def module(self) -> nn.Module:
+        """Return the network with weights drawn as torch draws them.
+
+        Raises
+        ------
+        MissingPackageError
+            If torch is not installed.
+        """
+        require_torch()
+        made = getattr(import_module(f"perfmodel.validation.live_networks.{self.file}"), self.builder)(**self.options)
+        assert made is not None
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def positions(self) -> int:
+        """Scores of a sample: 1, or one for each step of a sequence. [1]"""
+        return math.prod(self.target.shape)
+
+
+def require_torch() -> None:
+    """Refuse to go on without torch.
+
+    Raises
+    ------
+    MissingPackageError
+        If it is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError("torch", "the live check", "torch") from error
+    del torch
+
+
+def _images(size: int) -> dict[str, Any]:
+    return {"inputs": (InputTensor(shape=(3, size, size)),), "target": InputTensor(shape=(), below=1000)}
+
+
+def _words(steps: int, vocabulary: int, *, count: int = 1) -> dict[str, Any]:
+    words = InputTensor(shape=(steps,), below=vocabulary)
+    return {"inputs": (words,) * count, "target": words}
+
+
+_MNIST = (784, 64, 64, 10)
+_FCN5 = {"features": 6688, "width": 2048}
+_LSTM32 = {"vocabulary": 10_000, "features": 256, "hidden_size": 256, "layer_count": 2}
+_SEQ2SEQ = {
+    "source_vocabulary": 8000, "target_vocabulary": 8000, "features": 256, "hidden_size": 512, "layer_count": 2,
+}  # fmt: skip
+_BERT = {"layers": 4, "width": 512, "heads": 8, "classes": 2}
+_VIT = {"patch_size": 16, "layers": 12, "heads": 6, "width": 384}
+
+_NETWORKS: Final = (
+    LiveNetwork(
+        name="mnist_classifier",
+        file="dense",
+        builder="classifier",
+        options={"widths": _MNIST, "activation": "relu"},
+        inputs=(InputTensor(shape=_MNIST[:1]),),
+        target=InputTensor(shape=(), below=_MNIST[-1]),
+        batch_sizes={"cpu": 4096, "gpu": 65_536},
+        zoo_builder="feed_forward",
+    ),
+    LiveNetwork(
+        name="fcn5",
+        file="dense",
+        builder="classifier",
+        options={"widths": (6688, 2048, 2048, 2048, 6688), "activation": "sigmoid"},
+        inputs=(InputTensor(shape=(6688,)),),
+        target=InputTensor(shape=(), below=6688),
+        batch_sizes={"cpu": 64, "gpu": 1024},
+        zoo_builder="fcn5",
+        zoo_options=_FCN5,
+    ),
+    LiveNetwork(
+        name="alexnet",
+        file="alexnet",
+        builder="alexnet",
+        **_images(224),
+        batch_sizes={"cpu": 16, "gpu": 256},
+        zoo_builder="alexnet",
+    ),
+    LiveNetwork(
+        name="resnet18",
+        file="resnet",
+        builder="resnet",
+        options={"depth": 18},
+        **_images(224),
+        batch_sizes={"cpu": 8, "gpu": 128},
+        zoo_builder="resnet18",
+    ),
+    LiveNetwork(
+        name="resnet50",
+        file="resnet",
+        builder="resnet",
+        options={"depth": 50},
+        **_images(224),
+        batch_sizes={"cpu": 4, "gpu": 64},
+        zoo_builder="resnet50",
+        zoo_options={"stride_on": "3x3"},
+    ),
+    LiveNetwork(
+        name="inception_v3",
+        file="inception_v3",
+        builder="inception_v3",
+        **_images(299),
+        batch_sizes={"cpu": 4, "gpu": 64},
+        zoo_builder="inception_v3",
+    ),
+    LiveNetwork(
+        name="lstm32",
+        file="recurrent",
+        builder="LanguageModel",
+        options=_LSTM32,
+        **_words(32, 10_000),
+        batch_sizes={"cpu": 16, "gpu": 256},
+        zoo_builder="lstm32",
+        zoo_options={"bias_vectors": 2},
+    ),
+    LiveNetwork(
+        name="seq2seq",
+        file="recurrent",
+        builder="SequenceToSequence",
+        options=_SEQ2SEQ,
+        **_words(24, 8000, count=2),
+        batch_sizes={"cpu": 16, "gpu": 256},
+        zoo_builder="seq2seq",
+        zoo_options={**_SEQ2SEQ, "source_steps": 24, "target_steps": 24, "bias_vectors": 2},
+    ),
+    LiveNetwork(
+        name="bert_small",
+        file="bert",
+        builder="bert_classifier",
+        options=_BERT,
+        inputs=(InputTensor(shape=(128,), below=30_522), InputTensor(shape=(128,), below=2)),
+        target=InputTensor(shape=(), below=2),
+        optimizer="adam",
+        batch_sizes={"cpu": 8, "gpu": 128},
+        zoo_builder="bert",
+        zoo_options={**_BERT, "head": "classification", "sequence_length": 128, "attention": "materialised"},
+    ),
+    LiveNetwork(
+        name="vit_small",
+        file="vit",
+        builder="VisionTransformer",
+        options={**_VIT, "hidden": 1536, "fused": True},
+        **_images(224),
+        optimizer="adam",
+        batch_sizes={"cpu": 4, "gpu": 128},
+        zoo_builder="vit",
+        zoo_options={**_VIT, "mlp": 1536},
+    ),
+)
+
+LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
+"""Networks by name, in the order in which they are measured."""
+
+
+def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
+    """Return networks of the live check.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        Which; None for all. [-]
+
+    Returns
+    -------
+    tuple of LiveNetwork
+        Each once, in the order of the catalogue. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such network; names the nearest.
+    """
+    for name in names or ():
+        if name not in LIVE_NETWORKS:
+            kind = "network of the live check"
+            raise UnknownNameError(kind, name, LIVE_NETWORKS)
+    return tuple(each for each in _NETWORKS if not names or each.name in names)

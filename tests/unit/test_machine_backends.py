@@ -1,0 +1,164 @@
+"""The kernels that a calibration times: what they compute, which classes they are, what real networks need of them."""
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.calibration.machine.backends.base import check_result, smallest_sizes
+from perfmodel.calibration.machine.backends.numpy_backend import NumpyBackend
+from perfmodel.calibration.machine.benchmark import Prepared
+from perfmodel.calibration.machine.calibrate import benchmark_table, calibrate
+from perfmodel.calibration.machine.columns import class_of
+from perfmodel.calibration.machine.drawing import shapes
+from perfmodel.hardware.measured_machine import MeasuredMachine
+
+torch = pytest.importorskip("torch")
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+NETWORKS = (
+    "alexnet", "resnet18", "resnet50", "inception_v3", "lstm32", "seq2seq", "bert", "vit", "mnist_classifier", "fcn5",
+    "mobilenet_v2", "vgg16", "unet", "googlenet", "densenet121", "gpt2",
+)  # fmt: skip
+"""Networks whose kernels must all be measured."""
+
+
+@pytest.fixture(scope="module")
+def table():
+    return benchmark_table("torch")
+
+
+def _operations(graph, batch_size=4):
+    for phase in ("step", "forward"):
+        for optimizer in ("sgd", "momentum", "adam"):
+            for _, operation in graph.operations(batch_size=batch_size, phase=phase, optimizer=optimizer):
+                yield operation
+
+
+def _network(name):
+    return getattr(pm.zoo, name)()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_class_of_a_network_is_measured(name, table):
+    wanted = {class_of(operation) for operation in _operations(_network(name))}
+    assert not wanted - set(table)
+
+
+def test_modules_imported_from_torch_need_no_other_classes(table):
+    import warnings
+
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, padding=1),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.3),
+        torch.nn.Linear(16 * 16, 10),
+        torch.nn.LogSoftmax(dim=-1),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = pm.from_torch(module, torch.zeros(2, 3, 8, 8))
+    assert {class_of(operation) for operation in _operations(graph)} <= set(table)
+
+
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_every_benchmark_makes_operations_of_its_class(backend):
+    for name, benchmark in benchmark_table(backend).items():
+        drawn = shapes(benchmark, allowed=lambda operation: True)
+        kinds = {class_of(benchmark.operation(next(drawn))) for _ in range(25)}
+        assert kinds == {name}
+
+
+@pytest.mark.parametrize("name", ["alexnet", "resnet50", "inception_v3", "lstm32", "bert", "vit", "mnist_classifier"])
+def test_no_operation_of_a_network_with_an_even_batch_is_timed(name, table):
+    theirs = {operation for batch in (2, 16, 64) for operation in _operations(_network(name), batch)}
+    for benchmark in table.values():
+        drawn = shapes(benchmark, allowed=lambda operation: True)
+        ours = {benchmark.operation(next(drawn)) for _ in range(40)}
+        assert not ours & theirs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_kernels_agree_with_their_references(device):
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    backend = TorchBackend(device)
+    for benchmark in backend.benchmarks("fp32").values():
+        with backend.settings("fp32"):
+            check_result(backend, benchmark, smallest_sizes(benchmark), dtype="fp32")
+
+
+def test_numpy_kernels_agree_with_their_references():
+    backend = NumpyBackend("cpu")
+    for benchmark in backend.benchmarks("fp32").values():
+        check_result(backend, benchmark, smallest_sizes(benchmark), dtype="fp32")
+
+
+def test_a_gradient_is_that_of_autograd(table):
+    """The calls that time gradients, held against autograd of the layer itself."""
+    from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+
+    tools = TorchTools(torch, device="cpu", dtype="float64", seed=3, pool=4096)
+    sizes = {"batch": 3, "inputs": 16, "outputs": 24, "extent": 6, "kernel": 3, "stride": 1}
+    for role in ("input_gradient", "weight_gradient"):
+        benchmark = table[f"conv2d_3x3_s1_{role}"]
+        tools.restart()
+        got = benchmark.prepare(tools, sizes, benchmark.operation(sizes)).run()
+        tools.restart()
+        maps = tools.normal(3, 16, 6, 6, grad=True)
+        filters = tools.normal(24, 16, 3, 3, grad=True)
+        wanted = torch.autograd.grad(
+            torch.nn.functional.conv2d(maps, filters, padding=1), (maps, filters), tools.normal(3, 24, 6, 6)
+        )
+        index = 0 if role == "input_gradient" else 1
+        assert got[1 - index] is None
+        np.testing.assert_allclose(got[index], wanted[index], rtol=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tiny_calibration_of_torch_is_a_device(device, tmp_path, monkeypatch):
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    few = ("gemm_output", "gemm_input_gradient", "gemm_weight_gradient", "relu", "relu_backward", "sgd",
+           "cross_entropy", "cross_entropy_backward", "bias_gradient_backward")  # fmt: skip
+    whole = TorchBackend.benchmarks
+
+    def some(self, dtype):
+        return {name: each for name, each in whole(self, dtype).items() if name in few}
+
+    monkeypatch.setattr(TorchBackend, "benchmarks", some)
+    out = tmp_path / "mine.toml"
+    machine = calibrate(device, backend="torch", budget_s=3, progress=False, out=out, dtypes="fp32")
+    assert {each.name for each in machine.kernel} & set(few)
+    assert machine.peaks.gemm_flop_per_s["fp32"] > 1e8
+    assert machine.overheads.backward_s > 0 or device == "cuda"
+    _predicts(out)
+
+
+def test_a_tiny_calibration_of_numpy_is_a_device(tmp_path):
+    out = tmp_path / "mine.toml"
+    machine = calibrate("cpu", backend="numpy", budget_s=3, progress=False, out=out, dtypes="fp32")
+    assert machine.software.backend == "numpy"
+    _predicts(out)
+
+
+def _predicts(out):
+    machine = pm.load_calibration(out)
+    assert isinstance(machine, MeasuredMachine)
+    small, large = (pm.predict(pm.zoo.fcn5(), batch_size=size, device=machine).step_s for size in (8, 512))
+    assert 0 < small < large
+
+
+def test_a_kernel_prepared_twice_has_memory_of_its_own(table):
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    backend = TorchBackend("cpu")
+    prepared = backend.prepare(table["relu"], {"elements": 65, "one": 1}, dtype="fp32")
+    assert isinstance(prepared, Prepared)
+    result = prepared.run()
+    assert result.shape == (65, 1)
+    assert bool((result >= 0).all())
+    assert bool((result > 0).any())

@@ -1,0 +1,297 @@
+"""A whole calibration on a machine whose law is known: found again within its intervals, kept when interrupted."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.calibration.machine import calibrate as module
+from perfmodel.calibration.machine.benchmark import Axis
+from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate, recorded_operations
+from perfmodel.calibration.machine.columns import columns_of
+from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
+from perfmodel.calibration.machine.session import Session
+from perfmodel.cli.app import run
+from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from tests.fake_machine import LAW, FakeBackend
+
+
+@pytest.fixture(autouse=True)
+def _no_disk(monkeypatch):
+    monkeypatch.setattr("perfmodel.calibration.machine.session.measure_storage", list)
+
+
+def _measured(backend, **options):
+    """A calibration whose session runs on the backend's own clock."""
+    return calibrate("cpu", backend=backend, budget_s=options.pop("budget_s", 60), progress=False, **options)
+
+
+@pytest.fixture
+def on_fake_time(monkeypatch):
+    """Let the session's own clock be that of the backend, so that budgets and windows are exact."""
+    session = module.Session
+
+    def timed(backend, **options):
+        return session(backend, now=lambda: backend.elapsed_s, **options)
+
+    monkeypatch.setattr(module, "Session", timed)
+
+
+@pytest.mark.usefixtures("on_fake_time")
+class TestLaw:
+    def test_a_law_is_found_again(self):
+        backend = FakeBackend(noise=0.05)
+        machine = _measured(backend)
+        found, within = 0, 0
+        for name, law in LAW.items():
+            kernel = machine.classes("fp32")[name]
+            for constant, value in law.items():
+                if constant in kernel.constants:
+                    found += 1
+                    within += kernel.low[constant] <= value <= kernel.high[constant]
+        assert found >= 15
+        assert within / found >= 0.7  # of 80 % intervals
+        # the whole curve, at sizes that were not timed, is what a prediction needs
+        for name, benchmark in backend.benchmarks("fp32").items():
+            sizes = {
+                axis: (each.values[0] if each.values else 3 * each.low + 40) for axis, each in benchmark.axes.items()
+            }
+            columns = columns_of([benchmark.operation(sizes)], dtype="fp32", machine=backend.machine)
+            constants = machine.classes("fp32")[name].constants
+            fitted = columns.features[0] @ [constants.get(each, 0.0) for each in columns.names]
+            assert fitted == pytest.approx(backend.seconds(benchmark, sizes), rel=0.12), name
+
+    def test_another_machine_is_another_calibration(self):
+        twice = {name: {key: 2 * value for key, value in law.items()} for name, law in LAW.items()}
+        slow, fast = _measured(FakeBackend(twice)), _measured(FakeBackend())
+        for name in LAW:
+            flop = slow.classes("fp32")[name].constants, fast.classes("fp32")[name].constants
+            shared = [key for key in LAW[name] if key in flop[0] and key in flop[1]]
+            ratios = [flop[0][key] / flop[1][key] for key in shared]
+            assert 1.5 < np.median(ratios) < 2.7, name
+
+    def test_intervals_narrow_with_less_noise_and_hold_two_calibrations(self):
+        law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
+        noisy = [_measured(FakeBackend(law, noise=0.15, seed=seed)) for seed in (1, 2)]
+        quiet = [_measured(FakeBackend(law, noise=0.03, seed=seed)) for seed in (1, 2)]
+        widths = {}
+        for label, pair in (("noisy", noisy), ("quiet", quiet)):
+            constants = [module_constants(machine) for machine in pair]
+            shared = [key for key in constants[0] if key in constants[1] and "/" in key]
+            overlap = [
+                constants[0][key][1] <= constants[1][key][2] and constants[1][key][1] <= constants[0][key][2]
+                for key in shared
+            ]
+            assert np.mean(overlap) >= 0.9
+            widths[label] = np.median([math.log(high / low) for _, low, high in constants[0].values()])
+        assert widths["quiet"] < 0.6 * widths["noisy"]
+
+    def test_a_slow_spell_is_noticed_and_its_points_are_retaken(self):
+        spell = lambda seconds: 1.6 if 4 < seconds < 9 else 1.0  # noqa: E731
+        disturbed = _measured(FakeBackend(noise=0.02, speed=spell))
+        assert disturbed.session.retaken > 0
+        assert disturbed.session.reference_spread_percent > 10
+        calm = _measured(FakeBackend(noise=0.02))
+        assert calm.session.retaken == 0
+        for name in ("gemm_output", "relu"):
+            pair = [machine.classes("fp32")[name].residual_percent for machine in (calm, disturbed)]
+            assert pair[1] < pair[0] + 10
+
+    def test_the_budget_is_kept(self):
+        for budget_s in (2, 8):
+            backend = FakeBackend()
+            _measured(backend, budget_s=budget_s)
+            assert backend.elapsed_s < 1.3 * budget_s + 1
+
+    def test_excluded_operations_are_not_timed(self):
+        backend = FakeBackend()
+        first = Session(backend, dtypes=["fp32"], budget_s=5, journal=Journal(None, {}), now=lambda: backend.elapsed_s)
+        first.run()
+        excluded = {each.benchmark.operation(point.sizes) for each in first.classes for point in each.points}
+        again = FakeBackend()
+        second = Session(
+            again,
+            dtypes=["fp32"],
+            budget_s=5,
+            journal=Journal(None, {}),
+            excluded=excluded,
+            now=lambda: again.elapsed_s,
+        )
+        second.run()
+        timed = {each.benchmark.operation(point.sizes) for each in second.classes for point in each.points}
+        assert len(timed) > 50
+        assert not timed & excluded
+
+
+def module_constants(machine):
+    from perfmodel.calibration.machine.report import constants_of
+
+    return {"/".join(key): value for key, value in constants_of(machine).items()}
+
+
+@pytest.mark.usefixtures("on_fake_time")
+class TestFiles:
+    def test_the_file_is_a_device_and_its_points_lie_beside_it(self, tmp_path):
+        out = tmp_path / "mine.toml"
+        machine = _measured(FakeBackend(), out=out)
+        loaded = pm.load_calibration(out)
+        assert isinstance(loaded, MeasuredMachine)
+        assert loaded == machine
+        assert len(read_journal(journal_of(out))["points"]) == machine.session.point_count
+        assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
+
+    def test_an_interrupt_keeps_the_points_and_says_how_to_go_on(self, tmp_path):
+        out = tmp_path / "mine.toml"
+        with pytest.raises(CalibrationInterrupted) as caught:
+            _measured(FakeBackend(fails_after=400), out=out)
+        kept = read_journal(caught.value.journal)["points"]
+        assert len(kept) > 5
+        assert f"--resume {journal_of(out)}" in str(caught.value)
+        assert not out.exists()
+        backend = FakeBackend()
+        machine = _measured(backend, out=out, resume=caught.value.journal)
+        after = read_journal(journal_of(out))["points"]
+        assert [point.seconds for point in after[: len(kept)]] == [point.seconds for point in kept]
+        assert machine.session.point_count == len(after) > len(kept)
+        assert len({(point.name, json.dumps(point.sizes)) for point in after}) == len(after)
+
+    def test_a_record_of_another_machine_is_refused(self, tmp_path):
+        out = tmp_path / "mine.toml"
+        _measured(FakeBackend(), out=out, budget_s=5)
+        record = journal_of(out)
+        content = json.loads(record.read_text())
+        content["header"]["software"]["numpy"] = "1"
+        record.write_text(json.dumps(content))
+        with pytest.raises(ArgumentError, match="same software"):
+            _measured(FakeBackend(), resume=record)
+        record.write_text("{")
+        with pytest.raises(ArgumentError, match="resume"):
+            _measured(FakeBackend(), resume=record)
+        with pytest.raises(ArgumentError, match="can be read"):
+            _measured(FakeBackend(), resume=tmp_path / "absent.json")
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("budget_s", [0, -1, float("nan"), float("inf"), "long", True])
+    def test_budget(self, budget_s):
+        with pytest.raises(ArgumentError, match="budget_s"):
+            calibrate("cpu", backend=FakeBackend(), budget_s=budget_s)
+
+    def test_unwritable_out_is_refused_before_measuring(self, tmp_path):
+        for out in (tmp_path / "absent" / "mine.toml", tmp_path):
+            backend = FakeBackend()
+            with pytest.raises(ArgumentError):
+                calibrate("cpu", backend=backend, out=out if out != tmp_path else tmp_path / "folder.toml" / "x.toml")
+            assert backend.runs == 0
+
+    def test_a_full_disk_is_refused_before_measuring(self, tmp_path, monkeypatch):
+        def full(path, data):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("pathlib.Path.write_bytes", full)
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match="No space left"):
+            calibrate("cpu", backend=backend, out=tmp_path / "mine.toml")
+        assert backend.runs == 0
+        assert not list(tmp_path.iterdir())
+
+    def test_backend_and_dtype_names(self):
+        with pytest.raises(UnknownNameError, match="torch"):
+            calibrate("cpu", backend="torhc")
+        with pytest.raises(UnknownNameError, match="fp32"):
+            calibrate("cpu", backend=FakeBackend(), dtypes="fp23")
+
+    def test_no_torch(self, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "torch", None)
+        with pytest.raises(MissingPackageError, match=r"perfmodel\[torch\]"):
+            calibrate("cpu", backend="torch")
+
+    @pytest.mark.parametrize("target", ["cuda:0", "cuda:99", "gpu", "cpu:1"])
+    def test_devices_that_are_not_there(self, target, monkeypatch):
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(ArgumentError, match="cpu"):
+            calibrate(target, backend="torch")
+
+    def test_an_index_beyond_the_gpus(self, monkeypatch):
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Made up")
+        with pytest.raises(ArgumentError, match=r"cuda:0 \(Made up\)"):
+            calibrate("cuda:7", backend="torch")
+
+    @pytest.mark.usefixtures("on_fake_time")
+    def test_a_budget_too_small_for_any_fit(self):
+        with pytest.raises(CalibrationError, match="larger budget_s"):
+            _measured(FakeBackend(), budget_s=0.001)
+
+    def test_a_wrong_kernel_is_refused(self, monkeypatch):
+        for made, fault in (
+            (np.zeros(3), "zero throughout"),
+            (np.full(3, np.nan), "not finite"),
+            (np.arange(3.0), "off"),
+        ):
+            backend = FakeBackend()
+            backend.results = lambda *given, made=made, **options: (made, np.ones(3), False)
+            with pytest.raises(CalibrationError, match=fault):
+                _measured(backend)
+
+
+class TestCommandLine:
+    @pytest.mark.usefixtures("on_fake_time")
+    def test_interrupt_is_130_and_names_the_record(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend(fails_after=400))
+        code = run(["calibrate", "cpu", "--out", str(tmp_path / "mine.toml"), "--no-progress"])
+        assert code == 130
+        assert "--resume" in capsys.readouterr().err
+
+    def test_bad_input_is_2(self, capsys):
+        for words in (["--budget", "0"], ["--backend", "tensorflow"], ["--out", "/absent/folder/mine.toml"]):
+            assert run(["calibrate", "cpu", *words]) == 2
+        assert run(["calibration", "show", "absent_machine"]) == 2
+        assert "budget_s=0" in capsys.readouterr().err
+
+    @pytest.mark.usefixtures("on_fake_time")
+    def test_show_and_diff(self, tmp_path, monkeypatch, capsys):
+        slow = {name: {key: 3 * value for key, value in law.items()} for name, law in LAW.items()}
+        for name, law in (("old", LAW), ("new", slow)):
+            monkeypatch.setattr(module, "load_backend", lambda *given, law=law: FakeBackend(law))
+            assert run(["calibrate", "cpu", "--out", str(tmp_path / f"{name}.toml"), "--no-progress"]) == 0
+        assert "gemm_output" in capsys.readouterr().out
+        old, new = str(tmp_path / "old.toml"), str(tmp_path / "new.toml")
+        assert run(["calibration", "diff", old, old]) == 0
+        assert "beyond their intervals" not in capsys.readouterr().out
+        assert run(["calibration", "diff", old, new]) == 0
+        assert "conv2d_3x3_s1_output" in capsys.readouterr().out
+        assert run(["calibration", "diff", old, new, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["changed"]
+
+
+def test_batches_are_odd_and_so_share_nothing_with_even_ones():
+    torch_like = Axis(3, 4096, "odd")
+    from perfmodel.calibration.machine.benchmark import Benchmark
+    from perfmodel.calibration.machine.drawing import Sequence
+
+    drawn = Sequence(
+        Benchmark(name="any", axes={"batch": torch_like}, operation=lambda sizes: None, prepare=lambda *given: None)
+    )
+    batches = [next(drawn)["batch"] for _ in range(300)]
+    assert all(batch % 2 and batch >= 3 for batch in batches)
+    logs = np.log(batches)
+    assert np.histogram(logs, bins=6)[0].min() > 20  # spread over the whole range, not in one corner
+
+
+def test_recorded_operations_are_those_of_the_points(tmp_path):
+    from perfmodel.calibration.machine.benchmark import Point
+    from perfmodel.calibration.machine.calibrate import benchmark_table
+
+    table = benchmark_table("numpy")
+    sizes = {"rows": 5, "inputs": 32, "outputs": 64}
+    journal = Journal(tmp_path / "one.points.json", {"backend": "numpy"})
+    journal.points = [Point(name="gemm_output", dtype="fp32", sizes=sizes, seconds=1e-3)]
+    journal.write()
+    assert recorded_operations(journal.path) == [("fp32", table["gemm_output"].operation(sizes))]
