@@ -16,6 +16,7 @@ from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.parameter_server import (
     memory_bytes_per_s,
+    served_s_per_byte,
     server_memories,
     server_memory,
     update_passes,
@@ -256,12 +257,13 @@ def _through_server(
         collective(asked.sync), machine.system.topology, machine.names, servers=servers, server_count=asked.server_count
     )
     push, pull = (replace(both, rounds=each) for each in (both.rounds[:1], both.rounds[1:]))
-    sums = (machine.worker_count + 1) / asked.server_count  # reads every gradient, writes the sum
-    passes = sums + update_passes(subject, element_bytes=element_bytes) / asked.server_count
+    served = served_s_per_byte(
+        machine, servers, subject, worker_count=machine.worker_count, element_bytes=element_bytes
+    )
     return ThroughServer(
         push=push,
         pull=pull,
-        server_s_per_byte=passes / memory_bytes_per_s(machine, servers),
+        server_s_per_byte=served,
         pulls_in_order=profile.exchange.pull_order == "layers",
         server=server_memory(machine, servers, subject, element_bytes=element_bytes, scheme=None),
         **_common(asked, machine),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perfmodel.prediction.agreement_arguments import resolve_agreement
 from perfmodel.prediction.agreement_options import PARAMETER_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
-from perfmodel.prediction.parameter_server import memory_bytes_per_s, server_memories, update_passes
+from perfmodel.prediction.parameter_server import served_s_per_byte, server_memories
 from perfmodel.prediction.reading_devices import reading_devices
 from perfmodel.prediction.server_visit import visit_of
 from perfmodel.records import ELEMENT_BYTES
@@ -75,9 +75,9 @@ def served_groups(
     if asked.all_reduce != PARAMETER_SERVER or workers == 1:
         return ServedGroups()
     memories = server_memories(machine, count)
-    # reads every gradient, writes the sum, and updates; devices at other places of the network do the same at once
-    passes = (workers + 1 + update_passes(subject, element_bytes=element_bytes)) / count
-    return ServedGroups(memories=memories, seconds_per_byte=passes / memory_bytes_per_s(machine, memories))
+    # devices at other places of the network bring theirs at once
+    seconds_per_byte = served_s_per_byte(machine, memories, subject, worker_count=workers, element_bytes=element_bytes)
+    return ServedGroups(memories=memories, seconds_per_byte=seconds_per_byte)
 
 
 def group_agreement(

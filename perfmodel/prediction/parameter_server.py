@@ -169,3 +169,30 @@ def update_passes(subject: Subject, *, element_bytes: int) -> float:
     operations = subject.optimizer.operations(counts, batch_size=1)
     moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
     return float(moved) / (element_bytes * sum(counts.values()))
+
+
+def served_s_per_byte(
+    machine: Machine, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
+) -> float:
+    """Return how long servers take for a byte of the gradients that all workers bring at once.
+
+    Parameters
+    ----------
+    machine : Machine
+        The workers' devices in a system. [-]
+    servers : tuple of str
+        Memories of the shards. [-]
+    subject : Subject
+        What is trained. [-]
+    worker_count : int
+        Workers whose gradients are added up. [1]
+    element_bytes : int
+        Size of an element of a gradient. [B]
+
+    Returns
+    -------
+    float
+        Time to read every gradient, write the sum and update with it, shared by the shards. [s/B]
+    """
+    passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
+    return passes / memory_bytes_per_s(machine, servers)

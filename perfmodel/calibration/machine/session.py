@@ -31,9 +31,6 @@ ROUGH_POINTS: Final = 6
 CANDIDATES: Final = 12
 """Shapes among which a fit chooses [1]."""
 
-RUNS_PER_POINT: Final = 6.0
-"""Times a kernel's own time that a point takes, with warm-up and operands, about [1]."""
-
 LONG_EVERY: Final = 6
 """One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
 
