@@ -139,6 +139,8 @@ class Session(SpecTable):
         Points in the fit, and those that were taken again. [1]
     reference_spread_percent, drift_percent : float
         Spread of the reference kernel that was timed in between, and its change from beginning to end. [%]
+    repeat_spread_percent : float or None
+        Standard deviation of a time from one run to a later one, by which the intervals of constants are made. [%]
     clock_mhz : float or None
         Clock during the session, where it can be read. [MHz]
     allocator : str or None
@@ -155,6 +157,7 @@ class Session(SpecTable):
     retaken: Annotated[int, Field(ge=0, strict=True)] = 0
     reference_spread_percent: NonNegativeNumber
     drift_percent: NonNegativeNumber = 0.0
+    repeat_spread_percent: NonNegativeNumber | None = None
     clock_mhz: PositiveNumber | None = None
     allocator: Text | None = None
     notes: tuple[Text, ...] = ()

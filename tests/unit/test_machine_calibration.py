@@ -90,7 +90,7 @@ class TestLaw:
         assert widths["quiet"] < 0.6 * widths["noisy"]
 
     def test_a_slow_spell_is_noticed_and_its_points_are_retaken(self):
-        spell = lambda seconds: 1.6 if 4 < seconds < 9 else 1.0  # noqa: E731
+        spell = lambda seconds: 1.6 if 3 < seconds < 5.5 else 1.0  # noqa: E731
         disturbed = _measured(FakeBackend(noise=0.02, speed=spell))
         assert disturbed.session.retaken > 0
         assert disturbed.session.reference_spread_percent > 10

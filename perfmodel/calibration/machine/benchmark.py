@@ -118,6 +118,8 @@ class Point:
         Number of the window between two runs of the reference kernel. [1]
     retaken : bool
         Whether it was taken a second time because the machine had drifted. [-]
+    again_seconds : float or None
+        Median time once more at the end of the session, of the few points that tell how well a time repeats. [s]
     """
 
     name: str
@@ -128,6 +130,7 @@ class Point:
     cold_seconds: float | None = None
     window: int = 0
     retaken: bool = False
+    again_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the point as plain values."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark
-from perfmodel.calibration.machine.classes import fitted_classes, grouped
+from perfmodel.calibration.machine.classes import fitted_classes, grouped, session_repeat_spread
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import Session
@@ -309,6 +309,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "retaken": sum(point.retaken for point in journal.points),
             "reference_spread_percent": round(watch.spread_percent, 2),
             "drift_percent": round(watch.drift_percent, 2),
+            "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": found.get("clock_mhz"),
             "allocator": allocator,
             "notes": tuple(session.notes),

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.calibration.machine.benchmark import Benchmark, Point
 from perfmodel.calibration.machine.columns import Columns, Machine, columns_of
-from perfmodel.calibration.machine.fit import FittedCurve, cold_rate, fit_curve
+from perfmodel.calibration.machine.fit import FittedCurve, cold_rate, fit_curve, repeat_spread_of
 from perfmodel.framework.kernel_classes import (
     POOLED_CONTRACTION,
     POOLED_CONVOLUTION,
@@ -142,8 +142,9 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
         Tables ``kernel`` of a file. [-]
     """
     rows: list[dict[str, Any]] = []
+    noise = session_repeat_spread(point for each in classes for point in each.points)
     for dtype in dict.fromkeys(each.dtype for each in classes):
-        rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine)
+        rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine, repeat_spread=noise)
     have = {(row["name"], row["dtype"]) for row in rows}
     for dtype, source in SHARED_DTYPE.items():
         if any(row["dtype"] == dtype for row in rows):
@@ -155,7 +156,24 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
     return rows
 
 
-def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine) -> list[dict[str, Any]]:
+def session_repeat_spread(points: Iterable[Point]) -> float:
+    """Return how well the times of a session repeat.
+
+    Parameters
+    ----------
+    points : iterable of Point
+        Of the session; those count that were timed once more at its end. [-]
+
+    Returns
+    -------
+    float
+        Standard deviation of a time from one run to a later one. [1]
+    """
+    twice = [(point.seconds, point.again_seconds) for point in points if point.again_seconds is not None]
+    return repeat_spread_of([first for first, _ in twice], [second for _, second in twice])
+
+
+def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float) -> list[dict[str, Any]]:
     columns = {each.name: each.columns(machine) for each in classes}
     members: dict[str, list[ClassPoints]] = {}
     for each in classes:
@@ -167,20 +185,21 @@ def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine) -> list[dict[
     for pool, of_pool in members.items():
         joined = _joined([columns[each.name] for each in of_pool])
         points = [point for each in of_pool for point in each.points]
-        curves[pool] = _fit(joined, points, None)
+        curves[pool] = _fit(joined, points, None, repeat_spread)
         rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], pooled_cold))
     for each in classes:
         if len(each.points) < LEAST_POINTS:
             continue
-        curve = _fit(columns[each.name], each.points, curves.get(pool_of(each.name, columns) or ""))
+        pooled = curves.get(pool_of(each.name, columns) or "")
+        curve = _fit(columns[each.name], each.points, pooled, repeat_spread)
         cold = _cold([each], columns, pooled=pooled_cold)
         rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, cold))
     return rows
 
 
-def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None) -> FittedCurve:
+def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, repeat_spread: float) -> FittedCurve:
     seconds, spread = [point.seconds for point in points], [point.spread for point in points]
-    return fit_curve(columns, seconds, spread=spread, pooled=pooled)
+    return fit_curve(columns, seconds, spread=spread, pooled=pooled, repeat_spread=repeat_spread)
 
 
 def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], *, pooled: float | None) -> float:

@@ -3,6 +3,14 @@ r"""Few positive constants per kernel class, fitted to the points of one calibra
 A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants are fitted to the logarithms of the times:
 so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
 constant is drawn to that of its pooled class, more the fewer points tell of it.
+
+The interval of a constant says where a second calibration of the same machine would find it: how far noise of the
+times moves it (the sandwich estimator [1]_). How far points lie off their curve is another thing, the residual of the
+class: the same shapes lie off it the second time too.
+
+References
+----------
+.. [1] H. White, Maximum likelihood estimation of misspecified models, Econometrica 50 (1982).
 """
 
 from __future__ import annotations
@@ -35,6 +43,15 @@ LEAST_SHARE: Final = 0.02
 PROPORTIONAL: Final = 1.15
 """Largest over smallest ratio of two features that no point tells apart; the later one is left out [1]."""
 
+REPEAT_SPREAD: Final = 0.05
+"""Standard deviation of a time from one run to the next, where no point was taken twice [1]."""
+
+FEWEST_REPEATS: Final = 10
+"""Points taken twice below which their scatter says too little [1]."""
+
+QUANTILE_80: Final = 0.8
+"""Share of the differences of repeated points within the interval that they are to give [1]."""
+
 FIT_ROUNDS: Final = 2
 """Times the spread about the curve is estimated and the fit repeated [1]."""
 
@@ -48,7 +65,7 @@ class FittedCurve:
     constants : mapping of str to float
         Those that take part in any point's time. [s, s/FLOP, s/B]
     log_spread : mapping of str to float
-        Standard deviation of the logarithm of each. [1]
+        Standard deviation of the logarithm of each, from one calibration to the next. [1]
     residuals : ndarray, shape (points,)
         ln(fitted / measured). [1]
     """
@@ -106,7 +123,12 @@ def _proportional(first: NDArray[np.float64], second: NDArray[np.float64]) -> bo
 
 
 def fit_curve(
-    columns: Columns, seconds: Sequence[float], *, spread: Sequence[float] = (), pooled: FittedCurve | None = None
+    columns: Columns,
+    seconds: Sequence[float],
+    *,
+    spread: Sequence[float] = (),
+    pooled: FittedCurve | None = None,
+    repeat_spread: float = REPEAT_SPREAD,
 ) -> FittedCurve:
     """Fit the constants of one class.
 
@@ -120,6 +142,8 @@ def fit_curve(
         Relative spread of each; none for zero. [1]
     pooled : FittedCurve or None
         Curve of the pooled class, to which constants are drawn. [-]
+    repeat_spread : float
+        Standard deviation of a time from one run to a later one; see :func:`repeat_spread_of`. [1]
 
     Returns
     -------
@@ -133,7 +157,8 @@ def fit_curve(
     while True:
         names = [columns.names[index] for index in kept]
         features = columns.features[:, kept]
-        log_constants, covariance = _solve(features, times, noise, *_prior(names, features, times, pooled))
+        prior = _prior(names, features, times, pooled)
+        log_constants, covariance = _solve(features, times, noise, *prior, repeat_spread=repeat_spread)
         constants = np.exp(log_constants)
         fitted = features @ constants
         curve = FittedCurve(
@@ -167,8 +192,10 @@ def _solve(
     noise: NDArray[np.float64],
     centre: NDArray[np.float64],
     width: NDArray[np.float64],
+    *,
+    repeat_spread: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the logarithms of the constants and their covariance."""
+    """Return the logarithms of the constants, and their covariance from one calibration to the next."""
     from scipy.optimize import least_squares
 
     sigma = np.sqrt(0.15**2 + noise**2)
@@ -192,9 +219,36 @@ def _solve(
         sigma = np.sqrt(typical**2 + noise**2)
     slopes = jacobian(logs, sigma)
     weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
-    information = (slopes * weight[:, None]).T @ slopes
-    covariance: NDArray[np.float64] = np.linalg.inv(information).astype(np.float64)
+    bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
+    noisy = (slopes * weight[:, None])[: len(times)] * (np.hypot(repeat_spread, noise) / sigma)[:, None]
+    covariance: NDArray[np.float64] = (bread @ (noisy.T @ noisy) @ bread).astype(np.float64)
     return logs, covariance
+
+
+def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> float:
+    """Return the standard deviation of a time from one run to a later one.
+
+    Parameters
+    ----------
+    first_s, second_s : sequence of float, shape (points,)
+        Times of points that were taken twice. [s]
+
+    Returns
+    -------
+    float
+        The one whose 80 % interval holds so many of the differences; :data:`REPEAT_SPREAD` from too few points. [1]
+
+    Examples
+    --------
+    >>> repeat_spread_of([1.0], [1.1])
+    0.05
+    >>> round(repeat_spread_of([1.0] * 20, [1.1, 1 / 1.1] * 10), 3)
+    0.053
+    """
+    if len(first_s) < FEWEST_REPEATS:
+        return REPEAT_SPREAD
+    apart = np.abs(np.log(np.asarray(second_s) / np.asarray(first_s)))
+    return max(LEAST_SIGMA, float(np.quantile(apart, QUANTILE_80)) / Z_80 / np.sqrt(2.0))
 
 
 def cold_rate(extra_s: Sequence[float], moved_bytes: Sequence[float], *, pooled: float | None = None) -> float:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.calibration.machine.fit import agreement
+from perfmodel.hardware.calibration import Z_80
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
@@ -115,6 +116,9 @@ def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
         "versions": _versions(machine),
         "measuring": f"{session.seconds:.0f} s, {session.point_count:,} points, {session.retaken} of them taken twice",
         "reference kernel": f"spread {session.reference_spread_percent:.1f} %, drift {session.drift_percent:.1f} %",
+        "repeats": f"within {Z_80 * math.sqrt(2) * session.repeat_spread_percent:.1f} % of each other, 80 % of them"
+        if session.repeat_spread_percent is not None
+        else None,
         "best rates": f"{best}; {peaks.stream_bytes_per_s / 1e9:.3g} GB/s",
         "allocator": session.allocator,
         "notes": "; ".join(session.notes) or None,

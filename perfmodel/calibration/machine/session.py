@@ -46,8 +46,14 @@ COLD_SHARE: Final = 0.15
 COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel tells of its call only [B]."""
 
-RETAKE_SHARE: Final = 0.10
-"""Share of the budget that is kept for points to be taken again after the machine drifted [1]."""
+RETAKE_SHARE: Final = 0.13
+"""Share of the budget that is kept for points to be taken again: after drift, and to learn how times repeat [1]."""
+
+REPEATS: Final = 60
+"""Points that are timed once more at the end, to learn how well a time repeats [1]."""
+
+REPEAT_SHARE: Final = 0.03
+"""Largest share of the budget that this may take [1]."""
 
 MEMORY_SHARE: Final = 0.05
 """Largest share of the memory that a kernel's operands may take [1]."""
@@ -177,6 +183,7 @@ class Session:
             self._surroundings()
             self._check()
             self._points()
+            self._repeat()
             self._retake()
         finally:
             self.journal.seconds = self._earlier_s + self._spent_s
@@ -327,6 +334,22 @@ class Session:
         each.operations.append(operation)
         self.journal.points.append(point)
 
+    def _repeat(self) -> None:
+        """Time some points of all classes and of the whole session once more, as far as the share goes."""
+        end_s = min(self._spent_s + REPEAT_SHARE * self.budget_s, self.budget_s)
+        taken = [(each, index) for each in self.classes for index in range(len(each.points))]
+        chosen = taken[:: max(1, len(taken) // REPEATS)]
+        for each, index in chosen:
+            point = each.points[index]
+            if self._spent_s >= end_s:
+                return
+            timing, _ = self._timed(each, point.sizes, cold=False)
+            self._replace(each, index, replace(point, again_seconds=timing.seconds))
+
+    def _replace(self, each: _Class, index: int, point: Point) -> None:
+        self.journal.points[self.journal.points.index(each.points[index])] = point
+        each.points[index] = point
+
     def _retake(self) -> None:
         """Take once more the points of windows in which the machine drifted, as far as the budget goes."""
         drifted = self.watch.drifted()
@@ -338,5 +361,4 @@ class Session:
                     continue
                 timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
                 again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
-                self.journal.points[self.journal.points.index(point)] = again
-                each.points[index] = again
+                self._replace(each, index, again)

@@ -21,7 +21,10 @@ SHORTEST_SAMPLE_S: Final = 3e-4
 """Shortest time over which a host's clock is read, thousands of times what reading it takes [s]."""
 
 LONG_RUN_S: Final = 0.02
-"""A kernel that takes longer is repeated three times only [s]."""
+"""A kernel that takes longer is repeated twice only [s]."""
+
+SHORT_RUN_S: Final = 0.002
+"""A kernel that takes longer is repeated three times, as more shapes tell more than more repeats [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,8 @@ class HostClock(Clock):
         """Return the time of a kernel: the first run warms up, the second says how many make a sample."""
         first = self._sample(run, 1)
         once = first if first > LONG_RUN_S else self._sample(run, 1)
-        if once > LONG_RUN_S:
-            return Timing.of([self._sample(run, 1) for _ in range(3)])
+        if once > SHORT_RUN_S:
+            return Timing.of([self._sample(run, 1) for _ in range(2 if once > LONG_RUN_S else 3)])
         repeats = max(1, round(SHORTEST_SAMPLE_S / max(once, 1e-9)))
         self._sample(run, min(repeats, 3))
         return Timing.of([self._sample(run, repeats) for _ in range(SAMPLES)])
