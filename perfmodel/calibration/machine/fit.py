@@ -15,6 +15,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -248,7 +249,7 @@ def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> flo
     if len(first_s) < FEWEST_REPEATS:
         return REPEAT_SPREAD
     apart = np.abs(np.log(np.asarray(second_s) / np.asarray(first_s)))
-    return max(LEAST_SIGMA, float(np.quantile(apart, QUANTILE_80)) / Z_80 / np.sqrt(2.0))
+    return max(LEAST_SIGMA, float(np.quantile(apart, QUANTILE_80)) / Z_80 / math.sqrt(2.0))
 
 
 def cold_rate(extra_s: Sequence[float], moved_bytes: Sequence[float], *, pooled: float | None = None) -> float:
