@@ -192,7 +192,7 @@ class KernelClass(SpecTable):
     low, high : mapping of str to float
         Ends of their 80 % intervals, where they are known. [units of the constants]
     cold_s_per_byte : float
-        Time that a flush of the caches adds, for each byte that was in one before. [s/B]
+        Time that a flush of the caches adds, for each byte that was in one before; that of all classes. [s/B]
     point_count : int
         Measured points of the class. [1]
     residual_percent : float
