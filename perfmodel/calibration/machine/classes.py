@@ -145,7 +145,8 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
     rows: list[dict[str, Any]] = []
     for dtype in dict.fromkeys(each.dtype for each in classes):
         rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine)
-    have = {(row["name"], row["dtype"]) for row in rows}
+    # a class of too few points takes its own type's pooled class, not another type's curve
+    have = {(row["name"], row["dtype"]) for row in rows} | {(each.name, each.dtype) for each in classes}
     for dtype, source in SHARED_DTYPE.items():
         if any(row["dtype"] == dtype for row in rows):
             rows += [

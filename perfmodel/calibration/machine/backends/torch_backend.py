@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
-from perfmodel.calibration.machine.backends.base import Backend, PeakRun
+from perfmodel.calibration.machine.backends.base import Backend, PeakRun, smallest_sizes
 from perfmodel.calibration.machine.backends.torch_clock import CudaClock
 from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
@@ -63,6 +63,11 @@ def _checked_device(torch: Any, target: str) -> str:
     return f"cuda:{index}"
 
 
+def _has_products(benchmark: Benchmark) -> bool:
+    """Tell whether kernels of a class multiply matrices: products, convolutions, recurrent layers, attention."""
+    return bool(benchmark.operation(smallest_sizes(benchmark)).product_flop_count)
+
+
 class TorchBackend(Backend):
     """torch on one device.
 
@@ -106,7 +111,7 @@ class TorchBackend(Backend):
     def dtypes(self) -> tuple[str, ...]:
         """Single precision, and halves; tf32 on the GPUs that have it."""
         if not self._on_gpu:
-            return ("fp32", "bf16")
+            return ("fp32", "bf16", "fp16")
         return ("fp32", "tf32", "bf16", "fp16") if self._properties.major >= TENSOR_CORE_MAJOR else ("fp32", "fp16")
 
     @property
@@ -157,9 +162,9 @@ class TorchBackend(Backend):
             return None
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
-        """Return all benchmarks of torch; those of products alone in tf32, in which nothing else differs."""
-        kinds = BENCHMARKS[:1] if dtype == "tf32" else BENCHMARKS
-        return {each.name: each for kind in kinds for each in kind()}
+        """Return all benchmarks of torch; in tf32 those with products in them, as nothing else differs from fp32."""
+        made = {each.name: each for kind in BENCHMARKS for each in kind()}
+        return made if dtype != "tf32" else {name: each for name, each in made.items() if _has_products(each)}
 
     def _tools_of(self, dtype: str) -> TorchTools:
         name = TORCH_DTYPE[dtype]
