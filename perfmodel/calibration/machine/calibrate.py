@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark
+from perfmodel.calibration.machine.benchmark import Benchmark, Point
 from perfmodel.calibration.machine.classes import fitted_classes, grouped
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.machine.session import EARLIER, Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Operation
@@ -311,8 +311,9 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "drift_percent": round(watch.drift_percent, 2),
             "clock_mhz": found.get("clock_mhz"),
             "allocator": allocator,
-            "notes": tuple(session.notes),
-            "complete": session.complete,
+            "notes": tuple(session.notes) + _resumed(journal.points),
+            "complete": session.short_class_count == 0,
+            "short_class_count": session.short_class_count,
         },
         "peaks": found["peaks"],
         **tables,
@@ -325,6 +326,11 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
         ],
     }
     return MeasuredMachine.model_validate(content)
+
+
+def _resumed(points: Sequence[Point]) -> tuple[str, ...]:
+    earlier = sum(point.window == EARLIER for point in points)
+    return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()
 
 
 def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:

@@ -148,9 +148,9 @@ class Session:
         return self._watch
 
     @property
-    def complete(self) -> bool:
-        """Whether every class has the points that a fit of its own needs."""
-        return all(each.exhausted or len(each.points) > ROUGH_POINTS for each in self.classes)
+    def short_class_count(self) -> int:
+        """Classes whose points are fewer than wanted, as the budget ended before. [1]"""
+        return sum(not each.is_done for each in self.classes)
 
     def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
         """Return a class with the points that an earlier session took of it."""
