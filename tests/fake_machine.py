@@ -42,6 +42,10 @@ LAW = {
 """Constants of the machine that a calibration has to find."""
 
 
+REUSE_BYTES = 12e6
+"""Other traffic after which all but 1/e of some data has left its caches [B]."""
+
+
 class FakeClock(HostClock):
     """Time passes only by what kernels take."""
 
@@ -57,7 +61,7 @@ class FakeBackend(Backend):
 
     def __init__(self, law=LAW, *, noise=0.05, seed=1, speed=lambda seconds: 1.0, fails_after=None):
         self.law, self.noise, self.speed, self.fails_after = law, noise, speed, fails_after
-        self.elapsed_s = 0.0
+        self.elapsed_s = self.flushed = 0.0
         self._random = np.random.default_rng(seed)
         self.machine = Machine.of(FACTS)
         self.runs = 0
@@ -142,8 +146,22 @@ class FakeBackend(Backend):
     def settings(self, dtype):
         return contextlib.nullcontext()
 
-    def flush(self):
-        self.elapsed_s += 1e-4
+    flush_bytes = 40 * 2**20
+
+    def flush(self, share=1.0):
+        self.elapsed_s += 1e-4 * share
+        self.flushed = share
+
+    def copy_run(self, moved_bytes):
+        """Return a copy half of whose bytes are gone after other traffic of REUSE_BYTES ln 2, and a nanosecond each."""
+        hot_s = moved_bytes * 1e-10
+
+        def run():
+            gone = 1 - math.exp(-self.flushed * self.flush_bytes / REUSE_BYTES)
+            self.elapsed_s += hot_s + gone * moved_bytes * 1e-9
+            self.flushed = 0.0
+
+        return run
 
     def reference(self):
         return self.passes(1e-3)

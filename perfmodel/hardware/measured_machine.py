@@ -101,7 +101,7 @@ class MeasuredMachine(Runnable):
         on, session, versions = self.machine, self.session, self.software
         backend = f"{versions.backend} {getattr(versions, versions.backend) or ''}".strip()
         threads = "" if on.threads is None else f", {on.threads} thread{'s' if on.threads > 1 else ''}"
-        until = "" if session.complete else ", interrupted before its end"
+        until = "" if session.ended_early is None else f"; {session.ended_early}"
         return (
             f"{on.model} ({on.processor.upper()}{threads}) with {backend}: {len(self.kernel)} classes of kernels "
             f"({', '.join(self.dtypes)}) from {session.point_count:,} points measured on "

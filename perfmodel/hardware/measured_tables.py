@@ -148,7 +148,10 @@ class Session(SpecTable):
     notes : tuple of str
         What else a reader should know. [-]
     complete : bool
-        False where it was interrupted, so that some classes have fewer points. [-]
+        Whether each class has all the points that its benchmark wants (20, dense products 28), or there are no more
+        shapes; False where the time budget ended before. An interrupt leaves no file: what it kept is resumed. [-]
+    short_class_count : int
+        Classes that have fewer, by data type; 0 where ``complete``, or where that was not told. [1]
     """
 
     measured_at: datetime
@@ -162,6 +165,24 @@ class Session(SpecTable):
     allocator: Text | None = None
     notes: tuple[Text, ...] = ()
     complete: bool = False
+    short_class_count: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @model_validator(mode="after")
+    def _complete_is_not_short(self) -> Self:
+        if self.complete and self.short_class_count:
+            message = "must be 0 where complete = true"
+            raise fault_at(("short_class_count",), self.short_class_count, message)
+        return self
+
+    @property
+    def ended_early(self) -> str | None:
+        """What a budget that ended early left undone, in words; None where it did not."""
+        if self.complete:
+            return None
+        few = {0: "some classes have", 1: "1 class has"}.get(
+            self.short_class_count, f"{self.short_class_count} classes have"
+        )
+        return f"the budget ended before every class had its points: {few} fewer"
 
 
 class Peaks(SpecTable):
@@ -195,7 +216,7 @@ class KernelClass(SpecTable):
     low, high : mapping of str to float
         Ends of their 80 % intervals, where they are known. [units of the constants]
     cold_s_per_byte : float
-        Time that a flush of the caches adds, for each byte that was in one before. [s/B]
+        Time that a flush of the caches adds, for each byte that was in one before; that of all classes. [s/B]
     point_count : int
         Measured points of the class. [1]
     residual_percent : float

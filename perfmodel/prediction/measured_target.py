@@ -186,8 +186,8 @@ class MeasuredTarget(Target):
             f"measured kernel by kernel on {on.model} with {self._versions}, {session.measured_at:%Y-%m-%d %H:%M}; no "
             f"whole network was timed for it. {profile.name} only says what is kept in memory"
         ]
-        if not session.complete:
-            notes.append("the calibration was interrupted: some classes of kernels have fewer points than usual")
+        if session.ended_early is not None:
+            notes.append(f"of the calibration, {session.ended_early}")
         if on.processor == "gpu" and not self.measured.host_copy:
             notes.append("copies between host and device were not measured: none is counted")
         return notes

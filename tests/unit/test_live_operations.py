@@ -7,8 +7,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+from perfmodel.calibration.machine import storage
 from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+from perfmodel.calibration.machine.benchmark import Point
+from perfmodel.calibration.machine.calibrate import calibrate, recorded_operations
 from perfmodel.calibration.machine.drawing import Sequence
+from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.framework.kernel_classes import measured_kernel, pooled_classes
 from perfmodel.validation.live_prediction import live_operations
 
@@ -33,6 +37,36 @@ def test_no_operation_of_a_live_network_is_among_those_a_calibration_times(timed
     assert len(live_set) > 500
     assert len(timed) > 10 * len(live_set)
     assert not live_set & timed
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What a short calibration of this machine really timed: the operations of the points in its record."""
+    out = tmp_path_factory.mktemp("calibration") / "mine.toml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "FILE_BYTES", storage.BLOCK_BYTES)
+        machine = calibrate("cpu", backend="torch", budget_s=5, progress=False, out=out, dtypes="fp32")
+    record = journal_of(out)
+    operations = recorded_operations(record)
+    assert len(operations) == len(read_journal(record)["points"]) == machine.session.point_count
+    return [(measured_kernel(operation, element_bytes=4).efficiency, operation) for _, operation in operations]
+
+
+@pytest.mark.parametrize("processor", ["cpu", "gpu"])
+def test_no_operation_of_a_live_network_was_timed_by_a_real_calibration(recorded, processor):
+    assert len({name for name, _ in recorded}) > 40  # each class has its first point before any has a second
+    assert not live_operations(processor=processor) & set(recorded)
+
+
+def test_a_record_with_one_of_theirs_would_be_noticed(tmp_path):
+    journal = Journal(tmp_path / "one.points.json", {"backend": "torch"})
+    for rows in (4095, 4096):  # the MNIST classifier's first layer has 4096 of them on a CPU
+        sizes = {"rows": rows, "inputs": 784, "outputs": 64}
+        journal.points.append(Point(name="gemm_output", dtype="fp32", sizes=sizes, seconds=1e-3))
+    journal.write()
+    ours = {("gemm_output", operation) for _, operation in recorded_operations(journal.path)}
+    (shared,) = live_operations() & ours
+    assert shared[1].m == 4096
 
 
 def test_a_network_that_was_timed_would_be_noticed(timed):

@@ -91,6 +91,67 @@ def test_torch_kernels_agree_with_their_references(device):
             check_result(backend, benchmark, smallest_sizes(benchmark), dtype="fp32")
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_halves_are_measured_where_torch_has_them(device, dtype):
+    """Products, convolutions, recurrent layers and attention all exist in both halves."""
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    backend = TorchBackend(device)
+    assert dtype in backend.dtypes
+    table = backend.benchmarks(dtype)
+    for name in ("gemm_output", "conv2d_3x3_s1_weight_gradient", "lstm_output", "attention_backward", "layer_norm"):
+        check_result(backend, table[name], smallest_sizes(table[name]), dtype=dtype)
+
+
+def test_tf32_has_every_class_with_products_and_no_other(table):
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    found = set(TorchBackend("cpu").benchmarks("tf32"))
+    assert {"gemm_output", "batched_gemm_output", "conv2d_3x3_s1_input_gradient", "depthwise_small_output"} <= found
+    assert {"lstm_output", "gru_weight_gradient", "attention", "attention_backward"} <= found
+    assert not found & {"relu", "batch_norm", "softmax", "gather", "scatter_add", "sgd", "max_pool"}
+    for name in set(table) - found:
+        assert not table[name].operation(smallest_sizes(table[name])).product_flop_count, name
+
+
+def test_tf32_is_switched_on_for_its_points_alone():
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    backend, switches = TorchBackend("cpu"), (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
+    for dtype in ("tf32", "fp32", "bf16"):
+        with backend.settings(dtype):
+            assert [switch.allow_tf32 for switch in switches] == 2 * [dtype == "tf32"]
+        with pytest.raises(RuntimeError, match="stop"), backend.settings(dtype):
+            raise RuntimeError("stop")
+        assert [switch.allow_tf32 for switch in switches] == before
+
+
+def test_tf32_takes_passes_from_fp32_and_products_from_nowhere_else():
+    from perfmodel.calibration.machine.benchmark import Point
+    from perfmodel.calibration.machine.classes import fitted_classes, grouped
+    from perfmodel.calibration.machine.columns import Machine
+    from tests.fake_machine import FACTS, LAW, FakeBackend
+
+    law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
+    backend = FakeBackend(law, noise=0)
+    points = []
+    for dtype, counts in (("fp32", (12, 12, 12)), ("tf32", (12, 2, 0))):
+        for (name, benchmark), count in zip(backend.benchmarks(dtype).items(), counts, strict=True):
+            drawn = shapes(benchmark, allowed=lambda operation: True)
+            for sizes in (next(drawn) for _ in range(count)):
+                speed = 1 if dtype == "fp32" else 4
+                seconds = backend.seconds(benchmark, sizes, dtype) / speed
+                points.append(Point(name=name, dtype=dtype, sizes=sizes, seconds=seconds))
+    benchmarks = {dtype: backend.benchmarks(dtype) for dtype in ("fp32", "tf32")}
+    rows = fitted_classes(grouped(points, benchmarks), machine=Machine.of(FACTS))
+    by_name = {(row["name"], row["dtype"]): row for row in rows}
+    assert by_name["relu", "tf32"]["constants"] == by_name["relu", "fp32"]["constants"]
+    assert ("gemm_input_gradient", "tf32") not in by_name  # of two points: contraction in tf32 stands in
+    assert by_name["contraction", "tf32"]["constants"] != by_name["contraction", "fp32"]["constants"]
+
+
 def test_numpy_kernels_agree_with_their_references():
     backend = NumpyBackend("cpu")
     for benchmark in backend.benchmarks("fp32").values():

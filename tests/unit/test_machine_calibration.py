@@ -106,6 +106,19 @@ class TestLaw:
             _measured(backend, budget_s=budget_s)
             assert backend.elapsed_s < 1.3 * budget_s + 1
 
+    def test_a_budget_that_ends_early_is_no_interrupt_and_says_how_many_classes_lack_points(self):
+        short, whole = (_measured(FakeBackend(), budget_s=budget_s) for budget_s in (2, 60))
+        wanted = {name: each.point_count for name, each in FakeBackend().benchmarks("fp32").items()}
+        have = {each.name: each.point_count for each in short.kernel if each.name in wanted}
+        lacking = sum(have.get(name, 0) < count for name, count in wanted.items())
+        assert lacking > 0
+        assert (short.session.complete, short.session.short_class_count) == (False, lacking)
+        assert f"the budget ended before every class had its points: {lacking} class" in short.describe()
+        assert (whole.session.complete, whole.session.short_class_count) == (True, 0)
+        for machine in (short, whole):
+            assert "interrupted" not in machine.describe()
+            assert not machine.session.notes
+
     def test_excluded_operations_are_not_timed(self):
         backend = FakeBackend()
         first = Session(backend, dtypes=["fp32"], budget_s=5, journal=Journal(None, {}), now=lambda: backend.elapsed_s)
@@ -157,6 +170,7 @@ class TestFiles:
         assert [point.seconds for point in after[: len(kept)]] == [point.seconds for point in kept]
         assert machine.session.point_count == len(after) > len(kept)
         assert len({(point.name, json.dumps(point.sizes)) for point in after}) == len(after)
+        assert machine.session.notes == (f"resumed: {len(kept)} of the points are of a session that was interrupted",)
 
     def test_a_record_of_another_machine_is_refused(self, tmp_path):
         out = tmp_path / "mine.toml"

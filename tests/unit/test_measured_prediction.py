@@ -225,10 +225,16 @@ def test_words_and_plain_values():
     assert p.memory.capacity_bytes == 16 * 2**30
 
 
-def test_an_interrupted_calibration_says_so():
-    stopped = machine()
-    stopped = stopped.model_copy(update={"session": stopped.session.model_copy(update={"complete": False})})
-    assert any("interrupted" in remark for remark in predicted(stopped).remarks)
+@pytest.mark.parametrize(("short", "told"), [(0, "some classes have fewer"), (1, "1 class has"), (7, "7 classes have")])
+def test_a_calibration_whose_budget_ended_early_says_so(short, told):
+    whole = machine()
+    assert not any("budget ended" in remark for remark in predicted(whole).remarks)
+    update = {"complete": False, "short_class_count": short}
+    stopped = whole.model_copy(update={"session": whole.session.model_copy(update=update)})
+    (remark,) = (remark for remark in predicted(stopped).remarks if "budget ended" in remark)
+    assert told in remark
+    assert told in stopped.describe()
+    assert "interrupted" not in remark + stopped.describe()
 
 
 def test_memory_bounds_the_batch_on_a_measured_machine():

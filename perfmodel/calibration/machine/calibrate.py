@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark
+from perfmodel.calibration.machine.benchmark import Benchmark, Point
 from perfmodel.calibration.machine.classes import fitted_classes, grouped, session_repeat_spread
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.machine.session import EARLIER, Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Operation
+from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.calibration.machine.backends.base import Backend
@@ -300,7 +301,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
         "schema_version": 1,
         "name": f"{facts['model']}{threads}, {library.name} {header['software'].get(library.name, '')}".strip(),
         "kind": "measured",
-        "machine": facts,
+        "machine": facts | {"reuse_mib": session.machine.reuse_bytes / MIB},
         "software": {"backend": library.name, **header["software"]},
         "session": {
             "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
@@ -312,8 +313,9 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": found.get("clock_mhz"),
             "allocator": allocator,
-            "notes": tuple(session.notes),
-            "complete": session.complete,
+            "notes": tuple(session.notes) + _resumed(journal.points),
+            "complete": session.short_class_count == 0,
+            "short_class_count": session.short_class_count,
         },
         "peaks": found["peaks"],
         **tables,
@@ -326,6 +328,11 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
         ],
     }
     return MeasuredMachine.model_validate(content)
+
+
+def _resumed(points: Sequence[Point]) -> tuple[str, ...]:
+    earlier = sum(point.window == EARLIER for point in points)
+    return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()
 
 
 def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:

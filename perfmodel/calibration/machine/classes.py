@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.cold import cold_rate
 from perfmodel.calibration.machine.columns import Columns, Machine, columns_of
-from perfmodel.calibration.machine.fit import FittedCurve, cold_rate, fit_curve, repeat_spread_of
+from perfmodel.calibration.machine.fit import FittedCurve, fit_curve, repeat_spread_of
 from perfmodel.framework.kernel_classes import (
     POOLED_CONTRACTION,
     POOLED_CONVOLUTION,
@@ -145,7 +146,8 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
     noise = session_repeat_spread(point for each in classes for point in each.points)
     for dtype in dict.fromkeys(each.dtype for each in classes):
         rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine, repeat_spread=noise)
-    have = {(row["name"], row["dtype"]) for row in rows}
+    # a class of too few points takes its own type's pooled class, not another type's curve
+    have = {(row["name"], row["dtype"]) for row in rows} | {(each.name, each.dtype) for each in classes}
     for dtype, source in SHARED_DTYPE.items():
         if any(row["dtype"] == dtype for row in rows):
             rows += [
@@ -180,19 +182,18 @@ def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread
         pool = pool_of(each.name, columns)
         if pool is not None:
             members.setdefault(pool, []).append(each)
-    pooled_cold = _cold(classes, columns, pooled=None)
+    cold = _cold(classes, columns, machine)
     rows, curves = [], {}
     for pool, of_pool in members.items():
         joined = _joined([columns[each.name] for each in of_pool])
         points = [point for each in of_pool for point in each.points]
         curves[pool] = _fit(joined, points, None, repeat_spread)
-        rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], pooled_cold))
+        rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], cold))
     for each in classes:
         if len(each.points) < LEAST_POINTS:
             continue
         pooled = curves.get(pool_of(each.name, columns) or "")
         curve = _fit(columns[each.name], each.points, pooled, repeat_spread)
-        cold = _cold([each], columns, pooled=pooled_cold)
         rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, cold))
     return rows
 
@@ -202,14 +203,16 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
     return fit_curve(columns, seconds, spread=spread, pooled=pooled, repeat_spread=repeat_spread)
 
 
-def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], *, pooled: float | None) -> float:
-    extra, moved = [], []
-    for each in classes:
-        for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True):
-            if point.cold_seconds is not None:
-                extra.append(point.cold_seconds - point.seconds)
-                moved.append(float(size))
-    return cold_rate(extra, moved, pooled=pooled)
+def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine) -> float:
+    """Return one rate for all classes: the few flushed points of one alone tell less of it than those of all do."""
+    flushed = [
+        (point.seconds, point.cold_seconds, float(size))
+        for each in classes
+        for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True)
+        if point.cold_seconds is not None
+    ]
+    hot_s, flushed_s, moved = ([row[index] for row in flushed] for index in range(3))
+    return cold_rate(hot_s, flushed_s, moved, reuse_bytes=machine.reuse_bytes)
 
 
 def _row(

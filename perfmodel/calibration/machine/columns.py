@@ -29,6 +29,8 @@ class Machine:
         Elements of single precision in a vector. [1]
     near_cache_bytes, cache_bytes : float
         Cache in which one kernel's operands stay; last-level cache. [B]
+    reuse_bytes : float
+        Other traffic after which data has left the caches. [B]
     memory_bytes : float
         Memory. [B]
     """
@@ -36,6 +38,7 @@ class Machine:
     vector_lanes: int
     near_cache_bytes: float
     cache_bytes: float
+    reuse_bytes: float
     memory_bytes: float
 
     @classmethod
@@ -45,6 +48,7 @@ class Machine:
             vector_lanes=int(facts["vector_lanes"]),
             near_cache_bytes=float(facts["near_cache_mib"]) * MIB,
             cache_bytes=float(facts["cache_mib"]) * MIB,
+            reuse_bytes=float(facts.get("reuse_mib") or facts["cache_mib"]) * MIB,
             memory_bytes=float(facts["memory_gib"]) * MIB * 1024,
         )
 

@@ -252,34 +252,6 @@ def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> flo
     return max(LEAST_SIGMA, float(np.quantile(apart, QUANTILE_80)) / Z_80 / math.sqrt(2.0))
 
 
-def cold_rate(extra_s: Sequence[float], moved_bytes: Sequence[float], *, pooled: float | None = None) -> float:
-    """Return the time that a byte takes longer which is in no cache.
-
-    Parameters
-    ----------
-    extra_s : sequence of float
-        Time after the caches were flushed, less that before. [s]
-    moved_bytes : sequence of float
-        Traffic of the same kernels. [B]
-    pooled : float or None
-        That of all classes, which counts as two points. [s/B]
-
-    Returns
-    -------
-    float
-        At least 0. [s/B]
-
-    Examples
-    --------
-    >>> cold_rate([2e-6, 4e-6], [1e4, 2e4])
-    2e-10
-    """
-    rates = [max(0.0, extra) / moved for extra, moved in zip(extra_s, moved_bytes, strict=True)]
-    if pooled is None:
-        return float(np.median(rates)) if rates else 0.0
-    return float((sum(rates) + 2 * pooled) / (len(rates) + 2))
-
-
 def agreement(
     first: Mapping[str, tuple[float, float, float]], second: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Any]:

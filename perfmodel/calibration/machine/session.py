@@ -6,11 +6,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from perfmodel.calibration.machine.backends.base import Backend, check_result, smallest_sizes
 from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes
+from perfmodel.calibration.machine.cold import DISTANCES, reuse_capacity
 from perfmodel.calibration.machine.columns import Machine, columns_of
 from perfmodel.calibration.machine.drawing import most_telling, shapes
 from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
@@ -42,6 +44,9 @@ COLD_POINTS: Final = 3
 
 COLD_SHARE: Final = 0.15
 """Largest share of the session that flushing may take [1]."""
+
+REUSE_SHARE: Final = 0.05
+"""Largest share of the budget that measuring the reuse of data may take [1]."""
 
 COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel tells of its call only [B]."""
@@ -154,9 +159,9 @@ class Session:
         return self._watch
 
     @property
-    def complete(self) -> bool:
-        """Whether every class has the points that a fit of its own needs."""
-        return all(each.exhausted or len(each.points) > ROUGH_POINTS for each in self.classes)
+    def short_class_count(self) -> int:
+        """Classes whose points are fewer than wanted, as the budget ended before. [1]"""
+        return sum(not each.is_done for each in self.classes)
 
     def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
         """Return a class with the points that an earlier session took of it."""
@@ -201,6 +206,10 @@ class Session:
                     rates[dtype] = product.amount / self.backend.clock.time(product.run).seconds
                     stream = max(stream, copy.amount / self.backend.clock.time(copy.run).seconds)
             found["peaks"] = {"gemm_flop_per_s": rates, "stream_bytes_per_s": stream}
+        if "reuse" not in found:
+            found["reuse"] = self._reuse()
+        if found["reuse"]["capacity_bytes"] is not None:
+            self.machine = replace(self.machine, reuse_bytes=found["reuse"]["capacity_bytes"])
         steps: Mapping[str, Callable[[], Any]] = {
             "overheads": self.backend.overheads,
             "host_copy": self.backend.host_copies,
@@ -211,6 +220,26 @@ class Session:
             if name not in found:
                 found[name] = measure()
         self.journal.write()
+
+    def _reuse(self) -> dict[str, Any]:
+        """Time one copy after more and more other traffic, from memory just read to a whole flush."""
+        clock, flush = self.backend.clock, self.backend.flush
+        # more than stays in a kernel's own cache, and so little that it leaves the last one by the traffic of others
+        moved = min(max(2 * self.machine.near_cache_bytes, self.machine.cache_bytes / 32), self.machine.cache_bytes / 4)
+        copy, end_s = self.backend.copy_run(moved), self._spent_s + REUSE_SHARE * self.budget_s
+        hot_s = clock.time(copy).seconds
+        after: dict[float, float] = {}
+        for share in DISTANCES:
+            if self._spent_s < end_s:
+                after[share] = clock.time_after(partial(flush, share), copy).seconds
+        complete = len(after) == len(DISTANCES)
+        distances = [share * self.backend.flush_bytes for share in after]
+        return {
+            "hot_s": hot_s,
+            "distances": distances,
+            "seconds": list(after.values()),
+            "capacity_bytes": reuse_capacity(distances, list(after.values()), hot_s=hot_s) if complete else None,
+        }
 
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""

@@ -92,9 +92,18 @@ class Backend(ABC):
     def settings(self, dtype: str) -> AbstractContextManager[None]:
         """Return a block in which the process computes as the data type says."""
 
+    @property
     @abstractmethod
-    def flush(self) -> None:
-        """Read so much memory that nothing else is left in any cache."""
+    def flush_bytes(self) -> float:
+        """Memory that a whole flush reads [B]."""
+
+    @abstractmethod
+    def flush(self, share: float = 1.0) -> None:
+        """Read so much memory that nothing else is left in any cache, or a ``share`` [1] of it."""
+
+    @abstractmethod
+    def copy_run(self, moved_bytes: float) -> Run:
+        """Return a copy that moves so many bytes [B], to time it after flushes."""
 
     @abstractmethod
     def reference(self) -> Run:

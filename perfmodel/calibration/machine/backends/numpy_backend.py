@@ -118,9 +118,20 @@ class NumpyBackend(Backend):
     def _large(self) -> Any:
         return np.ones(int(1.25 * self.facts()["cache_mib"] * MIB / 4), dtype=np.float32)
 
-    def flush(self) -> None:
-        """Read an array larger than the last cache."""
-        self._large.sum()
+    @property
+    def flush_bytes(self) -> float:
+        """Size of the array that a flush reads [B]."""
+        return float(self._large.nbytes)
+
+    def flush(self, share: float = 1.0) -> None:
+        """Read an array larger than the last cache, or a part of it."""
+        self._large[: int(share * self._large.size)].sum()
+
+    def copy_run(self, moved_bytes: float) -> Run:
+        """Return the copy of one array to another."""
+        source = self._tools["fp32"].normal(int(moved_bytes / 8))
+        target = np.empty_like(source)
+        return lambda: np.copyto(target, source)
 
     def reference(self) -> Run:
         """Return a product and a pass of moderate size."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
-from perfmodel.calibration.machine.backends.base import Backend, PeakRun
+from perfmodel.calibration.machine.backends.base import Backend, PeakRun, smallest_sizes
 from perfmodel.calibration.machine.backends.torch_clock import CudaClock
 from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
@@ -63,6 +63,11 @@ def _checked_device(torch: Any, target: str) -> str:
     return f"cuda:{index}"
 
 
+def _has_products(benchmark: Benchmark) -> bool:
+    """Tell whether kernels of a class multiply matrices: products, convolutions, recurrent layers, attention."""
+    return bool(benchmark.operation(smallest_sizes(benchmark)).product_flop_count)
+
+
 class TorchBackend(Backend):
     """torch on one device.
 
@@ -106,7 +111,7 @@ class TorchBackend(Backend):
     def dtypes(self) -> tuple[str, ...]:
         """Single precision, and halves; tf32 on the GPUs that have it."""
         if not self._on_gpu:
-            return ("fp32", "bf16")
+            return ("fp32", "bf16", "fp16")
         return ("fp32", "tf32", "bf16", "fp16") if self._properties.major >= TENSOR_CORE_MAJOR else ("fp32", "fp16")
 
     @property
@@ -157,9 +162,9 @@ class TorchBackend(Backend):
             return None
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
-        """Return all benchmarks of torch; those of products alone in tf32, in which nothing else differs."""
-        kinds = BENCHMARKS[:1] if dtype == "tf32" else BENCHMARKS
-        return {each.name: each for kind in kinds for each in kind()}
+        """Return all benchmarks of torch; in tf32 those with products in them, as nothing else differs from fp32."""
+        made = {each.name: each for kind in BENCHMARKS for each in kind()}
+        return made if dtype != "tf32" else {name: each for name, each in made.items() if _has_products(each)}
 
     def _tools_of(self, dtype: str) -> TorchTools:
         name = TORCH_DTYPE[dtype]
@@ -208,9 +213,20 @@ class TorchBackend(Backend):
         elements = int(1.25 * self.facts()["cache_mib"] * MIB / 4)
         return self._tools_of("fp32").normal(elements)
 
-    def flush(self) -> None:
-        """Read a tensor larger than the last cache."""
-        self._large.sum()
+    @property
+    def flush_bytes(self) -> float:
+        """Size of the tensor that a flush reads [B]."""
+        return float(4 * self._large.numel())
+
+    def flush(self, share: float = 1.0) -> None:
+        """Read a tensor larger than the last cache, or a part of it."""
+        self._large[: int(share * self._large.numel())].sum()
+
+    def copy_run(self, moved_bytes: float) -> Run:
+        """Return the copy of one tensor to another."""
+        source = self._tools_of("fp32").normal(int(moved_bytes / 8))
+        target = self.torch.empty_like(source)
+        return lambda: target.copy_(source)
 
     def reference(self) -> Run:
         """Return a product and a pass of moderate size."""

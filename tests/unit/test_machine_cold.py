@@ -1,0 +1,85 @@
+"""What a byte that is in no cache costs: found again from kernels that were flushed, whatever else a flush does."""
+
+import math
+
+import numpy as np
+import pytest
+
+from perfmodel.calibration.machine.benchmark import Point
+from perfmodel.calibration.machine.classes import fitted_classes, grouped
+from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes
+from perfmodel.calibration.machine.columns import Machine, columns_of
+from tests.fake_machine import FACTS, FakeBackend
+
+RATE = 4e-11
+CALL = 9e-5
+REUSE = 50e6
+
+
+def kernels(count=120, *, noise=0.05, seed=3):
+    """Kernels of 0.1 to 200 MB, hot and flushed; a flush also costs each of them a fixed time."""
+    random = np.random.default_rng(seed)
+    moved = np.exp(random.uniform(math.log(1e5), math.log(2e8), count))
+    hot = 1e-5 + moved * np.exp(random.uniform(math.log(3e-11), math.log(1e-9), count))
+    flushed = hot + CALL + RATE * moved * np.exp(-moved / REUSE)
+    return hot, flushed + noise * hot * random.standard_normal(count), moved
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rate_is_found_beside_what_a_flush_costs_each_kernel(seed):
+    assert cold_rate(*kernels(seed=seed), reuse_bytes=REUSE) == pytest.approx(RATE, rel=0.3)
+
+
+def test_without_noise_it_is_exact_and_the_mean_of_ratios_is_not():
+    hot, flushed, moved = kernels(noise=0)
+    assert cold_rate(hot, flushed, moved, reuse_bytes=REUSE) == pytest.approx(RATE, rel=1e-3)
+    assert np.mean((flushed - hot) / moved) > 3 * RATE  # what small kernels would make of it
+
+
+def test_a_few_kernels_that_a_neighbour_disturbed_do_not_decide():
+    hot, flushed, moved = kernels()
+    disturbed = np.where(np.arange(len(hot)) % 20 == 0, 6 * flushed, flushed)
+    assert cold_rate(hot, disturbed, moved, reuse_bytes=REUSE) == pytest.approx(RATE, rel=0.5)
+
+
+def test_what_does_not_fit_into_the_caches_anyway_says_nothing():
+    hot, flushed, moved = kernels(noise=0)
+    larger = [np.append(each, more) for each, more in ((hot, 1.0), (flushed, 5.0), (moved, 1e12))]
+    wanted = cold_rate(hot, flushed, moved, reuse_bytes=REUSE)
+    assert cold_rate(*larger, reuse_bytes=REUSE) == pytest.approx(wanted, rel=1e-9)
+    assert np.isfinite(flushed_bytes([1e12], reuse_bytes=1.0)).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_few_kernels_have_a_line_through_the_origin(count):
+    hot, flushed, moved = (each[:count] for each in kernels(noise=0))
+    small = moved <= REUSE
+    rate = cold_rate(hot, flushed, moved, reuse_bytes=REUSE)
+    extra, gone = (flushed - hot)[small].sum(), flushed_bytes(moved, reuse_bytes=REUSE)[small].sum()
+    assert rate == (pytest.approx(extra / gone) if small.any() else 0.0)
+
+
+def test_a_flush_that_makes_nothing_slower_costs_nothing():
+    hot, _, moved = kernels()
+    assert cold_rate(hot, hot, moved, reuse_bytes=REUSE) == 0
+    assert cold_rate(hot, 0.9 * hot, moved, reuse_bytes=REUSE) == 0
+
+
+@pytest.mark.parametrize("reuse_mib", [None, 8.0])
+def test_a_file_has_the_rate_of_what_leaves_the_caches_that_it_names(reuse_mib):
+    """The reuse distance that predictions divide by is the one that the rate was made with."""
+    machine = Machine.of(FACTS | {"reuse_mib": reuse_mib})
+    cache = (reuse_mib or FACTS["cache_mib"]) * 2**20
+    assert machine.reuse_bytes == cache
+    backend = FakeBackend(noise=0)
+    benchmark = backend.benchmarks("fp32")["relu"]
+    points = []
+    for elements in range(20_001, 900_001, 40_000):
+        sizes = {"elements": elements, "one": 1}
+        (moved,) = columns_of([benchmark.operation(sizes)], dtype="fp32", machine=machine).moved_bytes
+        hot = backend.seconds(benchmark, sizes)
+        cold = hot + 2e-5 + RATE * moved * math.exp(-moved / cache)
+        points.append(Point(name="relu", dtype="fp32", sizes=sizes, seconds=hot, cold_seconds=cold))
+    rows = fitted_classes(grouped(points, {"fp32": {"relu": benchmark}}), machine=machine)
+    (rate,) = {row["cold_s_per_byte"] for row in rows}
+    assert rate == pytest.approx(RATE, rel=0.01)
