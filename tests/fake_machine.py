@@ -153,11 +153,11 @@ class FakeBackend(Backend):
         self.flushed = share
 
     def copy_run(self, moved_bytes):
-        """Return a copy half of whose bytes are gone after other traffic of REUSE_BYTES ln 2, and a nanosecond each."""
+        """Return a copy whose bytes are gone with the traffic since, and take a nanosecond each then."""
         hot_s = moved_bytes * 1e-10
 
         def run():
-            gone = 1 - math.exp(-self.flushed * self.flush_bytes / REUSE_BYTES)
+            gone = 1 - math.exp(-((self.flushed * self.flush_bytes / REUSE_BYTES) ** 2))
             self.elapsed_s += hot_s + gone * moved_bytes * 1e-9
             self.flushed = 0.0
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from perfmodel.calibration.machine.benchmark import Point
+from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.calibration.machine.classes import fitted_classes, grouped
-from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes
+from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes, reuse_capacity
 from perfmodel.calibration.machine.columns import Machine, columns_of
-from tests.fake_machine import FACTS, FakeBackend
+from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
 
 RATE = 4e-11
 CALL = 9e-5
@@ -21,7 +22,7 @@ def kernels(count=120, *, noise=0.05, seed=3):
     random = np.random.default_rng(seed)
     moved = np.exp(random.uniform(math.log(1e5), math.log(2e8), count))
     hot = 1e-5 + moved * np.exp(random.uniform(math.log(3e-11), math.log(1e-9), count))
-    flushed = hot + CALL + RATE * moved * np.exp(-moved / REUSE)
+    flushed = hot + CALL + RATE * moved * np.exp(-((moved / REUSE) ** 2))
     return hot, flushed + noise * hot * random.standard_normal(count), moved
 
 
@@ -78,8 +79,30 @@ def test_a_file_has_the_rate_of_what_leaves_the_caches_that_it_names(reuse_mib):
         sizes = {"elements": elements, "one": 1}
         (moved,) = columns_of([benchmark.operation(sizes)], dtype="fp32", machine=machine).moved_bytes
         hot = backend.seconds(benchmark, sizes)
-        cold = hot + 2e-5 + RATE * moved * math.exp(-moved / cache)
+        cold = hot + 2e-5 + RATE * moved * math.exp(-((moved / cache) ** 2))
         points.append(Point(name="relu", dtype="fp32", sizes=sizes, seconds=hot, cold_seconds=cold))
     rows = fitted_classes(grouped(points, {"fp32": {"relu": benchmark}}), machine=machine)
     (rate,) = {row["cold_s_per_byte"] for row in rows}
     assert rate == pytest.approx(RATE, rel=0.01)
+
+
+@pytest.mark.parametrize("capacity", [3e6, 12e6, 30e6])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_capacity_is_found_from_a_copy_after_more_and_more_other_traffic(capacity, seed):
+    random = np.random.default_rng(seed)
+    distances = np.geomspace(1e6, 64e6, 7)
+    hot_s = 1e-3
+    seconds = hot_s + 5e-5 + 2e-3 * (1 - np.exp(-((distances / capacity) ** 2)))
+    seconds = seconds * (1 + 0.03 * random.standard_normal(7))
+    assert reuse_capacity(distances, seconds, hot_s=hot_s) == pytest.approx(capacity, rel=0.25)
+
+
+def test_a_copy_that_nothing_slows_tells_no_capacity():
+    assert reuse_capacity([1e6, 1e7, 1e8], [1.01e-3, 1.02e-3, 1e-3], hot_s=1e-3) is None
+
+
+def test_a_calibration_names_the_capacity_that_it_measured():
+    """The made-up machine forgets with 12 MB, of a last cache of 32 MiB."""
+    machine = calibrate("cpu", backend=FakeBackend(noise=0.01), budget_s=60, progress=False)
+    assert machine.machine.reuse_mib * 2**20 == pytest.approx(REUSE_BYTES, rel=0.1)
+    assert machine.machine.cache_mib == FACTS["cache_mib"]

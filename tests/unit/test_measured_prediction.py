@@ -106,19 +106,19 @@ class TestCold:
                 predicted(device, graph=graph, batch_size=1, phase="forward").step_s
                 - predicted(graph=graph, batch_size=1, phase="forward").step_s
             )
-            kept, beyond = (math.exp(-size / (reuse_mib * MIB)) for size in (moved, count * moved))
+            kept, beyond = (math.exp(-((size / (reuse_mib * MIB)) ** 2)) for size in (moved, count * moved))
             assert extra_s == pytest.approx(count * weights * (kept - beyond) * 1e-10, rel=1e-6)
         assert extra_s < 0.2 * count * weights * 1e-10
 
     def test_a_cache_between_a_kernel_and_a_step_leaves_all_weights_cold(self):
         graph = pm.zoo.vgg16()
-        device = machine(hot=False, reuse_mib=1.0)
+        device = machine(hot=False, reuse_mib=16.0)
         (row,), (hot,) = (
             [row for row in predicted(each, graph=graph, batch_size=1, phase="forward").layers if row.layer == "fc3"]
             for each in (device, machine())
         )
         weights = 4 * 4096 * 1000
-        assert row.seconds - hot.seconds == pytest.approx(weights * math.exp(-row.bytes / MIB) * 1e-10, rel=1e-4)
+        assert row.seconds - hot.seconds == pytest.approx(weights * math.exp(-((row.bytes / (16 * MIB)) ** 2)) * 1e-10, rel=1e-4)
 
     def test_back_propagation_far_from_its_forward_pass_is_colder(self):
         """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""

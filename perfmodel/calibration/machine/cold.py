@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from perfmodel.cost.measured_kernel import cold_share
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -46,15 +48,15 @@ def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_b
     Returns
     -------
     ndarray
-        :math:`B e^{-B / C}`. [B]
+        :math:`B e^{-(B / C)^2}`. [B]
 
     Examples
     --------
     >>> flushed_bytes([1e6, 1e8], reuse_bytes=1e8).round(-4).tolist()
-    [990000.0, 36790000.0]
+    [1000000.0, 36790000.0]
     """
     moved = np.asarray(moved_bytes, dtype=np.float64)
-    kept: NDArray[np.float64] = moved * np.exp(-moved / reuse_bytes)
+    kept: NDArray[np.float64] = moved * (1 - cold_share(distance_bytes=moved, cache_bytes=reuse_bytes))
     return kept
 
 
@@ -75,7 +77,7 @@ def cold_rate(
     Returns
     -------
     float
-        Slope r of :math:`t_\text{flushed} - t_\text{hot} = a + r B e^{-B / C}`, with a and r at least 0. [s/B]
+        Slope r of :math:`t_\text{flushed} - t_\text{hot} = a + r B e^{-(B / C)^2}`, with a and r at least 0. [s/B]
 
     Notes
     -----
@@ -85,7 +87,7 @@ def cold_rate(
 
     A long kernel's times differ by more than the flush adds, so each kernel counts by its own time; and one that is
     far off the line counts less (soft L1). Those that move more than C are left out: of their data a flush finds
-    little in a cache, and B exp(-B / C) falls while they grow.
+    little in a cache, and B exp(-(B / C)^2) falls while they grow.
 
     Examples
     --------
@@ -124,13 +126,13 @@ def reuse_capacity(distances: Sequence[float], seconds: Sequence[float], *, hot_
     Returns
     -------
     float or None
-        C of :math:`t = t_\text{hot} + a + A (1 - e^{-D / C})`, with a and A at least 0, by least squares; None where
-        the copy is hardly slower after any distance. [B]
+        C of :math:`t = t_\text{hot} + a + A (1 - e^{-(D / C)^2})`, with a and A at least 0, by least squares; None
+        where the copy is hardly slower after any distance. [B]
 
     Examples
     --------
     >>> distances = [2e6, 4e6, 8e6, 16e6, 32e6, 64e6]
-    >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-each / 16e6)) for each in distances]
+    >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-((each / 16e6) ** 2))) for each in distances]
     >>> round(reuse_capacity(distances, seconds, hot_s=1e-3) / 1e6, 0)
     16.0
     """
@@ -141,7 +143,7 @@ def reuse_capacity(distances: Sequence[float], seconds: Sequence[float], *, hot_
         return None
     best = (np.inf, 0.0)
     for capacity in np.geomspace(apart.min(), WIDEST * apart.max(), TRIED):
-        shape = np.stack([np.ones_like(apart), 1 - np.exp(-apart / capacity)], axis=1)
+        shape = np.stack([np.ones_like(apart), cold_share(distance_bytes=apart, cache_bytes=capacity)], axis=1)
         best = min(best, (float(nnls(shape, np.maximum(extra, 0.0))[1]), float(capacity)))
     return best[1]
 

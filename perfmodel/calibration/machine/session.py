@@ -227,11 +227,12 @@ class Session:
         # more than stays in a kernel's own cache, and so little that it leaves the last one by the traffic of others
         moved = min(max(2 * self.machine.near_cache_bytes, self.machine.cache_bytes / 32), self.machine.cache_bytes / 4)
         copy, end_s = self.backend.copy_run(moved), self._spent_s + REUSE_SHARE * self.budget_s
+        flush()
         hot_s = clock.time(copy).seconds
         after: dict[float, float] = {}
         for share in DISTANCES:
             if self._spent_s < end_s:
-                after[share] = clock.time_after(partial(flush, share), copy).seconds
+                after[share] = clock.time_after(partial(flush, share), copy, samples=5).seconds
         complete = len(after) == len(DISTANCES)
         distances = [share * self.backend.flush_bytes for share in after]
         return {
