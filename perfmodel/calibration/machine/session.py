@@ -17,6 +17,7 @@ from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
 from perfmodel.calibration.machine.journal import Journal
 from perfmodel.calibration.machine.storage import measure_storage
 from perfmodel.calibration.machine.timing import DriftWatch, Timing
+from perfmodel.errors import CalibrationError
 from perfmodel.records import ELEMENT_BYTES, Operation
 
 LONGEST_POINT_S: Final = 0.15
@@ -49,6 +50,12 @@ COLD_LEAST_BYTES: Final = 131072
 RETAKE_SHARE: Final = 0.10
 """Share of the budget that is kept for points to be taken again after the machine drifted [1]."""
 
+MOST_BEYOND_S: Final = 4.0
+"""Longest time that kernels get beyond the budget where their surroundings took all of it [s]."""
+
+RUNS_OF_POINT: Final = 6
+"""Runs that a point of a long kernel takes, those after a flush among them [1]."""
+
 MEMORY_SHARE: Final = 0.05
 """Largest share of the memory that a kernel's operands may take [1]."""
 
@@ -57,6 +64,9 @@ PRIOR_OF_DESIGN: Final = 0.05
 
 ROUGH_SHARE: Final = 0.3
 """Share of the best rates that a kernel reaches before anything is known of its class [1]."""
+
+PROCESSES_BUDGET_S: Final = 30.0
+"""Budget below which no processes are started for an all-reduce: importing torch takes them some seconds [s]."""
 
 EARLIER: Final = -1
 """Window of the points that an earlier, interrupted session took [1]."""
@@ -200,10 +210,19 @@ class Session:
             "storage": measure_storage,
             "clock_mhz": self.backend.clock_mhz,
         }
+        if self.budget_s >= PROCESSES_BUDGET_S:
+            steps = {**steps, "all_reduce": self._all_reduces}
         for name, measure in steps.items():
             if name not in found:
                 found[name] = measure()
         self.journal.write()
+
+    def _all_reduces(self) -> list[dict[str, Any]]:
+        try:
+            return self.backend.all_reduces()
+        except CalibrationError as error:
+            self.notes.append(f"no all-reduce: {error}")
+            return []
 
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""
@@ -249,8 +268,9 @@ class Session:
         return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
 
     def _points(self) -> None:
-        # where the budget is short, kernels get half of it beyond what their surroundings took
-        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + self.budget_s / 2)
+        # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
+        beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
+        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
         total = sum(each.benchmark.point_count for each in self.classes)
         while self._spent_s < deadline:
             open_classes = [each for each in self.classes if not each.is_done]
@@ -336,6 +356,8 @@ class Session:
                     return
                 if point.window not in drifted or point.retaken:
                     continue
+                if self._spent_s + RUNS_OF_POINT * point.seconds >= self.budget_s:
+                    continue  # a shorter one may still fit
                 timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
                 again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
                 self.journal.points[self.journal.points.index(point)] = again

@@ -112,6 +112,16 @@ class Backend(ABC):
         """Return the tables ``host_copy`` of a file; none unless the device has memory of its own."""
         return []
 
+    def all_reduces(self) -> list[dict[str, Any]]:
+        """Return the tables ``all_reduce`` of a file; none unless the library sums over processes.
+
+        Raises
+        ------
+        CalibrationError
+            If the processes fail.
+        """
+        return []
+
 
 def check_result(backend: Backend, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> None:
     """Check that a benchmark computes what it says, against a float64 reference.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
 from perfmodel.calibration.machine.backends.base import Backend, PeakRun, smallest_sizes
+from perfmodel.calibration.machine.backends.torch_all_reduce import all_reduces
 from perfmodel.calibration.machine.backends.torch_clock import CudaClock
 from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
@@ -240,3 +241,15 @@ class TorchBackend(Backend):
     def host_copies(self) -> list[dict[str, Any]]:
         """Return copies both ways, from pinned and pageable memory, of a GPU."""
         return host_copies(self._tools_of("fp32")) if self._on_gpu else []
+
+    def all_reduces(self) -> list[dict[str, Any]]:
+        """Return an all-reduce between all GPUs of the box, or between two processes on a CPU of several cores."""
+        distributed = self.torch.distributed
+        if not distributed.is_available():
+            return []
+        library = "nccl" if self._on_gpu else "gloo"
+        count = self.torch.cuda.device_count() if self._on_gpu else min(2, len(facts.usable_cpus()))
+        if count < 2 or not getattr(distributed, f"is_{library}_available")():
+            return []
+        threads = max(1, self.torch.get_num_threads() // count)
+        return all_reduces(library=library, process_count=count, threads=threads)
