@@ -310,7 +310,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "reference_spread_percent": round(watch.spread_percent, 2),
             "drift_percent": round(watch.drift_percent, 2),
             "clock_mhz": found.get("clock_mhz"),
-            "allocator": allocator,
+            "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
             "notes": tuple(session.notes) + _resumed(journal.points),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,

@@ -281,7 +281,13 @@ class Session:
             if sizes is None:
                 each.exhausted = True
                 continue
-            self._take(each, sizes)
+            try:
+                self._take(each, sizes)
+            except (RuntimeError, MemoryError) as error:  # as torch has it where another program holds the memory
+                each.exhausted = True
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                self.notes.append(f"{each.benchmark.name} in {each.dtype} ended at {dict(sizes)}: {reason}")
+                continue
             if self.watch.tick():
                 self.journal.seconds = self._earlier_s + self._spent_s
                 self.journal.write()
