@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from perfmodel.atomic_write import replacement_of
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.measured_tables import (
+    AllReduce,
     HostCopy,
     KernelClass,
     MeasuredOn,
@@ -28,7 +29,7 @@ from perfmodel.hardware.source import fault_at
 from perfmodel.hardware.toml_text import toml_entries, toml_value
 
 _TABLES: Final = ("machine", "software", "session", "peaks", "overheads")
-_LISTS: Final = ("kernel", "host_copy", "storage", "source")
+_LISTS: Final = ("kernel", "host_copy", "all_reduce", "storage", "source")
 
 
 class MeasuredMachine(Runnable):
@@ -44,6 +45,8 @@ class MeasuredMachine(Runnable):
         Curves by class and data type. [-]
     host_copy : tuple of HostCopy
         Copies between host and device, of a GPU. [-]
+    all_reduce : tuple of AllReduce
+        Sums over processes of the machine. [-]
     storage : tuple of MeasuredStorage
         Reads from a disk. [-]
     """
@@ -56,6 +59,7 @@ class MeasuredMachine(Runnable):
     kernel: Annotated[tuple[KernelClass, ...], Field(min_length=1)]
     overheads: Overheads = Overheads()
     host_copy: tuple[HostCopy, ...] = ()
+    all_reduce: tuple[AllReduce, ...] = ()
     storage: tuple[MeasuredStorage, ...] = ()
 
     @field_validator("kernel")

@@ -325,6 +325,27 @@ class HostCopy(SpecTable):
     high_bytes_per_s: PositiveNumber | None = None
 
 
+class AllReduce(SpecTable):
+    """The sum of a tensor over processes of one machine; told, not predicted.
+
+    Attributes
+    ----------
+    library : str
+        ``gloo`` between two processes on a CPU, ``nccl`` between all GPUs of a box. [-]
+    process_count : int
+        Processes, each with a tensor. [1]
+    latency_s : float
+        Time of the smallest tensor. [s]
+    bytes_per_s : float
+        Further bytes of each process's tensor per further time. [B/s]
+    """
+
+    library: Literal["gloo", "nccl"]
+    process_count: Annotated[int, Field(ge=2, strict=True)]
+    latency_s: Seconds
+    bytes_per_s: PositiveNumber
+
+
 class MeasuredStorage(SpecTable):
     """Reads from a disk.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
+from perfmodel.calibration.machine.child_process import child_environment
 from perfmodel.errors import CalibrationError
 from perfmodel.validation.live_device import processor_model
 from perfmodel.validation.live_records import LiveMeasurement, LivePlan, LiveSession
@@ -110,7 +109,7 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=messages,
-            env=_environment(plan.threads),
+            env=child_environment(plan.threads),
             text=True,
             encoding="utf-8",
         )
@@ -133,10 +132,3 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """Return the environment of the process: threads fixed before any library is loaded, and this package found."""
-    found = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    counts = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}

@@ -390,10 +390,11 @@ class TestProcess:
             faults.append(int(count))
         assert faults[0] < faults[1]
 
-    def test_the_smallest_networks_are_really_measured(self):
-        cases = cases_of(find_networks(SMALL), processor="cpu", dtypes=("fp32",))
+    @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+    def test_the_smallest_networks_are_really_measured(self, device):
+        cases = cases_of(find_networks(SMALL), processor="cpu" if device == "cpu" else "gpu", dtypes=("fp32",))
         cases = tuple(replace(case, batch_size=32 if case.network == "mnist_classifier" else 2) for case in cases)
-        plan = LivePlan(device="cpu", threads=1, cases=cases, repeats=2, warmup_steps=1, steps=2, seconds=0.0)
+        plan = LivePlan(device=device, threads=1, cases=cases, repeats=2, warmup_steps=1, steps=2, seconds=0.0)
         session = ChildMeasurer()(plan, progress=None)
         for measurement in session.measurements:
             assert measurement.failure == ""

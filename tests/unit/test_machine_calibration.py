@@ -119,6 +119,23 @@ class TestLaw:
             assert "interrupted" not in machine.describe()
             assert not machine.session.notes
 
+    @pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory.\nTried to"), MemoryError()])
+    def test_a_shape_for_which_there_is_no_memory_ends_its_class_alone(self, error):
+        backend = FakeBackend()
+        prepare = backend.prepare
+
+        def limited(benchmark, sizes, *, dtype):
+            if benchmark.name == "relu" and sizes["elements"] > 100_000:
+                raise error
+            return prepare(benchmark, sizes, dtype=dtype)
+
+        backend.prepare = limited
+        machine = _measured(backend)
+        (note,) = machine.session.notes
+        assert note.startswith("relu in fp32 ended at {'elements': ")
+        assert note.endswith("CUDA out of memory." if isinstance(error, RuntimeError) else "MemoryError")
+        assert machine.classes("fp32")["batch_norm"].point_count == 20
+
     def test_excluded_operations_are_not_timed(self):
         backend = FakeBackend()
         first = Session(backend, dtypes=["fp32"], budget_s=5, journal=Journal(None, {}), now=lambda: backend.elapsed_s)

@@ -118,7 +118,9 @@ class TestCold:
             for each in (device, machine())
         )
         weights = 4 * 4096 * 1000
-        assert row.seconds - hot.seconds == pytest.approx(weights * math.exp(-((row.bytes / (16 * MIB)) ** 2)) * 1e-10, rel=1e-4)
+        assert row.seconds - hot.seconds == pytest.approx(
+            weights * math.exp(-((row.bytes / (16 * MIB)) ** 2)) * 1e-10, rel=1e-4
+        )
 
     def test_back_propagation_far_from_its_forward_pass_is_colder(self):
         """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""

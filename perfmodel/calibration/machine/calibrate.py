@@ -35,7 +35,7 @@ BACKENDS: Final[dict[str, str]] = {
 SOURCE_TITLE: Final = "Measured on this machine by perfmodel"
 """Title of the source that a calibration names for all of its numbers."""
 
-SOURCED: Final = ("machine", "session", "peaks", "overheads", "host_copy", "storage", "kernel")
+SOURCED: Final = ("machine", "session", "peaks", "overheads", "host_copy", "all_reduce", "storage", "kernel")
 """Tables of a calibration that hold numbers."""
 
 FEWEST_POINTS: Final = 20
@@ -295,7 +295,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
-    tables = {name: found[name] for name in ("overheads", "host_copy", "storage")}
+    tables = {name: found.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
     tables["kernel"] = fitted_classes(classes, machine=session.machine)
     content = {
         "schema_version": 1,
@@ -312,7 +312,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "drift_percent": round(watch.drift_percent, 2),
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": found.get("clock_mhz"),
-            "allocator": allocator,
+            "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
             "notes": tuple(session.notes) + _resumed(journal.points),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +90,28 @@ def clock_mhz() -> float | None:
     """Return the mean clock of the processors now, where it can be read [MHz]."""
     clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s+: ([\d.]+)", _text(CPU_INFO), re.MULTILINE)]
     return sum(clocks) / len(clocks) if clocks else None
+
+
+def gpu_clock_mhz(uuid: str) -> float | None:
+    """Return the clock of an NVIDIA GPU's multiprocessors now, as its driver's own program tells it.
+
+    Parameters
+    ----------
+    uuid : str
+        Which GPU, as numbers depend on what a process may see; empty for the first. [-]
+
+    Returns
+    -------
+    float or None
+        None where the program is not there or does not tell. [MHz]
+    """
+    which = f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "0"
+    command = ["nvidia-smi", f"--id={which}", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return float(told.strip()) or None
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def vector_lanes() -> int:

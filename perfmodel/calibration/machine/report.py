@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.calibration.machine.fit import agreement
 from perfmodel.hardware.calibration import Z_80
+from perfmodel.presentation.quantities import byte_rate_text, seconds_text
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
@@ -120,10 +121,60 @@ def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
         if session.repeat_spread_percent is not None
         else None,
         "best rates": f"{best}; {peaks.stream_bytes_per_s / 1e9:.3g} GB/s",
+        **surroundings(machine),
         "allocator": session.allocator,
         "notes": "; ".join(session.notes) or None,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+CALLS: Final = {
+    "grad_forward_s": "recording an operation",
+    "backward_s": "a backward operation",
+    "parameter_s": "an optimizer's tensor",
+    "step_s": "a step",
+    "dispatch_s": "a launch",
+}
+"""Overhead -> what it is of."""
+
+
+def surroundings(machine: MeasuredMachine) -> dict[str, str]:
+    """Return what was measured around the kernels, in words: calls, fresh memory, copies, processes, the disk.
+
+    Parameters
+    ----------
+    machine : MeasuredMachine
+        The calibration. [-]
+
+    Returns
+    -------
+    dict of str to str
+        Words by name, of what the file has. [-]
+    """
+    calls = [
+        f"{seconds_text(seconds)} for {of}"
+        for name, of in CALLS.items()
+        if (seconds := getattr(machine.overheads, name)) > 0
+    ]
+    copies = [
+        f"{byte_rate_text(each.bytes_per_s)} {each.direction.replace('_', ' ')}, "
+        f"{'pinned' if each.pinned else 'pageable'} (the smallest {seconds_text(each.latency_s)})"
+        for each in machine.host_copy
+    ]
+    sums = [
+        f"{byte_rate_text(each.bytes_per_s)} over {each.process_count} processes by {each.library} "
+        f"(the smallest {seconds_text(each.latency_s)})"
+        for each in machine.all_reduce
+    ]
+    disks = [
+        f"{byte_rate_text(each.sequential_bytes_per_s)}, {seconds_text(each.random_read_s)} for a random read; "
+        f"{each.note}"
+        for each in machine.storage
+    ]
+    page_s = machine.overheads.page_fault_s
+    page = [f"{seconds_text(page_s)} for the first touch of a page; in no prediction"] if page_s else []
+    told = {"calls": calls, "fresh memory": page, "host copies": copies, "all-reduce": sums, "disk": disks}
+    return {name: "; ".join(words) for name, words in told.items() if words}
 
 
 def _versions(machine: MeasuredMachine) -> str:

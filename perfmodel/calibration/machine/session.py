@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from perfmodel.calibration.machine.backends.base import Backend, check_result, smallest_sizes
 from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes
-from perfmodel.calibration.machine.cold import DISTANCES, reuse_capacity
 from perfmodel.calibration.machine.columns import Machine, columns_of
 from perfmodel.calibration.machine.drawing import most_telling, shapes
 from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
 from perfmodel.calibration.machine.journal import Journal
-from perfmodel.calibration.machine.storage import measure_storage
+from perfmodel.calibration.machine.surroundings import measure_surroundings
 from perfmodel.calibration.machine.timing import DriftWatch, Timing
 from perfmodel.records import ELEMENT_BYTES, Operation
 
@@ -45,9 +43,6 @@ COLD_POINTS: Final = 3
 COLD_SHARE: Final = 0.15
 """Largest share of the session that flushing may take [1]."""
 
-REUSE_SHARE: Final = 0.05
-"""Largest share of the budget that measuring the reuse of data may take [1]."""
-
 COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel tells of its call only [B]."""
 
@@ -59,6 +54,12 @@ REPEATS: Final = 60
 
 REPEAT_SHARE: Final = 0.03
 """Largest share of the budget that this may take [1]."""
+
+MOST_BEYOND_S: Final = 4.0
+"""Longest time that kernels get beyond the budget where their surroundings took all of it [s]."""
+
+RUNS_OF_POINT: Final = 6
+"""Runs that a point of a long kernel takes, those after a flush among them [1]."""
 
 MEMORY_SHARE: Final = 0.05
 """Largest share of the memory that a kernel's operands may take [1]."""
@@ -195,52 +196,19 @@ class Session:
             self.journal.write()
 
     def _surroundings(self) -> None:
+        """Measure what surrounds kernels, unless an earlier session did."""
         found = self.journal.found
-        dtypes = dict.fromkeys(each.dtype for each in self.classes)
-        if "peaks" not in found:
-            rates: dict[str, float] = {}
-            stream = 0.0
-            for dtype in dtypes:
-                with self.backend.settings(dtype):
-                    product, copy = self.backend.peak_runs(dtype)
-                    rates[dtype] = product.amount / self.backend.clock.time(product.run).seconds
-                    stream = max(stream, copy.amount / self.backend.clock.time(copy.run).seconds)
-            found["peaks"] = {"gemm_flop_per_s": rates, "stream_bytes_per_s": stream}
-        if "reuse" not in found:
-            found["reuse"] = self._reuse()
+        self.notes += measure_surroundings(
+            self.backend,
+            found,
+            dtypes=tuple(dict.fromkeys(each.dtype for each in self.classes)),
+            machine=self.machine,
+            budget_s=self.budget_s,
+            now=self._now,
+        )
         if found["reuse"]["capacity_bytes"] is not None:
             self.machine = replace(self.machine, reuse_bytes=found["reuse"]["capacity_bytes"])
-        steps: Mapping[str, Callable[[], Any]] = {
-            "overheads": self.backend.overheads,
-            "host_copy": self.backend.host_copies,
-            "storage": measure_storage,
-            "clock_mhz": self.backend.clock_mhz,
-        }
-        for name, measure in steps.items():
-            if name not in found:
-                found[name] = measure()
         self.journal.write()
-
-    def _reuse(self) -> dict[str, Any]:
-        """Time one copy after more and more other traffic, from memory just read to a whole flush."""
-        clock, flush = self.backend.clock, self.backend.flush
-        # more than stays in a kernel's own cache, and so little that it leaves the last one by the traffic of others
-        moved = min(max(2 * self.machine.near_cache_bytes, self.machine.cache_bytes / 32), self.machine.cache_bytes / 4)
-        copy, end_s = self.backend.copy_run(moved), self._spent_s + REUSE_SHARE * self.budget_s
-        flush()
-        hot_s = clock.time(copy).seconds
-        after: dict[float, float] = {}
-        for share in DISTANCES:
-            if self._spent_s < end_s:
-                after[share] = clock.time_after(partial(flush, share), copy, samples=5).seconds
-        complete = len(after) == len(DISTANCES)
-        distances = [share * self.backend.flush_bytes for share in after]
-        return {
-            "hot_s": hot_s,
-            "distances": distances,
-            "seconds": list(after.values()),
-            "capacity_bytes": reuse_capacity(distances, list(after.values()), hot_s=hot_s) if complete else None,
-        }
 
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""
@@ -286,8 +254,9 @@ class Session:
         return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
 
     def _points(self) -> None:
-        # where the budget is short, kernels get half of it beyond what their surroundings took
-        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + self.budget_s / 2)
+        # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
+        beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
+        deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
         total = sum(each.benchmark.point_count for each in self.classes)
         while self._spent_s < deadline:
             open_classes = [each for each in self.classes if not each.is_done]
@@ -298,7 +267,13 @@ class Session:
             if sizes is None:
                 each.exhausted = True
                 continue
-            self._take(each, sizes)
+            try:
+                self._take(each, sizes)
+            except (RuntimeError, MemoryError) as error:  # as torch has it where another program holds the memory
+                each.exhausted = True
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                self.notes.append(f"{each.benchmark.name} in {each.dtype} ended at {dict(sizes)}: {reason}")
+                continue
             if self.watch.tick():
                 self.journal.seconds = self._earlier_s + self._spent_s
                 self.journal.write()
@@ -389,6 +364,8 @@ class Session:
                     return
                 if point.window not in drifted or point.retaken:
                     continue
+                if self._spent_s + RUNS_OF_POINT * point.seconds >= self.budget_s:
+                    continue  # a shorter one may still fit
                 timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
                 again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
                 self._replace(each, index, again)

@@ -117,8 +117,22 @@ class Backend(ABC):
     def overheads(self) -> dict[str, float]:
         """Return the table ``overheads`` of a file [s]."""
 
+    def allocator(self) -> str | None:
+        """Return how the memory of a device is handed out, in words; None where it is the process's own."""
+        return None
+
     def host_copies(self) -> list[dict[str, Any]]:
         """Return the tables ``host_copy`` of a file; none unless the device has memory of its own."""
+        return []
+
+    def all_reduces(self) -> list[dict[str, Any]]:
+        """Return the tables ``all_reduce`` of a file; none unless the library sums over processes.
+
+        Raises
+        ------
+        CalibrationError
+            If the processes fail.
+        """
         return []
 
 

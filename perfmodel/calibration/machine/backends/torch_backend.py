@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any, ClassVar, Final
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
 from perfmodel.calibration.machine.backends.base import Backend, PeakRun, smallest_sizes
+from perfmodel.calibration.machine.backends.torch_all_reduce import all_reduces
 from perfmodel.calibration.machine.backends.torch_clock import CudaClock
 from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
@@ -33,6 +36,12 @@ BENCHMARKS: Final = (
 
 SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""
+
+LARGER: Final = {False: 1.25, True: 4.0}
+"""Whether on a GPU -> what is read to flush, over the last cache: that of a GPU is small, and keeps some of it [1]."""
+
+LOAD_S: Final = 0.5
+"""Time for which a GPU multiplies matrices while its clock is read [s]."""
 
 TENSOR_CORE_MAJOR: Final = 8
 """First compute capability with tf32 and bf16 [1]."""
@@ -153,13 +162,21 @@ class TorchBackend(Backend):
         return versions
 
     def clock_mhz(self) -> float | None:
-        """Return the clock of the processor now."""
+        """Return the clock of the processor now: of a GPU while it multiplies matrices, as an idle one slows down."""
         if not self._on_gpu:
             return facts.clock_mhz()
-        try:
-            return float(self.torch.cuda.clock_rate(self.target)) or None
-        except Exception:  # needs the driver's management library, which raises errors of its own
-            return None
+        product, _ = self.peak_runs("fp32")
+        times = math.ceil(LOAD_S / max(self.clock.time(product.run).seconds, 1e-6))
+        for _ in range(times):
+            product.run()
+        mhz = facts.gpu_clock_mhz(str(getattr(self._properties, "uuid", "")))
+        if mhz is None:
+            try:
+                mhz = float(self.torch.cuda.clock_rate(self.target)) or None
+            except Exception:  # needs the driver's management library, which raises errors of its own
+                mhz = None
+        self.torch.cuda.synchronize(self.target)
+        return mhz
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
         """Return all benchmarks of torch; in tf32 those with products in them, as nothing else differs from fp32."""
@@ -209,8 +226,8 @@ class TorchBackend(Backend):
 
     @cached_property
     def _large(self) -> Any:
-        """A tensor of 1.25 times the last cache, which pushes all else out of it."""
-        elements = int(1.25 * self.facts()["cache_mib"] * MIB / 4)
+        """A tensor larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
+        elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)
         return self._tools_of("fp32").normal(elements)
 
     @property
@@ -248,6 +265,25 @@ class TorchBackend(Backend):
         """Return what autograd, modules and optimizers take beyond kernels [s]."""
         return overheads(self._tools_of("fp32"))
 
+    def allocator(self) -> str | None:
+        """Return how a GPU's memory is handed out, by torch's own allocator."""
+        if not self._on_gpu:
+            return None
+        setting = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+        return f"on the GPU torch's {self.torch.cuda.get_allocator_backend()}" + (f" ({setting})" if setting else "")
+
     def host_copies(self) -> list[dict[str, Any]]:
         """Return copies both ways, from pinned and pageable memory, of a GPU."""
         return host_copies(self._tools_of("fp32")) if self._on_gpu else []
+
+    def all_reduces(self) -> list[dict[str, Any]]:
+        """Return an all-reduce between all GPUs of the box, or between two processes on a CPU of several cores."""
+        distributed = self.torch.distributed
+        if not distributed.is_available():
+            return []
+        library = "nccl" if self._on_gpu else "gloo"
+        count = self.torch.cuda.device_count() if self._on_gpu else min(2, len(facts.usable_cpus()))
+        if count < 2 or not getattr(distributed, f"is_{library}_available")():
+            return []
+        threads = max(1, self.torch.get_num_threads() // count)
+        return all_reduces(library=library, process_count=count, threads=threads)

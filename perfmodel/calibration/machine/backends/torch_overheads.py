@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perfmodel.calibration.machine.backends.base import share_of_chain
+from perfmodel.calibration.machine.backends.torch_clock import CudaClock
 from perfmodel.calibration.machine.backends.torch_tools import TorchTools
 from perfmodel.calibration.machine.process_allocator import page_fault_s
 
@@ -16,6 +17,9 @@ ELEMENTS: Final = 64
 
 REPEATS: Final = 15
 """Repeats of a chain whose median is taken [1]."""
+
+HELD_S: Final = 0.01
+"""Time for which a GPU waits while a chain is launched: longer than the launches take [s]."""
 
 PINNED_BYTES: Final = (4096, 256 * 2**20)
 """Bytes of the smallest and the largest copy from the host [B]."""
@@ -82,7 +86,7 @@ def _parameter_s(tools: TorchTools, kernel_s: float) -> float:
         weights = [tools.normal(ELEMENTS, grad=True) for _ in range(count)]
         for weight in weights:
             weight.grad = tools.normal(ELEMENTS)
-        return median_s(torch.optim.SGD(weights, lr=1e-6).step, wait=_waiting(tools))
+        return median_s(torch.optim.SGD(weights, lr=1e-6).step, wait=_saturating(tools))
 
     return max(0.0, share_of_chain(step_of) - kernel_s)
 
@@ -98,11 +102,27 @@ def _step_s(tools: TorchTools, known_s: float) -> float:
         torch.mul(weight, 2.0).sum().backward()
         optimizer.step()
 
-    return max(0.0, median_s(step, wait=_waiting(tools)) - known_s)
+    return max(0.0, median_s(step, wait=_saturating(tools)) - known_s)
 
 
 def _waiting(tools: TorchTools) -> Callable[[], Any] | None:
     return (lambda: tools.torch.cuda.synchronize(tools.device)) if tools.on_gpu else None
+
+
+def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
+    """Return what lets a GPU end what it has and then wait, so that launches go into a queue that is not empty.
+
+    Launches to an idle GPU take another time than those of a step, of which the device is always behind.
+    """
+    if not tools.on_gpu:
+        return None
+    clock = CudaClock(tools.torch, tools.device)
+
+    def saturate() -> None:
+        tools.torch.cuda.synchronize(tools.device)
+        clock.hold_queue(HELD_S)
+
+    return saturate
 
 
 def overheads(tools: TorchTools) -> dict[str, float]:
@@ -121,10 +141,10 @@ def overheads(tools: TorchTools) -> dict[str, float]:
     Notes
     -----
     On a CPU a call of a tiny kernel is timed without and with recording; the kernel's own time is taken off what its
-    gradient takes in the engine, and off what an optimizer takes per tensor. On a GPU these are host times, of which
-    those of a launch (``dispatch_s``) are taken off.
+    gradient takes in the engine, and off what an optimizer takes per tensor. On a GPU these are host times while the
+    device is behind, of which those of a launch (``dispatch_s``) are taken off.
     """
-    torch, wait = tools.torch, _waiting(tools)
+    torch, wait = tools.torch, _saturating(tools)
     plain, recorded = _chain_of(tools, grad=False), _chain_of(tools, grad=True)
     call_s = share_of_chain(lambda length: median_s(lambda: plain(length), wait=wait))
     recorded_s = share_of_chain(lambda length: median_s(lambda: recorded(length), wait=wait))
