@@ -11,7 +11,8 @@ from typing import Any, Final
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
-from perfmodel.importers.plan import Plan, PlannedNode, Source
+from perfmodel.importers.plan import Plan
+from perfmodel.importers.planned_node import PlannedNode, Source
 from perfmodel.importers.program import Program
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count

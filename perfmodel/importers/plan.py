@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
+from perfmodel.importers.planned_node import PlannedNode, Source
 from perfmodel.importers.program import OVERWRITE, VIEW, ParameterTensor, Program, Step
 from perfmodel.layers import (
     LAYERS,
@@ -21,6 +22,7 @@ from perfmodel.layers import (
     Opaque,
     Overwrite,
     Parameter,
+    Rearrange,
     RecurrentState,
     Reduction,
     Reshape,
@@ -53,57 +55,6 @@ def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
         for operator, translator in operators.items():
             found[operator].append(translator)
     return {operator: tuple(readers) for operator, readers in found.items()}
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class PlannedNode:
-    """A layer that will be added to the graph.
-
-    Parameters
-    ----------
-    layer : Layer
-        What it computes. [-]
-    inputs : tuple of PlannedNode or str
-        What it reads: other planned layers, or graph inputs by name. [-]
-    shape : tuple of int
-        Sample shape of its output. [1]
-    parameters : mapping of str to str
-        Keys of the tensors that are its parameters, by their names in the layer. [-]
-    step : int or None
-        Index of the step it came from; None for layers between steps. [-]
-    path, operator : str
-        What it is named after. [-]
-    visit : int
-        Which visit of that place it belongs to. [-]
-    in_place : bool or None
-        Whether it overwrites its input; None where the other program does not say. [-]
-    wants_gradient : bool
-        Whether a gradient of its output is of use. [-]
-    problem : str
-        Why no layer took the call; empty where one did. [-]
-    region : str
-        What runs again with it in the backward phase; empty where it is kept. [-]
-    reruns_all : bool
-        Whether all of that runs again, not only what the backward phase reads. [-]
-    """
-
-    layer: Layer
-    inputs: tuple[PlannedNode | str, ...]
-    shape: Shape
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    step: int | None = None
-    path: str = ""
-    operator: str = ""
-    visit: int = 0
-    in_place: bool | None = None
-    wants_gradient: bool = False
-    problem: str = ""
-    region: str = ""
-    reruns_all: bool = False
-
-
-Source = PlannedNode | str
-"""A planned layer, or the name of a graph input."""
 
 
 class Plan:
@@ -241,6 +192,18 @@ class Plan:
             sources.append(source)
         return sources
 
+    def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
+        """Return the same, those copied into another order first that the call brings into one."""
+        moved = {each.key for name in step.call.moved if isinstance(each := step.call[name], Operand)}
+        if isinstance(translation.layer, Rearrange):
+            return sources
+        return [
+            self._add(Rearrange(shape=tuple(operand.shape)), (source,), path=step.path)
+            if operand.key in moved
+            else source
+            for operand, source in zip(translation.inputs, sources, strict=True)
+        ]
+
     def _plan_step(self, index: int, step: Step) -> None:
         call = step.call
         first = self._planned(index, step)
@@ -319,7 +282,8 @@ class Plan:
         parameters = {name: operand.key for name, operand in translation.parameters.items()}
         planned = len(self.nodes)
         try:
-            node = self._placed(translation.layer, self._inputs(translation.inputs, step), parameters)
+            sources = self._moved(step, translation, self._inputs(translation.inputs, step))
+            node = self._placed(translation.layer, sources, parameters)
         except REFUSALS as error:
             problem = str(error) or type(error).__name__
         else:

@@ -89,6 +89,10 @@ class Call:
         Checkpointed region that it is in, which runs again in the backward phase; empty where it is in none. [-]
     reruns_all : bool
         Whether all of that region runs again, not only what the backward phase reads. [-]
+    parts : tuple of str
+        Operators that ran within it, where it is taken whole and runs by them. [-]
+    moved : tuple of str
+        Names of the arguments whose elements it first brings into another order in memory, by a copy. [-]
     is_gradient : bool
         Whether it computes a gradient of which gradients are wanted in turn. [-]
     """
@@ -107,6 +111,8 @@ class Call:
     has_uncounted_products: bool = False
     region: str = ""
     reruns_all: bool = False
+    parts: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     is_gradient: bool = False
 
     @property

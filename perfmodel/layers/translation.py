@@ -81,12 +81,18 @@ class OperatorCall:
         tuple of them, or a plain number, text, flag or tuple. Arguments left out hold their defaults. [-]
     outputs : tuple of Operand
         The results. [-]
+    parts : frozenset of str
+        Operators that were seen to run within it; none where that is not known. [-]
+    moved : frozenset of str
+        Names of the arguments whose elements it first copies into another order in memory. [-]
     """
 
     operator: str
     overload: str = ""
     arguments: Mapping[str, Any]
     outputs: tuple[Operand, ...]
+    parts: frozenset[str] = frozenset()
+    moved: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

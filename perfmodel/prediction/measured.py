@@ -18,6 +18,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.prediction.layer_memory import LayerMemory
 
 Quantity = Any
 
@@ -247,7 +248,14 @@ class MeasuredNumbers:
         """Return compute and memory seconds of one launch of each stream row; the longer one is the whole. [s]"""
         return self._times(columns, efficiency)
 
-    def in_step(self, table: KernelTable, *, batch_size: Quantity, tensor_counts: Mapping[str, int]) -> MeasuredNumbers:
+    def in_step(
+        self,
+        table: KernelTable,
+        *,
+        batch_size: Quantity,
+        tensor_counts: Mapping[str, int],
+        memory: Mapping[str, LayerMemory],
+    ) -> MeasuredNumbers:
         """Return the numbers for one step: what is cold in it, and what is called around its kernels.
 
         Parameters
@@ -258,6 +266,8 @@ class MeasuredNumbers:
             Samples. [samples]
         tensor_counts : mapping of str to int
             Trained parameter tensors by layer. [1]
+        memory : mapping of str to LayerMemory
+            What memory each layer touches. [-]
 
         Returns
         -------
@@ -266,7 +276,13 @@ class MeasuredNumbers:
         """
         order = step_order(table)
         products = table.matmul.row_count
-        cold = cold_bytes(table, batch_size=batch_size, element_bytes=self.element_bytes, cache_bytes=self.reuse_bytes)
+        cold = cold_bytes(
+            table,
+            memory=memory,
+            batch_size=batch_size,
+            element_bytes=self.element_bytes,
+            cache_bytes=self.reuse_bytes,
+        )
         updates = order.phase == Phase.UPDATE.value
         tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)

@@ -11,6 +11,7 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.copies import Copy
+from perfmodel.prediction.layer_memory import layer_memory
 from perfmodel.prediction.measured import CallTimes, Curve, MeasuredNumbers
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.target import Libraries, Target
@@ -150,7 +151,8 @@ class MeasuredTarget(Target):
         tensor_counts = {
             node.name: len(node.trained_shapes.keys() & node.parameter_shapes.keys()) for node in graph.layers
         }
-        return numbers.in_step(table, batch_size=batch_size, tensor_counts=tensor_counts)
+        memory = layer_memory(graph)
+        return numbers.in_step(table, batch_size=batch_size, tensor_counts=tensor_counts, memory=memory)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the best rate of products that was measured. [FLOP/s]"""

@@ -2,9 +2,10 @@
 
 The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
 has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
-that its curve has that already. Far is what was last used in another phase: the weights of a forward operation (since
-the step before), what back-propagation reads of the forward pass, and all that an optimizer touches.
-In training the results of the forward pass also go to memory that was last used a step ago.
+that its curve has that already. Far is what was last used long ago: the weights of a forward operation (since the step
+before), what back-propagation reads of the forward pass and no layer read since, and all that an optimizer touches.
+In training the results of the forward pass also go to memory that was last used a step ago, but where they overwrite
+what was just made.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import numpy as np
 from perfmodel.cost.measured_kernel import cold_share
 from perfmodel.framework.kernel_classes import family_of
 from perfmodel.numeric import maximum, minimum
+from perfmodel.prediction.layer_memory import last_kept_use
 from perfmodel.records import Phase, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.prediction.layer_memory import LayerMemory
 
 Quantity = Any
 
@@ -140,7 +145,14 @@ def _kept_operands(table: KernelTable, matmul: dict[str, Quantity], element_byte
     return kept
 
 
-def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, cache_bytes: float) -> Quantity:
+def cold_bytes(
+    table: KernelTable,
+    *,
+    memory: Mapping[str, LayerMemory],
+    batch_size: Quantity,
+    element_bytes: int,
+    cache_bytes: float,
+) -> Quantity:
     r"""Return the bytes of each kernel row that are in no cache in a step but would be if it ran over and over.
 
     .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
@@ -149,6 +161,8 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     ----------
     table : KernelTable
         A network lowered for a measured machine. [-]
+    memory : mapping of str to LayerMemory
+        What memory each layer touches. [-]
     batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
         Samples. [samples]
     element_bytes : int
@@ -160,13 +174,12 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     -------
     ndarray, shape (rows,) or (rows, configurations)
         Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago,
-        D_far the traffic since the layer's data was used in another phase, the kernel's own included, s the share that
-        is cold. [B]
+        D_far the traffic since that data was used before, the kernel's own included, s the share that is cold. [B]
 
     Notes
     -----
-    Valid for: layers one after the other. Ignores: that an activation may be read again by a later layer (a shortcut),
-    and which memory an allocator hands out.
+    Valid for: layers one after the other. Ignores: that a forward operation may read an activation of long ago (a
+    shortcut), and which memory an allocator hands out.
     """
     order = step_order(table)
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
@@ -179,11 +192,17 @@ def cold_bytes(table: KernelTable, *, batch_size: Quantity, element_bytes: int, 
     moved = read + written
     far = 0 * moved
     forward, backward, update = (order.phase == phase.value for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE))
-    far[forward] = forward_kept[forward] + (written[forward] if order.trains else 0)
-    far[backward] = backward_kept[backward]
+    classes = [(*table.matmul_efficiency, *table.stream_efficiency)[row] for row in order.row]
+    last_kept = last_kept_use(table.occurrences, classes, memory=memory, last_use=order.last_use.tolist())
+    reads_kept = np.array([use is not None for use in last_kept])
+    anew = np.array([each.layer not in memory or not memory[each.layer].in_place for each in table.occurrences])
+    far[forward] = forward_kept[forward]
+    if order.trains:
+        far[forward & anew] = far[forward & anew] + written[forward & anew]
+    far[backward & reads_kept] = backward_kept[backward & reads_kept]
     far[update] = moved[update]
     after = np.cumsum(moved, axis=0)
-    distance = after - after[order.last_use]
+    distance = after - after[[place if use is None else use for place, use in enumerate(last_kept)]]
     distance[order.a_step_ago] = distance[order.a_step_ago] + after[-1]
     beyond = cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
     repeated = cold_share(distance_bytes=moved, cache_bytes=cache_bytes)

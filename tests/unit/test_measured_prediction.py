@@ -11,7 +11,7 @@ import perfmodel as pm
 from measured_machines import FILE, machine, predicted, three_layers
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import Dense, ReLU
+from perfmodel.layers import GELU, Dense, ReLU
 from perfmodel.prediction.measured_target import MeasuredTarget
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import step_time
@@ -122,23 +122,53 @@ class TestCold:
             weights * math.exp(-((row.bytes / (16 * MIB)) ** 2)) * 1e-10, rel=1e-4
         )
 
-    def test_back_propagation_far_from_its_forward_pass_is_colder(self):
-        """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""
+    @staticmethod
+    def extra_of_deep_network(kernel, *, non_linearity=ReLU, reuse_mib=4.0):
+        """Seconds per byte that each operation of a class takes longer for what is cold, by layer in order."""
         graph = LayerGraph("deep", input_shape=(64,))
         x = graph.input
         for place in range(20):  # no two alike: operations that are share a row, and its mean
             x = graph.add(f"fc{place}", Dense(units=64 + place), inputs=x)
-            x = graph.add(f"relu{place}", ReLU(), inputs=x)
-        rows = predicted(machine(hot=False, reuse_mib=4.0), graph=graph, batch_size=256).layers
+            x = graph.add(f"act{place}", non_linearity(), inputs=x)
+        rows = predicted(machine(hot=False, reuse_mib=reuse_mib), graph=graph, batch_size=256).layers
         hot = predicted(machine(), graph=graph, batch_size=256).layers
-        extra = {
+        return {
             row.layer: (row.seconds - other.seconds) / row.bytes
             for row, other in zip(rows, hot, strict=True)
-            if row.kernel == "relu_backward"
+            if row.kernel == kernel
         }
-        assert list(extra) == [f"relu{place}" for place in reversed(range(20))]
+
+    def test_back_propagation_far_from_its_forward_pass_is_colder(self):
+        """The first layer's gradient reads what was made longest ago, the last layer's what was made just now."""
+        extra = self.extra_of_deep_network("gelu_backward", non_linearity=GELU)
+        assert list(extra) == [f"act{place}" for place in reversed(range(20))]
         assert (np.diff(list(extra.values())) > 0).all()
-        assert extra["relu19"] < 0.2 * extra["relu0"]
+        assert extra["act19"] < 0.2 * extra["act0"]
+
+    def test_an_output_that_the_next_layers_gradient_just_read_is_not_cold_again(self):
+        """ReLU keeps its output, which the weight gradient of the layer behind it reads first; GELU keeps its input."""
+        kept_output, kept_input = (
+            self.extra_of_deep_network(f"{kind.kind}_backward", non_linearity=kind, reuse_mib=0.5)
+            for kind in (ReLU, GELU)
+        )
+        assert 0 < kept_output["act0"] < 0.3 * kept_input["act0"]
+
+    def test_gradients_alone_are_never_cold(self):
+        assert set(self.extra_of_deep_network("bias_gradient_backward").values()) == {0.0}
+
+    def test_what_overwrites_its_input_finds_it_where_it_was_just_written(self):
+        def extra_s(in_place):
+            graph = LayerGraph("short", input_shape=(64,))
+            x = graph.add("fc", Dense(units=64), inputs=graph.input)
+            graph.add("relu", ReLU(), inputs=x, in_place=in_place)
+            cold, hot = (
+                next(row for row in predicted(each, graph=graph, batch_size=256).layers if row.kernel == "relu")
+                for each in (machine(hot=False, reuse_mib=0.01), machine())
+            )
+            return cold.seconds - hot.seconds
+
+        assert extra_s(in_place=True) == 0
+        assert extra_s(in_place=False) > 0
 
 
 class TestGpu:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
@@ -16,7 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfmodel.importers.program import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
-from perfmodel.importers.torch.tensors import TensorBook
+from perfmodel.importers.torch.schemas import (
+    bound,
+    flat,
+    has_decomposition,
+    is_composite,
+    is_reordered,
+    operator_name,
+    schema_of,
+    written_names,
+)
+from perfmodel.importers.torch.tensors import TensorBook, storage_of
 
 NO_OPERATION: Final = frozenset(
     {"prim.device", "aten.is_same_size", "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten._assert_async"}
@@ -28,6 +37,10 @@ UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
 """Operators with products of which torch's FlopCounterMode has no formula."""
 FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
 """Taken whole it stands for a kernel that keeps no scores, while here it runs product by product."""
+RUNS_OTHERWISE: Final = frozenset({FUSED_ATTENTION, "aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"})
+"""Taken whole these do not run by the parts that run here."""
+COPY: Final = "aten.clone"
+"""How torch brings the elements of a tensor into another order."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 """What torch's Python functions ask before they hand themselves to a mode."""
 
@@ -64,7 +77,7 @@ class Recorder:
         self.split = split
         self.substitutes = substitutes
         self.claimed = claimed
-        self.composites = {name for name in claimed if _is_composite(name)}
+        self.composites = {name for name in claimed if is_composite(name)}
         self.path = ""
         self.visit = 0
         self.is_muted = False
@@ -77,6 +90,8 @@ class Recorder:
         self.count_products: Callable[..., int] | None = None
         self.products = 0
         self.is_uncounted = False
+        self.parts_run: list[str] = []
+        self.parts_moved: set[tuple[int, int, int]] = set()
 
     def site(self, operator: str) -> Site:
         """Return what identifies the next call of an operator at this place."""
@@ -154,14 +169,15 @@ class Recorder:
         object
             What it returns. [-]
         """
-        given = _bound(schema, args, kwargs)
+        given = bound(schema, args, kwargs)
         arguments = {name: self.refs(value) for name, value in given.items()}
         self.products, self.is_uncounted = 0, False
+        self.parts_run, self.parts_moved = [], set()
         returned = run()
-        tensors = [each for each in _flat(returned) if isinstance(each, torch.Tensor)]
-        written = [given[name] for name in _written_names(schema) if isinstance(given.get(name), torch.Tensor)]
+        tensors = [each for each in flat(returned) if isinstance(each, torch.Tensor)]
+        written = [given[name] for name in written_names(schema) if isinstance(given.get(name), torch.Tensor)]
         mutated = {id(each) for each in written} & {id(each) for each in tensors}
-        passed = {id(each) for each in _flat(tuple(given.values()))}
+        passed = {id(each) for each in flat(tuple(given.values()))}
         if not mutated and all(id(tensor) in passed for tensor in tensors):
             return returned  # nothing is made, or arguments are handed on as they are (dropout at inference)
         first, self.sequence = self.sequence, _sequence_number()
@@ -173,13 +189,15 @@ class Recorder:
             path=self.path,
             visit=self.visit,
             occurrence=self.occurrences[self.path, operator],
-            can_decompose=operator in self.composites or _has_decomposition(operator, schema),
+            can_decompose=operator in self.composites or has_decomposition(operator, schema),
             in_place=bool(mutated),
             sequence=(first, self.sequence),
             product_flop_count=self.products,
             has_uncounted_products=self.is_uncounted,
             region=self.region,
             reruns_all=self.reruns_all,
+            parts=() if operator in RUNS_OTHERWISE else tuple(self.parts_run),
+            moved=() if operator in RUNS_OTHERWISE else self._moved(operator, given, returned),
             is_gradient=torch.is_grad_enabled() and torch._C._current_autograd_node() is not None,
         )
         self.occurrences[self.path, operator] += 1
@@ -191,6 +209,21 @@ class Recorder:
             if id(tensor) in mutated:
                 self.book.spread(tensor, ref.key, path=self.path)
         return returned
+
+    def watch_part(self, operator: str, args: tuple[Any, ...], returned: Any) -> None:
+        """Note a part of a call that is taken whole: its ``operator``, and what it brings into another order."""
+        self.parts_run.append(operator)
+        if operator == COPY and is_reordered(args[0], returned):
+            self.parts_moved.add(_elements(args[0]))
+
+    def _moved(self, operator: str, given: Mapping[str, Any], returned: Any) -> tuple[str, ...]:
+        """Return the names of the arguments whose elements a call first brings into another order."""
+        if operator == COPY:
+            return ("self",) if is_reordered(given["self"], returned) else ()
+        tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+        return tuple(
+            name for name, tensor in tensors.items() if self.parts_moved and _elements(tensor) in self.parts_moved
+        )
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -212,13 +245,15 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         del types
         recorder = self.recorder
         args, kwargs = self._with_substitutes(args, kwargs or {})
-        operator = _operator_name(func)
+        operator = operator_name(func)
 
         def run() -> Any:
             returned = func(*args, **kwargs)
             if recorder.count_products is not None:
                 recorder.products += recorder.count_products(func, args, kwargs, returned)
                 recorder.is_uncounted |= operator in UNCOUNTED
+            if recorder.is_muted:
+                recorder.watch_part(operator, args, returned)
             return returned
 
         if recorder.is_muted or operator in NO_OPERATION:
@@ -240,7 +275,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call as the operators it is made of, recording these; NotImplemented where it has no such parts."""
         recorder = self.recorder
-        if _written_names(func._schema) or operator in recorder.hopeless:
+        if written_names(func._schema) or operator in recorder.hopeless:
             return NotImplemented
         site = recorder.site(operator)
         recorder.occurrences[site[:2]] += 1
@@ -282,7 +317,7 @@ class FunctionMode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         operator = f"aten.{name}"
         if operator in recorder.composites and recorder.site(operator) not in recorder.split:
-            schema = _schema_of(name, args, kwargs)
+            schema = schema_of(name, args, kwargs)
             if schema is not None:
 
                 def run() -> Any:
@@ -333,65 +368,6 @@ def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tens
     return result.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 
-def _schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes these arguments, if it is made of other operators; else None."""
-    try:
-        overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
-    except (RuntimeError, TypeError):
-        return None
-    schema = getattr(getattr(torch.ops.aten, name), overload)._schema
-    return schema if _is_made_of_others(schema.name, schema.overload_name) else None
-
-
-def _operator_name(func: Any) -> str:
-    """Return the name of an operator without overload and without the underscore of variants in place."""
-    namespace, _, name = func._schema.name.partition("::")
-    return f"{namespace}.{name}" if name.endswith("__") else f"{namespace}.{name.removesuffix('_')}"
-
-
-@cache
-def _is_composite(operator: str) -> bool:
-    """Tell whether an operator, in one of its overloads, is made of others before the dispatcher shows it."""
-    namespace, _, name = operator.partition(".")
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    return packet is not None and any(_is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
-
-
-@cache
-def _is_made_of_others(name: str, overload: str) -> bool:
-    full = f"{name}.{overload}" if overload not in ("", "default") else name
-    try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
-    except RuntimeError:  # an overload of TorchScript's numbers, unknown to the dispatcher
-        return False
-
-
-def _has_decomposition(operator: str, schema: Any) -> bool:
-    namespace, _, name = operator.partition(".")
-    overload = getattr(getattr(getattr(torch.ops, namespace), name, None), schema.overload_name or "default", None)
-    return overload in decomposition_table
-
-
-def _bound(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by their names in a schema, those left out with their defaults."""
-    given = {}
-    for position, argument in enumerate(schema.arguments):
-        if argument.name in kwargs:
-            given[argument.name] = kwargs[argument.name]
-        elif position < len(args) and not argument.kwarg_only:
-            given[argument.name] = args[position]
-        else:
-            given[argument.name] = argument.default_value if argument.has_default_value() else None
-    return given
-
-
-def _written_names(schema: Any) -> list[str]:
-    return [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for each in value:
-            yield from _flat(each)
-    else:
-        yield value
+def _elements(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Return which elements a tensor holds, under whatever shape: its memory, where they begin, and how many."""
+    return (storage_of(tensor), int(tensor.storage_offset()), int(tensor.numel()))

@@ -107,6 +107,8 @@ class ProgramReader:
                 overload=call.overload,
                 arguments=arguments,
                 outputs=tuple(map(self.operand, call.outputs)),
+                parts=frozenset(call.parts),
+                moved=frozenset(call.moved),
             ),
             path=call.path,
             visit=call.visit,

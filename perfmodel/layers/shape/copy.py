@@ -21,7 +21,9 @@ TORCH_NAMES = {
 """Operator of torch -> name of what it copies."""
 
 
-def _from_torch(call: OperatorCall) -> Translation:
+def _from_torch(call: OperatorCall) -> Translation | None:
+    if call.moved:
+        return None  # into another order: elements are rearranged
     return Translation(layer=Copy(), inputs=(call[TORCH_NAMES[call.operator]],))
 
 
@@ -32,7 +34,7 @@ def _from_onnx(call: OperatorCall) -> Translation:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Copy(Layer):
-    """The same elements in memory of their own: a clone, a change of layout or of data type.
+    """The same elements in memory of their own: a clone, or a change of data type.
 
     Notes
     -----

@@ -36,10 +36,14 @@ def _from_call(call: OperatorCall) -> Translation | None:
     return Translation(layer=layer, inputs=(x,))
 
 
+def _from_copy(call: OperatorCall) -> Translation | None:
+    return _from_call(call) if call.moved else None
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rearrange(Layer):
-    """A copy of a tensor whose elements lie elsewhere, or several times.
+    """A copy of a tensor whose elements lie elsewhere, in another order of axes, or several times.
 
     Parameters
     ----------
@@ -60,7 +64,10 @@ class Rearrange(Layer):
         ({"shape": (10, 6)}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_call)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        **dict.fromkeys(TORCH_NAMES, _from_call),
+        "aten.clone": _from_copy,
+    }
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
     shape: Shape
