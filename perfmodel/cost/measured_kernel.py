@@ -41,25 +41,27 @@ def padded_flop_count(*, m: Quantity, n: Quantity, k: Quantity, count: Quantity,
 
 
 def _contraction(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
-    del near_cache_bytes
     m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+    left, right, result = (element_bytes * count * size for size in (m * k, k * n, m * n))
     return {
         "call_s": 1.0 + 0 * m,
         "s_per_flop": padded_flop_count(m=m, n=n, k=k, count=count, vector_lanes=lanes),
-        "s_per_left_byte": element_bytes * count * m * k,
-        "s_per_right_byte": element_bytes * count * k * n,
-        "s_per_result_byte": element_bytes * count * m * n,
+        "s_per_left_byte": left,
+        "s_per_right_byte": right,
+        "s_per_result_byte": result,
+        "s_per_far_byte": maximum(left + right + result - near_cache_bytes, 0.0),
     }
 
 
 def _convolution(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
-    del element_bytes, near_cache_bytes
+    del element_bytes
     m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
     return {
         "call_s": 1.0 + 0 * m,
         "s_per_flop": padded_flop_count(m=m, n=n, k=k, count=count, vector_lanes=lanes),
         "s_per_read_byte": columns["read_bytes"],
         "s_per_written_byte": columns["written_bytes"],
+        "s_per_far_byte": maximum(columns["read_bytes"] + columns["written_bytes"] - near_cache_bytes, 0.0),
     }
 
 

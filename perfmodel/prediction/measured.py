@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Quantity = Any
 
+FAR: Final = "s_per_far_byte"
+"""Constant of a byte that is beyond the near cache."""
+
 CALL: Final = "call_s"
 """Constant of a call, which a CPU's thread bears in line, and a GPU with each kernel."""
 
@@ -128,6 +131,8 @@ class MeasuredNumbers:
         True on a CPU, whose threads do all themselves; False on a GPU, whose host runs ahead of it. [-]
     product_cold_bytes, stream_cold_bytes : float or ndarray, shape (rows,) or (rows, configurations)
         Bytes of each kernel row that are in no cache. [B]
+    product_gone_bytes, stream_gone_bytes : float or ndarray, shape (rows,) or (rows, configurations)
+        Bytes of each kernel row that are no longer in the near cache, where they were when it was measured. [B]
     dispatch_s : float or ndarray, shape (rows,) or (rows, 1)
         Time around one kernel of each row. [s]
     step_overhead_s : float
@@ -152,6 +157,8 @@ class MeasuredNumbers:
     in_line: bool
     product_cold_bytes: Quantity = 0.0
     stream_cold_bytes: Quantity = 0.0
+    product_gone_bytes: Quantity = 0.0
+    stream_gone_bytes: Quantity = 0.0
     dispatch_s: Quantity = 0.0
     step_overhead_s: Quantity = 0.0
     calls_of_stream: Quantity = 1.0
@@ -207,8 +214,10 @@ class MeasuredNumbers:
             With the features of its curve.
         """
         names, code_of_row = distinct_names(efficiency)
-        cold = self.product_cold_bytes if "m" in columns else self.stream_cold_bytes
-        calls: Quantity = 1.0 if "m" in columns else self.calls_of_stream
+        products = "m" in columns
+        cold = self.product_cold_bytes if products else self.stream_cold_bytes
+        gone = self.product_gone_bytes if products else self.stream_gone_bytes
+        calls: Quantity = 1.0 if products else self.calls_of_stream
         for code, name in enumerate(names):
             rows = np.flatnonzero(code_of_row == code)
             curve = self.curve_of(name)
@@ -221,6 +230,7 @@ class MeasuredNumbers:
                     near_cache_bytes=self.near_cache_bytes,
                 )
             )
+            features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
             if self.in_line:
                 del features[CALL]
             else:
@@ -276,12 +286,15 @@ class MeasuredNumbers:
         """
         order = step_order(table)
         products = table.matmul.row_count
-        cold = cold_bytes(
-            table,
-            memory=memory,
-            batch_size=batch_size,
-            element_bytes=self.element_bytes,
-            cache_bytes=self.reuse_bytes,
+        cold, gone = (
+            cold_bytes(
+                table,
+                memory=memory,
+                batch_size=batch_size,
+                element_bytes=self.element_bytes,
+                cache_bytes=cache_bytes,
+            )
+            for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
         )
         updates = order.phase == Phase.UPDATE.value
         tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
@@ -306,6 +319,8 @@ class MeasuredNumbers:
             self,
             product_cold_bytes=cold[:products],
             stream_cold_bytes=cold[products:],
+            product_gone_bytes=gone[:products],
+            stream_gone_bytes=gone[products:],
             dispatch_s=dispatch_s,
             step_overhead_s=overhead_s,
             calls_of_stream=calls_of_row[products:],

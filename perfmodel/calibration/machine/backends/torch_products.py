@@ -18,8 +18,8 @@ from perfmodel.calibration.machine.families import (
 )
 from perfmodel.records import Convolution, Operation, Role
 
-DENSE_POINTS: Final = 28
-"""Shapes of each product of a dense layer: with those of batched products more than 80 [1]."""
+DENSE_POINTS: Final = 60
+"""Shapes of each product of a dense layer, which most networks spend most of their time in [1]."""
 
 
 def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
