@@ -123,7 +123,9 @@ def backward_operations(
     """Return the operations that compute all wanted gradients, in order: last layer first.
 
     Where an output feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the
-    layer that made the output. Before the layers of a segment that was not kept come their forward operations.
+    layer that made the output, as does the one that joins the gradients of the parts into which it was split (which
+    count as one), and the copy that brings the axes of what was joined back into order. Before the layers of a segment
+    that was not kept come their forward operations.
 
     Parameters
     ----------
@@ -144,17 +146,24 @@ def backward_operations(
         Pairs (layer or graph input, operation). [-]
     """
     wanted = wants_gradient(input_shapes, nodes, input_gradient=input_gradient)
-    uses = Counter(
-        name
+    read = [
+        (name, node.layer.gradient_is_joined)
         for node in nodes
         if wanted[node.name]
         for name, flow in zip(node.input_names, node.layer.differentiable(len(node.input_names)), strict=True)
         if flow and wanted[name]
-    )
+    ]
+    joined = {name for name, is_joined in read if is_joined}
+    turned = {node.name for node in nodes if node.layer.turns_axes}
+    uses = Counter([name for name, is_joined in read if not is_joined]) + Counter(joined)
     pairs: list[tuple[str, Operation]] = []
 
     def sum_gradients(name: str, shape: Shape) -> None:
         elements = element_count(shape, batch_size=batch_size)
+        if name in joined:
+            pairs.append((name, elementwise("slice", elements, role=Role.INPUT_GRADIENT)))
+        if name in joined & turned:
+            pairs.append((name, elementwise("rearrange", elements, role=Role.INPUT_GRADIENT)))
         one = elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
         pairs.extend([(name, one)] * (uses[name] - 1))
 

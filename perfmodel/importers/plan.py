@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.graph.node import Node, Usage
-from perfmodel.importers.planned_node import PlannedNode, Source
+from perfmodel.importers.planned_node import PlannedNode, Source, is_seen_otherwise
 from perfmodel.importers.program import OVERWRITE, VIEW, ParameterTensor, Program, Step
 from perfmodel.layers import (
     LAYERS,
@@ -195,14 +195,15 @@ class Plan:
     def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
         """Return the same, those copied into another order first that the call brings into one."""
         moved = {each.key for name in step.call.moved if isinstance(each := step.call[name], Operand)}
-        if isinstance(translation.layer, Rearrange):
+        if not moved or isinstance(translation.layer, Rearrange):
             return sources
-        return [
-            self._add(Rearrange(shape=tuple(operand.shape)), (source,), path=step.path)
-            if operand.key in moved
-            else source
-            for operand, source in zip(translation.inputs, sources, strict=True)
-        ]
+
+        def copied(operand: Operand, source: Source) -> Source:
+            layer = Rearrange(shape=tuple(operand.shape), copies_back=is_seen_otherwise(source))
+            return self._add(layer, (source,), path=f"{_path(source)}_copied".lstrip("_"))
+
+        pairs = zip(translation.inputs, sources, strict=True)
+        return [copied(operand, source) if operand.key in moved else source for operand, source in pairs]
 
     def _plan_step(self, index: int, step: Step) -> None:
         call = step.call
@@ -283,7 +284,10 @@ class Plan:
         planned = len(self.nodes)
         try:
             sources = self._moved(step, translation, self._inputs(translation.inputs, step))
-            node = self._placed(translation.layer, sources, parameters)
+            layer = translation.layer
+            if step.call.moved and isinstance(layer, Rearrange):
+                layer = replace(layer, copies_back=is_seen_otherwise(sources[0]))
+            node = self._placed(layer, sources, parameters)
         except REFUSALS as error:
             problem = str(error) or type(error).__name__
         else:

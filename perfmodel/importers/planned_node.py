@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfmodel.layers import Layer, Shape
+from perfmodel.layers import Layer, MatMul, Reshape, Shape
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -57,3 +57,28 @@ class PlannedNode:
 
 Source = PlannedNode | str
 """A planned layer, or the name of a graph input."""
+
+
+def is_seen_otherwise(source: Source) -> bool:
+    """Tell whether a tensor is a view with its axes in another order of something that was reshaped before.
+
+    The gradient of a copy of it comes in the new order. Before it can be reshaped back it is copied once more. Where
+    nothing was reshaped, whoever wants the gradient reads it as it lies.
+
+    Parameters
+    ----------
+    source : PlannedNode or str
+        What is copied into the order in which it is seen. [-]
+
+    Returns
+    -------
+    bool
+        Also of the result of products of several matrices, which are made as one row of matrices. [-]
+    """
+    is_turned = False
+    while isinstance(source, PlannedNode) and source.layer.is_view and not source.layer.gradient_is_joined:
+        if is_turned and isinstance(source.layer, Reshape):
+            return True
+        is_turned |= source.layer.turns_axes
+        source = source.inputs[0]
+    return is_turned and isinstance(source, PlannedNode) and isinstance(source.layer, MatMul)

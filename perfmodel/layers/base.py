@@ -60,6 +60,12 @@ class Layer(ABC):
     [-]."""
     gradient_is_view: ClassVar[bool] = False
     """True where the gradient of an input is a part of the output's, seen through a view [-]."""
+    gradient_is_joined: ClassVar[bool] = False
+    """True where one pass joins the gradients that this layer and its like have of one input, instead of adding them
+    [-]."""
+    turns_axes: ClassVar[bool] = False
+    """True where the output is a view with the axes in another order, so that a gradient made in one piece lies in
+    that order and is copied back [-]."""
     makes_samples: ClassVar[bool] = False
     """True where the output has one part for every sample although no input has (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False

@@ -56,7 +56,7 @@ class CallTimes:
     Parameters
     ----------
     grad_forward_s, backward_s, parameter_s : float
-        Per forward operation that is recorded, per backward operation, per parameter tensor. [s]
+        Per forward operation that is recorded, per node of back-propagation, per parameter tensor. [s]
     step_s : float
         Per step that trains. [s]
     dispatch_s : float
@@ -300,7 +300,7 @@ class MeasuredNumbers:
         tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)
         around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
-        around = around + np.where(order.phase == Phase.BACKWARD.value, self.calls.backward_s, 0.0)
+        around = around + order.begins_backward * self.calls.backward_s
         if order.trains:
             around = around + np.where(order.phase == Phase.FORWARD.value, self.calls.grad_forward_s, 0.0)
         classes = (*table.matmul_efficiency, *table.stream_efficiency)

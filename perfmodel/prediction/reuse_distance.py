@@ -50,12 +50,16 @@ class StepOrder:
         Whether that was in the step before. [-]
     phase : ndarray of str, shape (occurrences,)
         Phase of each operation. [-]
+    begins_backward : ndarray of bool, shape (occurrences,)
+        Whether a layer's part of the backward phase begins with it: one node of back-propagation, however many
+        gradients it yields. [-]
     """
 
     row: NDArray[np.intp]
     last_use: NDArray[np.intp]
     a_step_ago: NDArray[np.bool_]
     phase: NDArray[np.str_]
+    begins_backward: NDArray[np.bool_]
 
     @property
     def trains(self) -> bool:
@@ -116,11 +120,17 @@ def step_order(table: KernelTable) -> StepOrder:
             seen[-1] = (occurrence.phase, place)
         else:
             seen.append((occurrence.phase, place))
+    before = [None, *table.occurrences]
+    begins = [
+        each.phase is Phase.BACKWARD and (last is None or (last.layer, last.phase) != (each.layer, each.phase))
+        for last, each in zip(before, table.occurrences, strict=False)
+    ]
     return StepOrder(
         row=row_of_group[[occurrence.group for occurrence in table.occurrences]],
         last_use=np.array(last_use, dtype=np.intp),
         a_step_ago=np.array(a_step_ago, dtype=bool),
         phase=np.array([occurrence.phase.value for occurrence in table.occurrences]),
+        begins_backward=np.array(begins, dtype=bool),
     )
 
 

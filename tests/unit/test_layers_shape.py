@@ -69,6 +69,7 @@ def test_gradients_of_views():
     assert gradients(Transpose(axes=(1, 0)), (4, 9)) == []
     # a part of 18 of 36 elements: dy is read, all of dx is written
     assert gradients(Slice(shape=(2, 9)), (4, 9)) == [Work(0, 4 * 36, 4 * 72)]
+    assert gradients(Slice(shape=(2, 9), is_joined=True), (4, 9)) == []
     # repeated 4 times: a read and an add per element of dy
     assert gradients(Expand(shape=(3, 4)), (3, 1)) == [Work(24, 4 * 24, 4 * 6)]
     assert gradients(Expand(shape=(1, 3)), (3,)) == []
@@ -227,7 +228,8 @@ CALLS = [
     (ATEN.slice.Tensor, (meta(4, 9), 1, 0, 2), Slice(shape=(2, 9))),
     (ATEN.slice.Tensor, (meta(4, 9), 0, 0, 9), Reshape(shape=(4, 9))),
     (ATEN.select.int, (meta(4, 9), 1, 0), Slice(shape=(9,))),
-    (ATEN.split.Tensor, (meta(4, 9), 2, 1), Slice(shape=(2, 9))),
+    (ATEN.split.Tensor, (meta(4, 9), 2, 1), Slice(shape=(2, 9), is_joined=True)),
+    (ATEN.unbind.int, (meta(4, 9), 1), Slice(shape=(9,), is_joined=True)),
     (ATEN.expand.default, (meta(4, 1), [N, 4, 9]), Expand(shape=(4, 9))),
     (ATEN.expand.default, (TOKEN, [N, 1, 6]), Expand(shape=(1, 6), per_sample=True)),
     (ATEN.clone.default, (meta(4),), Copy()),

@@ -51,6 +51,8 @@ class Rearrange(Layer):
         Shape of an output sample. [1]
     per_sample : bool
         Whether every sample gets its own part of the output although all share the input. [-]
+    copies_back : bool
+        Whether the gradient is copied too; False where whoever wants it reads it as it lies. [-]
 
     Notes
     -----
@@ -72,10 +74,12 @@ class Rearrange(Layer):
     keeps_inputs: ClassVar[bool] = False
     shape: Shape
     per_sample: bool = False
+    copies_back: bool = True
 
     def __post_init__(self) -> None:
         check_shape("shape", self.shape)
         check_flag("per_sample", self.per_sample)
+        check_flag("copies_back", self.copies_back)
 
     @property
     def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -98,7 +102,9 @@ class Rearrange(Layer):
         return (MemoryPass(name="rearrange", read_elements=read, written_elements=written, tensor_elements=written),)
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that moves dy back, or sums it."""
+        """Return one pass that moves dy back, or sums it, or nothing."""
+        if not self.copies_back:
+            return ()
         own, elements = self._counts(input_shapes, batch_size)
         one_sample = self._counts(input_shapes, 1)
         if one_sample[0] != one_sample[1] or self.per_sample:

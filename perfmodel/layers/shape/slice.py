@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_shape, is_open_size
+from perfmodel.layers.checks import check_flag, check_shape, is_open_size
 from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
@@ -30,6 +30,16 @@ TORCH_NAMES = (
     "aten.as_strided",
 )
 """Operators of torch whose result is a part of their input, or several of them."""
+SPLITS = (
+    "aten.split",
+    "aten.split_with_sizes",
+    "aten.unsafe_split",
+    "aten.chunk",
+    "aten.unsafe_chunk",
+    "aten.unbind",
+    "Split",
+)
+"""Those that make several at once."""
 
 
 def _part(call: OperatorCall, x: Operand) -> Translation | None:
@@ -38,7 +48,8 @@ def _part(call: OperatorCall, x: Operand) -> Translation | None:
     whole, part = math.prod(x.shape), math.prod(call.output.shape)
     if not is_open_size(whole) and not is_open_size(part) and part > whole:
         return None  # windows that overlap
-    layer = Reshape(shape=tuple(call.output.shape)) if whole == part else Slice(shape=tuple(call.output.shape))
+    shape = tuple(call.output.shape)
+    layer = Reshape(shape=shape) if whole == part else Slice(shape=shape, is_joined=call.operator in SPLITS)
     return Translation(layer=layer, inputs=(x,))
 
 
@@ -59,24 +70,42 @@ class Slice(Layer):
     ----------
     shape : tuple of int
         Shape of an output sample. [1]
+    is_joined : bool
+        Whether it is one of the parts into which the input is split, so that the gradients of all of them are joined
+        to dx in one pass. [-]
 
     Notes
     -----
     Forward costs nothing. Backward writes the whole of dx in one pass: dy where it belongs, zero elsewhere; nothing
-    where all elements are taken.
+    where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
     """
 
     kind: ClassVar[str] = "slice"
-    examples: ClassVar[Examples] = (({"shape": (2, 9)}, ((4, 9, 9),)),)
+    examples: ClassVar[Examples] = (
+        ({"shape": (2, 9)}, ((4, 9, 9),)),
+        ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
+    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Slice": _from_onnx, "Split": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
     shape: Shape
+    is_joined: bool = False
 
     def __post_init__(self) -> None:
         check_shape("shape", self.shape)
+        check_flag("is_joined", self.is_joined)
+
+    @property
+    def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether one pass joins the gradients of all parts."""
+        return self.is_joined
+
+    @property
+    def gradient_is_view(self) -> bool:  # type: ignore[override]  # as above
+        """Whether the part of dx is dy itself until then."""
+        return self.is_joined
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for."""
@@ -92,7 +121,9 @@ class Slice(Layer):
         return ()
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that writes dx."""
+        """Return one pass that writes dx, unless the graph counts it."""
+        if self.is_joined:
+            return ()
         is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
         if not is_symbolic(is_part) and not is_part:
             return ()

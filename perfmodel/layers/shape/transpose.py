@@ -85,6 +85,11 @@ class Transpose(Layer):
         """Whether nothing is moved."""
         return not self.copies
 
+    @property
+    def turns_axes(self) -> bool:  # type: ignore[override]  # as above
+        """Whether axes change their order without a copy."""
+        return not self.copies and self.axes != tuple(range(len(self.axes)))
+
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the extents in their new order."""
         if len(input_shapes[0]) != len(self.axes):

@@ -100,7 +100,7 @@ def _adam(torch: Any, weight: Any, gradient: Any, mean: Any, square: Any) -> Any
     del torch
     mean.lerp_(gradient, 0.1)
     square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-    return weight.addcdiv_(mean, square.sqrt().div_(0.9).add_(1e-8), value=-1e-6)
+    return weight.addcdiv_(mean, square.sqrt().div(0.9).add_(1e-8), value=-1e-6)
 
 
 def _norm(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
