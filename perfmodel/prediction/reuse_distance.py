@@ -23,17 +23,21 @@ from perfmodel.prediction.layer_memory import last_kept_use
 from perfmodel.records import Phase, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.framework.kernel_table import KernelTable, Occurrence
     from perfmodel.prediction.layer_memory import LayerMemory
 
 Quantity = Any
 
 KEPT_SHARE: Final = 0.5
 """Share of what a backward pass reads that the forward pass left; the rest is the gradient that arrives. [1]"""
+
+
+GRADIENTS_OF_WEIGHTS: Final = (Role.WEIGHT_GRADIENT.value, "scatter_add")
+"""How the classes end whose results are gradients of weights. [-]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +187,8 @@ def cold_bytes(
     Returns
     -------
     ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago,
+        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago
+        (operands, and gradients of weights, whose memory the optimizer last used a step ago),
         D_far the traffic since that data was used before, the kernel's own included, s the share that is cold. [B]
 
     Notes
@@ -216,4 +221,20 @@ def cold_bytes(
     distance[order.a_step_ago] = distance[order.a_step_ago] + after[-1]
     beyond = cold_share(distance_bytes=distance, cache_bytes=cache_bytes)
     repeated = cold_share(distance_bytes=moved, cache_bytes=cache_bytes)
-    return order.mean_by_row(far * (beyond - repeated), table.matmul.row_count + table.stream.row_count)
+    cold = far * (beyond - repeated)
+    gradients, updated = _written_gradients(table.occurrences, classes)
+    since = after[gradients] - after[updated] + after[-1]  # a step ago
+    beyond = cold_share(distance_bytes=since, cache_bytes=cache_bytes)
+    cold[gradients] = cold[gradients] + written[gradients] * (beyond - repeated[gradients])
+    return order.mean_by_row(cold, table.matmul.row_count + table.stream.row_count)
+
+
+def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return the operations that write gradients of weights, and the update that last used each one's memory."""
+    updates = {each.layer: place for place, each in enumerate(occurrences) if each.phase is Phase.UPDATE}
+    gradients = [
+        place
+        for place, (each, name) in enumerate(zip(occurrences, classes, strict=True))
+        if each.phase is Phase.BACKWARD and name.endswith(GRADIENTS_OF_WEIGHTS) and each.layer in updates
+    ]
+    return gradients, [updates[occurrences[place].layer] for place in gradients]
