@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import numpy as np
 import pytest
@@ -198,11 +199,44 @@ class TestFiles:
         record.write_text(json.dumps(content))
         with pytest.raises(ArgumentError, match="same software"):
             _measured(FakeBackend(), resume=record)
-        record.write_text("{")
-        with pytest.raises(ArgumentError, match="resume"):
+        content["header"]["software"] = FakeBackend().software()
+        content["header"]["machine"]["memory_gib"] = 8.0
+        record.write_text(json.dumps(content))
+        with pytest.raises(ArgumentError, match=r"same machine: it was memory_gib 8\.0, and is memory_gib 16\.0 now"):
             _measured(FakeBackend(), resume=record)
         with pytest.raises(ArgumentError, match="can be read"):
             _measured(FakeBackend(), resume=tmp_path / "absent.json")
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda content: "{",
+            lambda content: "[]",
+            lambda content: json.dumps(content | {"points": [{"name": "relu"}]}),
+            lambda content: json.dumps(content | {"points": 3}),
+            lambda content: json.dumps(content | {"seconds": "long"}),
+            lambda content: json.dumps(content | {"found": None}),
+            lambda content: json.dumps(content | {"version": 0}),
+            lambda content: json.dumps({key: value for key, value in content.items() if key != "header"}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"seconds": -1.0}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"seconds": float("nan")}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"cold_seconds": 0.0}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"sizes": {"rows": "3"}}]}),
+            lambda content: json.dumps(content)[:-40],
+        ],
+    )
+    def test_a_record_that_is_spoilt_is_refused(self, tmp_path, spoil):
+        out = tmp_path / "mine.toml"
+        _measured(FakeBackend(), out=out, budget_s=2)
+        record = journal_of(out)
+        content = json.loads(record.read_text())
+        record.write_text(spoil(content))
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=r"^resume=.*a record of"):
+            _measured(backend, resume=record)
+        assert backend.runs == 0
+        with pytest.raises(ArgumentError, match=r"^file="):
+            read_journal(record, argument="file")
 
 
 class TestBadInput:
@@ -217,6 +251,51 @@ class TestBadInput:
             with pytest.raises(ArgumentError):
                 calibrate("cpu", backend=backend, out=out if out != tmp_path else tmp_path / "folder.toml" / "x.toml")
             assert backend.runs == 0
+
+    @pytest.mark.parametrize(
+        "out", ["folder.toml", "folder", "record.toml", "mine.json", "mine", "", "/proc/mine.toml"]
+    )
+    def test_a_path_that_no_calibration_can_have_is_refused_before_measuring(self, out, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for folder in ("folder.toml", "folder", "record.points.json"):
+            (tmp_path / folder).mkdir()
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=r"^out="):
+            calibrate("cpu", backend=backend, out=out)
+        assert backend.runs == 0
+        assert len(list(tmp_path.iterdir())) == 3
+
+    @pytest.mark.usefixtures("on_fake_time")
+    def test_a_disk_that_is_filled_meanwhile_costs_no_point(self, tmp_path, monkeypatch):
+        """The record goes to the folder of temporary files; the message's own command ends the calibration."""
+        from perfmodel.calibration.machine import journal
+
+        full, spare = tmp_path / "full", tmp_path / "spare"
+        full.mkdir()
+        spare.mkdir()
+        monkeypatch.setattr(journal.tempfile, "tempdir", str(spare))
+        whole = journal.replacement_of
+
+        def filled(path):
+            if str(path).startswith(str(full)):
+                raise ArgumentError("path", str(path), "must be a path that can be written (No space left on device)")
+            return whole(path)
+
+        monkeypatch.setattr(journal, "replacement_of", filled)
+        monkeypatch.setattr("perfmodel.hardware.measured_machine.replacement_of", filled)
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        with pytest.raises(CalibrationError, match="No space left") as caught:
+            calibrate("cpu", backend="numpy", budget_s=8, progress=False, out=full / "mine.toml")
+        (kept,) = spare.iterdir()
+        count = len(read_journal(kept)["points"])
+        assert count > 50
+        assert not list(full.iterdir())
+        words = shlex.split(str(caught.value).partition("go on with: perfmodel ")[2])
+        monkeypatch.undo()
+        monkeypatch.setattr("perfmodel.calibration.machine.session.measure_storage", list)
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        assert run([*words, "--no-progress"]) == 0
+        assert pm.load_calibration(full / "mine.toml").session.point_count >= count
 
     def test_a_full_disk_is_refused_before_measuring(self, tmp_path, monkeypatch):
         def full(path, data):
@@ -278,7 +357,13 @@ class TestCommandLine:
         monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend(fails_after=400))
         code = run(["calibrate", "cpu", "--out", str(tmp_path / "mine.toml"), "--no-progress"])
         assert code == 130
-        assert "--resume" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        words = shlex.split(told.partition("go on with: perfmodel ")[2])
+        assert words[:6] == ["calibrate", "cpu", "--backend", "numpy", "--dtype", "fp32"]
+        assert words[6:] == ["--budget", "60", "--out", str(tmp_path / "mine.toml"), "--resume", words[-1]]
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        assert run([*words, "--no-progress"]) == 0
+        assert (tmp_path / "mine.toml").is_file()
 
     def test_bad_input_is_2(self, capsys):
         for words in (["--budget", "0"], ["--backend", "tensorflow"], ["--out", "/absent/folder/mine.toml"]):

@@ -101,7 +101,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
         allowed = f"a calibration beside which its record {record.name} lies: the points are not in the TOML itself"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     table = benchmark_table(machine.software.backend)
-    points = measured_points(machine, read_journal(record)["points"], lambda _: table)
+    points = measured_points(machine, read_journal(record, argument="file")["points"], lambda _: table)
     peaks = machine.peaks
     return measured_roofline(
         points, flop_per_s=max(peaks.gemm_flop_per_s.values()), bytes_per_s=peaks.stream_bytes_per_s, title=machine.name
