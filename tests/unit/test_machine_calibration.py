@@ -174,6 +174,18 @@ class TestFiles:
         assert len(read_journal(journal_of(out))["points"]) == machine.session.point_count
         assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
 
+    def test_the_figure_has_the_points_of_classes_that_follow_their_pooled_class(self, tmp_path):
+        from perfmodel.calibration.machine.roofline_points import measured_points, roofline_of
+
+        out = tmp_path / "mine.toml"
+        machine = _measured(FakeBackend(), out=out)
+        points, table = read_journal(journal_of(out))["points"], FakeBackend().benchmarks("fp32")
+        pooled = machine.model_copy(update={"kernel": tuple(each for each in machine.kernel if each.name != "relu")})
+        shown = [len(measured_points(each, points, lambda dtype: table)) for each in (machine, pooled)]
+        assert shown == [len(points)] * 2
+        none = machine.model_copy(update={"kernel": machine.kernel[:0]})
+        assert roofline_of(out, none).axes  # nothing to show is no error
+
     def test_an_interrupt_keeps_the_points_and_says_how_to_go_on(self, tmp_path):
         out = tmp_path / "mine.toml"
         with pytest.raises(CalibrationInterrupted) as caught:
