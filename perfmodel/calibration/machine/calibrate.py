@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -138,6 +139,7 @@ def calibrate(
     -----
     No network is run. Nothing of the machine is set; the allocator of this process is told to keep freed memory.
     """
+    begin = time.monotonic()
     _check_budget(budget_s)
     _check_writable(out)
     library = load_backend(backend, target) if isinstance(backend, str) else backend
@@ -147,7 +149,14 @@ def calibrate(
     if resume is not None:
         journal.resume(Path(resume).expanduser())
     with _shown(progress, library) as told:
-        session = Session(library, dtypes=chosen, budget_s=budget_s, journal=journal, progress=told)
+        session = Session(
+            library,
+            dtypes=chosen,
+            budget_s=budget_s,
+            journal=journal,
+            progress=told,
+            already_s=time.monotonic() - begin,
+        )
         try:
             session.run()
         except KeyboardInterrupt:
