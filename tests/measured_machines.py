@@ -16,7 +16,7 @@ def content():
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
-def machine(*, hot=True, processor="cpu", without=(), high=None, reuse_mib=None, **overheads):
+def machine(*, hot=True, processor="cpu", without=(), high=None, reuse_mib=None, near_cache_mib=None, **overheads):
     """The made-up machine; hot: nothing is ever cold; without: classes left out; high: ends of intervals by class."""
     tables = content()
     tables["kernel"] = [each for each in tables["kernel"] if each["name"] not in without]
@@ -26,6 +26,8 @@ def machine(*, hot=True, processor="cpu", without=(), high=None, reuse_mib=None,
         each["high"] = each.get("high", {}) | (high or {}).get(each["name"], {})
     if reuse_mib is not None:
         tables["machine"]["reuse_mib"] = reuse_mib
+    if near_cache_mib is not None:
+        tables["machine"]["near_cache_mib"] = near_cache_mib
     if processor == "gpu":
         tables["machine"]["processor"] = "gpu"
         del tables["machine"]["threads"]

@@ -3,9 +3,14 @@
 import importlib
 import importlib.util
 import re
+import shlex
+import shutil
 from pathlib import Path
 
+import pytest
+
 import perfmodel as pm
+from perfmodel.cli.app import run
 from perfmodel.layers import Dense
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +47,30 @@ def test_the_importing_page_runs():
     for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "importing.md").read_text(), re.DOTALL):
         exec(compile(code, "docs/importing.md", "exec"), namespace)
     assert namespace["p"].batch_size == 256
+
+
+def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, capsys):
+    """Each command as it stands, with less time for what measures; then the Python, on the file that came of it."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("perfmodel.calibration.machine.storage.FILE_BYTES", 2**20)
+    less = {
+        "calibrate": ["--budget", "15"],
+        "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],
+    }
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("calibrating.md", "calibration.md")]
+    lines = [line for page in pages for line in page.splitlines() if line.startswith("perfmodel ")]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert {" ".join(words[:2]) for words in commands} >= {"calibrate cpu", "calibration show", "calibration diff"}
+    for words in commands:
+        if words[:2] == ["calibration", "diff"]:
+            shutil.copy("my_machine.toml", words[2])
+        assert run([*words, *less.get(words[0], [])]) == 0, words
+    capsys.readouterr()
+    assert Path("my_machine.png").is_file()
+    for block in re.findall(r"```python\n(.*?)```", pages[1], re.DOTALL):
+        exec(compile(block, "calibration.md", "exec"), {})
+    assert "my_machine.toml" in "".join(pages)
 
 
 def test_the_readme_python_runs(tmp_path, monkeypatch):

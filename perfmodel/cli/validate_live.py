@@ -41,7 +41,9 @@ def validate_live_command(
     datasheet: Annotated[
         str | None, typer.Option(metavar="NAME", help="Device file of the vendor's facts, for a naive roofline.")
     ] = None,
-    repeats: Annotated[int, typer.Option(metavar="COUNT", help="Rounds over all networks.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(metavar="COUNT", help="Rounds over all networks; one alone is shown and not scored.")
+    ] = 3,
     steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps of a round.")] = 5,
     seconds: Annotated[float, typer.Option(metavar="S", help="Time more steps until these have passed.")] = 0.5,
     save: Annotated[

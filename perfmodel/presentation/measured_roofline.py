@@ -74,7 +74,8 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
     ends = [point.measured_s for point in points] or [1e-6, 1.0]
     times.plot([min(ends), max(ends)], [min(ends), max(ends)], color="black", linewidth=1)
     times.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="fitted [s]")
-    roof.legend(frameon=False)
+    if points:  # else there is nothing to tell apart
+        roof.legend(frameon=False)
     figure.suptitle(title)
     return figure
 

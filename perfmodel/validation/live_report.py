@@ -176,6 +176,8 @@ def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats:
     spread = measurement.spread_percent if found else None
     if measurement.failure or len(found) < repeats or spread is None:
         status = f"failed: {measurement.failure or 'no time was reported'}"
+    elif len(found) == 1:
+        status = "unscored: one repeat shows no spread"
     elif spread > MOST_SPREAD_PERCENT:
         status = f"unscored: repeats spread by more than {MOST_SPREAD_PERCENT:g} %"
     else:

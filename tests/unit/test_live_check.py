@@ -29,7 +29,7 @@ from perfmodel.validation.live_prediction import (
     roofline_s,
 )
 from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, LivePlan, LiveSession
-from perfmodel.validation.live_report import LiveReport, rank_correlation
+from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of
 from perfmodel.validation.live_table import save_live_table
 
 pytest.importorskip("torch")
@@ -131,6 +131,16 @@ class TestReport:
         assert [score.row_count for score in wide.scores] == [3, 3]
         assert [score.row_count for score in steady.scores] == [4, 4]
         assert "2 of 8 rows are not scored" in wide.to_text()
+
+    def test_one_repeat_alone_is_shown_and_not_scored(self):
+        (prediction, *_), measured = predictions(1.1), {"reference_s": (0.01,)}
+        found = {}
+        for repeats in ((1.0,), (1.0, 1.02)):
+            measurement = LiveMeasurement(case=prediction.case, repeats_s=repeats, **measured)
+            found[len(repeats)] = row_of(prediction, measurement, repeats=len(repeats))
+        assert found[1].status == "unscored: one repeat shows no spread"
+        assert found[1].error_percent == pytest.approx(10)
+        assert found[2].is_scored
 
     def test_the_text_and_the_json_say_the_same(self):
         made = report(1.1)

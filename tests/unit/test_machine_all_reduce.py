@@ -7,7 +7,8 @@ import pytest
 from perfmodel.calibration.machine.backends.base import Backend
 from perfmodel.calibration.machine.journal import Journal
 from perfmodel.calibration.machine.report import report_text, surroundings
-from perfmodel.calibration.machine.session import PROCESSES_BUDGET_S, Session
+from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.machine.surroundings import PROCESSES_BUDGET_S
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine, measured_text
@@ -19,7 +20,7 @@ TOLD = {"library": "gloo", "process_count": 2, "latency_s": 2e-4, "bytes_per_s":
 
 @pytest.fixture(autouse=True)
 def _no_disk(monkeypatch):
-    monkeypatch.setattr("perfmodel.calibration.machine.session.measure_storage", list)
+    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
 
 
 class Reducing(FakeBackend):

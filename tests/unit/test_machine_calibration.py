@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tests.fake_machine import LAW, FakeBackend
 
 @pytest.fixture(autouse=True)
 def _no_disk(monkeypatch):
-    monkeypatch.setattr("perfmodel.calibration.machine.session.measure_storage", list)
+    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
 
 
 def _measured(backend, **options):
@@ -106,6 +107,23 @@ class TestLaw:
             _measured(backend, budget_s=budget_s)
             assert backend.elapsed_s < 1.3 * budget_s + 1
 
+    def test_what_was_spent_before_is_part_of_the_budget(self):
+        elapsed = {}
+        for already_s in (0.0, 5.0):
+            backend = FakeBackend()
+            session = Session(
+                backend,
+                dtypes=["fp32"],
+                budget_s=10,
+                journal=Journal(None, {}),
+                already_s=already_s,
+                now=lambda backend=backend: backend.elapsed_s,
+            )
+            session.run()
+            elapsed[already_s] = backend.elapsed_s
+            assert session.journal.seconds == pytest.approx(backend.elapsed_s + already_s)
+        assert elapsed[5.0] < elapsed[0.0] - 1  # with all of it every class has its points sooner
+
     def test_a_budget_that_ends_early_is_no_interrupt_and_says_how_many_classes_lack_points(self):
         short, whole = (_measured(FakeBackend(), budget_s=budget_s) for budget_s in (2, 60))
         wanted = {name: each.point_count for name, each in FakeBackend().benchmarks("fp32").items()}
@@ -173,6 +191,18 @@ class TestFiles:
         assert len(read_journal(journal_of(out))["points"]) == machine.session.point_count
         assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
 
+    def test_the_figure_has_the_points_of_classes_that_follow_their_pooled_class(self, tmp_path):
+        from perfmodel.calibration.machine.roofline_points import measured_points, roofline_of
+
+        out = tmp_path / "mine.toml"
+        machine = _measured(FakeBackend(), out=out)
+        points, table = read_journal(journal_of(out))["points"], FakeBackend().benchmarks("fp32")
+        pooled = machine.model_copy(update={"kernel": tuple(each for each in machine.kernel if each.name != "relu")})
+        shown = [len(measured_points(each, points, lambda dtype: table)) for each in (machine, pooled)]
+        assert shown == [len(points)] * 2
+        none = machine.model_copy(update={"kernel": machine.kernel[:0]})
+        assert roofline_of(out, none).axes  # nothing to show is no error
+
     def test_an_interrupt_keeps_the_points_and_says_how_to_go_on(self, tmp_path):
         out = tmp_path / "mine.toml"
         with pytest.raises(CalibrationInterrupted) as caught:
@@ -198,11 +228,44 @@ class TestFiles:
         record.write_text(json.dumps(content))
         with pytest.raises(ArgumentError, match="same software"):
             _measured(FakeBackend(), resume=record)
-        record.write_text("{")
-        with pytest.raises(ArgumentError, match="resume"):
+        content["header"]["software"] = FakeBackend().software()
+        content["header"]["machine"]["memory_gib"] = 8.0
+        record.write_text(json.dumps(content))
+        with pytest.raises(ArgumentError, match=r"same machine: it was memory_gib 8\.0, and is memory_gib 16\.0 now"):
             _measured(FakeBackend(), resume=record)
         with pytest.raises(ArgumentError, match="can be read"):
             _measured(FakeBackend(), resume=tmp_path / "absent.json")
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda content: "{",
+            lambda content: "[]",
+            lambda content: json.dumps(content | {"points": [{"name": "relu"}]}),
+            lambda content: json.dumps(content | {"points": 3}),
+            lambda content: json.dumps(content | {"seconds": "long"}),
+            lambda content: json.dumps(content | {"found": None}),
+            lambda content: json.dumps(content | {"version": 0}),
+            lambda content: json.dumps({key: value for key, value in content.items() if key != "header"}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"seconds": -1.0}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"seconds": float("nan")}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"cold_seconds": 0.0}]}),
+            lambda content: json.dumps(content | {"points": [content["points"][0] | {"sizes": {"rows": "3"}}]}),
+            lambda content: json.dumps(content)[:-40],
+        ],
+    )
+    def test_a_record_that_is_spoilt_is_refused(self, tmp_path, spoil):
+        out = tmp_path / "mine.toml"
+        _measured(FakeBackend(), out=out, budget_s=2)
+        record = journal_of(out)
+        content = json.loads(record.read_text())
+        record.write_text(spoil(content))
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=r"^resume=.*a record of"):
+            _measured(backend, resume=record)
+        assert backend.runs == 0
+        with pytest.raises(ArgumentError, match=r"^file="):
+            read_journal(record, argument="file")
 
 
 class TestBadInput:
@@ -217,6 +280,51 @@ class TestBadInput:
             with pytest.raises(ArgumentError):
                 calibrate("cpu", backend=backend, out=out if out != tmp_path else tmp_path / "folder.toml" / "x.toml")
             assert backend.runs == 0
+
+    @pytest.mark.parametrize(
+        "out", ["folder.toml", "folder", "record.toml", "mine.json", "mine", "", "/proc/mine.toml"]
+    )
+    def test_a_path_that_no_calibration_can_have_is_refused_before_measuring(self, out, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for folder in ("folder.toml", "folder", "record.points.json"):
+            (tmp_path / folder).mkdir()
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=r"^out="):
+            calibrate("cpu", backend=backend, out=out)
+        assert backend.runs == 0
+        assert len(list(tmp_path.iterdir())) == 3
+
+    @pytest.mark.usefixtures("on_fake_time")
+    def test_a_disk_that_is_filled_meanwhile_costs_no_point(self, tmp_path, monkeypatch):
+        """The record goes to the folder of temporary files; the message's own command ends the calibration."""
+        from perfmodel.calibration.machine import journal
+
+        full, spare = tmp_path / "full", tmp_path / "spare"
+        full.mkdir()
+        spare.mkdir()
+        monkeypatch.setattr(journal.tempfile, "tempdir", str(spare))
+        whole = journal.replacement_of
+
+        def filled(path):
+            if str(path).startswith(str(full)):
+                raise ArgumentError("path", str(path), "must be a path that can be written (No space left on device)")
+            return whole(path)
+
+        monkeypatch.setattr(journal, "replacement_of", filled)
+        monkeypatch.setattr("perfmodel.hardware.measured_machine.replacement_of", filled)
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        with pytest.raises(CalibrationError, match="No space left") as caught:
+            calibrate("cpu", backend="numpy", budget_s=8, progress=False, out=full / "mine.toml")
+        (kept,) = spare.iterdir()
+        count = len(read_journal(kept)["points"])
+        assert count > 50
+        assert not list(full.iterdir())
+        words = shlex.split(str(caught.value).partition("go on with: perfmodel ")[2])
+        monkeypatch.undo()
+        monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        assert run([*words, "--no-progress"]) == 0
+        assert pm.load_calibration(full / "mine.toml").session.point_count >= count
 
     def test_a_full_disk_is_refused_before_measuring(self, tmp_path, monkeypatch):
         def full(path, data):
@@ -278,7 +386,13 @@ class TestCommandLine:
         monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend(fails_after=400))
         code = run(["calibrate", "cpu", "--out", str(tmp_path / "mine.toml"), "--no-progress"])
         assert code == 130
-        assert "--resume" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        words = shlex.split(told.partition("go on with: perfmodel ")[2])
+        assert words[:6] == ["calibrate", "cpu", "--backend", "numpy", "--dtype", "fp32"]
+        assert words[6:] == ["--budget", "60", "--out", str(tmp_path / "mine.toml"), "--resume", words[-1]]
+        monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
+        assert run([*words, "--no-progress"]) == 0
+        assert (tmp_path / "mine.toml").is_file()
 
     def test_bad_input_is_2(self, capsys):
         for words in (["--budget", "0"], ["--backend", "tensorflow"], ["--out", "/absent/folder/mine.toml"]):

@@ -112,9 +112,15 @@ class TestCurve:
 
     def test_features_by_hand(self):
         product = kernel_features("contraction", PRODUCT, **SIZES)
-        assert list(product.values()) == [1, 2 * 2 * 10 * 32 * 5, 4 * 2 * 50, 4 * 2 * 85, 4 * 2 * 170]
-        assert list(kernel_features("convolution", PRODUCT, **SIZES).values()) == [1, 6400, 1000, 500]
+        assert list(product.values()) == [1, 2 * 2 * 10 * 32 * 5, 4 * 2 * 50, 4 * 2 * 85, 4 * 2 * 170, 0]
+        assert list(kernel_features("convolution", PRODUCT, **SIZES).values()) == [1, 6400, 1000, 500, 0]
         assert list(kernel_features("stream", STREAM, **SIZES).values()) == [1, 2e6, 1e6, 7, 3]
+
+    def test_what_exceeds_the_near_cache_is_far_in_every_family(self):
+        small = SIZES | {"near_cache_bytes": 1000.0}
+        assert kernel_features("contraction", PRODUCT, **small)["s_per_far_byte"] == 4 * 2 * (50 + 85 + 170) - 1000
+        assert kernel_features("convolution", PRODUCT, **small)["s_per_far_byte"] == 500
+        assert kernel_features("stream", STREAM, **small)["s_per_far_byte"] == 2e6 - 1000
 
     def test_smaller_elements_fill_more_lanes(self):
         half = kernel_features("contraction", PRODUCT | {"n": 33}, **(SIZES | {"element_bytes": 2}))

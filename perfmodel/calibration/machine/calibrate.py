@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark, Point
 from perfmodel.calibration.machine.classes import fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
+from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import EARLIER, Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
@@ -139,6 +140,7 @@ def calibrate(
     -----
     No network is run. Nothing of the machine is set; the allocator of this process is told to keep freed memory.
     """
+    begin = time.monotonic()
     _check_budget(budget_s)
     _check_writable(out)
     library = load_backend(backend, target) if isinstance(backend, str) else backend
@@ -148,14 +150,26 @@ def calibrate(
     if resume is not None:
         journal.resume(Path(resume).expanduser())
     with _shown(progress, library) as told:
-        session = Session(library, dtypes=chosen, budget_s=budget_s, journal=journal, progress=told)
+        session = Session(
+            library,
+            dtypes=chosen,
+            budget_s=budget_s,
+            journal=journal,
+            progress=told,
+            already_s=time.monotonic() - begin,
+        )
         try:
             session.run()
         except KeyboardInterrupt:
-            _interrupted(journal, target=target, backend=library.name, out=out)
+            message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
+            raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
     machine = machine_of(session, allocator=allocator)
     if out is not None:
-        machine.save(out)
+        try:
+            machine.save(out)
+        except ArgumentError as error:  # as where the disk was filled meanwhile
+            message = f"{out} was not written: it {error.allowed}. {_kept(journal, library, out=out, budget_s=1)}"
+            raise CalibrationError(message) from error
     elif resume is None and journal.path is not None:
         journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
     return machine
@@ -187,20 +201,28 @@ def _check_budget(budget_s: Any) -> None:
 
 
 def _check_writable(out: str | Path | None) -> None:
-    """Refuse a path where the result could not be written, before anything is measured."""
+    """Refuse a path where the result or its record could not be written, before anything is measured."""
     if out is None:
         return
-    path = journal_of(out)
+    path = Path(out).expanduser()
+    if path.suffix != ".toml":  # no other is read again
+        raise ArgumentError(argument="out", given=str(out), allowed="a file whose name ends in .toml")
+    record = journal_of(path)
     if not path.parent.is_dir():
         raise ArgumentError(argument="out", given=str(out), allowed="a file in an existing folder")
-    if path.exists() and not path.is_file():
-        raise ArgumentError(argument="out", given=str(out), allowed="a regular file, not a folder, device or pipe")
+    for each in (path, record):
+        if each.exists() and not each.is_file():
+            allowed = "a regular file, not a folder, device or pipe" + (f" as {record} is" if each is record else "")
+            raise ArgumentError(argument="out", given=str(out), allowed=allowed)
     trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
     try:
         with replacement_of(trial) as temporary:
             temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk refuses it, or what follows
+    except ArgumentError as error:
+        raise ArgumentError(argument="out", given=str(out), allowed=error.allowed) from error
     finally:
-        trial.unlink(missing_ok=True)
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
 
 
 def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -232,7 +254,7 @@ def _journal_path(out: str | Path | None, resume: str | Path | None) -> Path:
         return journal_of(out)
     if resume is not None:
         return Path(resume).expanduser()
-    return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}.points.json"
+    return temporary_journal()
 
 
 @contextmanager
@@ -254,14 +276,15 @@ def _shown(
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _interrupted(journal: Journal, *, target: str, backend: str, out: str | Path | None) -> NoReturn:
-    assert journal.path is not None
-    written = f" --out {out}" if out is not None else ""
-    message = (
-        f"interrupted: {len(journal.points)} points are kept in {journal.path}; go on with: "
-        f"perfmodel calibrate {target} --backend {backend}{written} --resume {journal.path}"
+def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
+    """Return where the points are, and the words that go on with them."""
+    words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
+    for dtype in journal.header["dtypes"]:
+        words += ["--dtype", dtype]
+    words += ["--budget", f"{budget_s:g}", *(["--out", str(out)] if out is not None else [])]
+    return f"{len(journal.points)} points are kept in {journal.path}; go on with: " + shlex.join(
+        [*words, "--resume", str(journal.path)]
     )
-    raise CalibrationInterrupted(message, journal.path) from None
 
 
 def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +33,11 @@ def journal_of(out: str | Path) -> Path:
     return path.with_name(path.name.removesuffix(".toml") + SUFFIX)
 
 
+def temporary_journal() -> Path:
+    """Return where the record of this process lies if nothing was said of it."""
+    return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
+
+
 class Journal:
     """Points of a session, and what else was measured in it.
 
@@ -49,9 +57,19 @@ class Journal:
         self.seconds = 0.0
 
     def write(self) -> None:
-        """Write all of it, in the place of what was there."""
+        """Write all of it, in the place of what was there; if that place is full, in the folder of temporary files."""
         if self.path is None:
             return
+        try:
+            self._write(self.path)
+        except ArgumentError:
+            elsewhere = temporary_journal()
+            if self.path == elsewhere:
+                raise
+            self.path = elsewhere
+            self._write(elsewhere)
+
+    def _write(self, path: Path) -> None:
         content = {
             "version": VERSION,
             "header": self.header,
@@ -59,7 +77,7 @@ class Journal:
             "found": self.found,
             "points": [point.to_dict() for point in self.points],
         }
-        with replacement_of(self.path) as temporary:
+        with replacement_of(path) as temporary:
             temporary.write_text(json.dumps(content), encoding="utf-8")
 
     def resume(self, path: Path) -> None:
@@ -78,25 +96,51 @@ class Journal:
         content = read_journal(path)
         for key, value in self.header.items():
             if content["header"].get(key) != value:
-                earlier = content["header"].get(key)
-                allowed = f"a record of the same {key}: it was {_told(earlier)}, and is {_told(value)} now"
+                earlier, now = _differing(content["header"].get(key), value)
+                allowed = f"a record of the same {key}: it was {earlier}, and is {now} now"
                 raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
         self.found = content["found"]
-        self.seconds = float(content["seconds"])
+        self.seconds = content["seconds"]
         self.points = content["points"]
 
 
+def _differing(earlier: Any, now: Any) -> tuple[str, str]:
+    """Return two values in words; of two tables only what differs."""
+    if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
+        return _told(earlier), _told(now)
+    keys = [key for key in {**earlier, **now} if earlier.get(key) != now.get(key)]
+    texts = [", ".join(f"{key} {_told(table.get(key))}" for key in keys) for table in (earlier, now)]
+    return texts[0], texts[1]
+
+
 def _told(value: Any) -> str:
-    return ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "not told" if value is None else str(value)
 
 
-def read_journal(path: str | Path) -> dict[str, Any]:
+def _point_of(content: Mapping[str, Any]) -> Point:
+    """Return a point as it was written; refuse one that was not."""
+    point = Point(**content)
+    times = [point.seconds, *([] if point.cold_seconds is None else [point.cold_seconds])]
+    if not all(isinstance(seconds, float) and 0 < seconds < math.inf for seconds in times):
+        message = f"a point of {point.name} takes {point.seconds!r} s"
+        raise ValueError(message)
+    if not all(isinstance(size, int) for size in point.sizes.values()):
+        message = f"sizes of {point.name} are no whole numbers"
+        raise ValueError(message)
+    return point
+
+
+def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
     """Return what a record holds, with its points as :class:`Point`.
 
     Parameters
     ----------
     path : str or Path
         The record. [-]
+    argument : str
+        For what it was given, to name in an error. [-]
 
     Returns
     -------
@@ -111,12 +155,19 @@ def read_journal(path: str | Path) -> dict[str, Any]:
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         known = content["version"] == VERSION
-        content["points"] = [Point(**point) for point in content["points"]]
-        content = {key: content[key] for key in ("header", "seconds", "found", "points")}
+        content["points"] = [_point_of(point) for point in content["points"]]
+        content = {
+            "header": dict(content["header"]),
+            "seconds": float(content["seconds"]),
+            "found": dict(content["found"]),
+            "points": content["points"],
+        }
     except OSError as error:
-        raise ArgumentError("resume", str(path), f"a record that can be read ({error.strerror or error})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArgumentError("resume", str(path), f"a record of points that a calibration wrote ({error})") from error
+        raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+        allowed = f"a record of points (.points.json) that a calibration wrote whole ({reason})"
+        raise ArgumentError(argument, str(path), allowed) from error
     if not known:
-        raise ArgumentError("resume", str(path), f"a record of version {VERSION}")
+        raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
     return content

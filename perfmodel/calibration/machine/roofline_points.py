@@ -12,6 +12,7 @@ from perfmodel.calibration.machine.columns import Machine, columns_of
 from perfmodel.calibration.machine.journal import journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
+from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.presentation.measured_roofline import RooflinePoint
 
 if TYPE_CHECKING:
@@ -46,18 +47,22 @@ def measured_points(
     Returns
     -------
     list of RooflinePoint
-        Those of classes that have a curve of their own. [-]
+        Those of classes that have a curve, of their own or of their pooled class. [-]
     """
     on = Machine.of(machine.machine.model_dump())
     by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
     timed = []
     for point in points:
-        curve = machine.classes(point.dtype).get(point.name)
         benchmark = by_dtype.get(point.dtype, {}).get(point.name)
-        if curve is None or benchmark is None or not benchmark.has_sizes(point.sizes):
+        if benchmark is None or not benchmark.has_sizes(point.sizes):
             continue
         operation = benchmark.operation(point.sizes)
         columns = columns_of([operation], dtype=point.dtype, machine=on)
+        of_dtype = machine.classes(point.dtype)
+        curves = [of_dtype[name] for name in (point.name, *pooled_classes(point.name)) if name in of_dtype]
+        curve = next((each for each in curves if each.family == columns.family), None)
+        if curve is None:
+            continue
         features = dict(zip(columns.names, columns.features[0].tolist(), strict=True))
         fitted_s = float(measured_kernel_time(features, curve.constants))
         timed.append(_Timed(point, fitted_s, columns.flop_count[0], columns.moved_bytes[0], columns.family))
@@ -101,7 +106,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
         allowed = f"a calibration beside which its record {record.name} lies: the points are not in the TOML itself"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     table = benchmark_table(machine.software.backend)
-    points = measured_points(machine, read_journal(record)["points"], lambda _: table)
+    points = measured_points(machine, read_journal(record, argument="file")["points"], lambda _: table)
     peaks = machine.peaks
     return measured_roofline(
         points, flop_per_s=max(peaks.gemm_flop_per_s.values()), bytes_per_s=peaks.stream_bytes_per_s, title=machine.name

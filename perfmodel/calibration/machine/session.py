@@ -117,6 +117,8 @@ class Session:
         Operations that must not be timed. [-]
     progress : callable or None
         Told how much of how much is done. [-]
+    already_s : float
+        Part of the budget that was spent before, as on importing the library. [s]
     now : callable
         Monotonic clock. [s]
     """
@@ -130,12 +132,13 @@ class Session:
         journal: Journal,
         excluded: Collection[Operation] = (),
         progress: Callable[[int, int], None] | None = None,
+        already_s: float = 0.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.backend, self.budget_s, self.journal = backend, budget_s, journal
         self.machine = Machine.of(backend.facts())
         self.notes: list[str] = []
-        self._now, self._begin, self._progress = now, now(), progress
+        self._now, self._begin, self._progress = now, now() - already_s, progress
         self._earlier_s = journal.seconds
         self._cold_s = 0.0
         self._watch: DriftWatch | None = None
@@ -206,8 +209,9 @@ class Session:
             budget_s=self.budget_s,
             now=self._now,
         )
-        if found["reuse"]["capacity_bytes"] is not None:
-            self.machine = replace(self.machine, reuse_bytes=found["reuse"]["capacity_bytes"])
+        capacity = found.get("reuse", {}).get("capacity_bytes")
+        if capacity is not None:
+            self.machine = replace(self.machine, reuse_bytes=capacity)
         self.journal.write()
 
     def _check(self) -> None:

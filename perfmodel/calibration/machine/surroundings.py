@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 REUSE_SHARE: Final = 0.05
 """Largest share of the budget that measuring the reuse of data may take [1]."""
 
+REUSE_BUDGET_S: Final = 15.0
+"""Budget from which on the reuse of data is measured; with less the last cache's size stands for it [s]."""
+
 PROCESSES_BUDGET_S: Final = 30.0
 """Budget below which no processes are started for an all-reduce: importing torch takes them some seconds [s]."""
 
@@ -56,12 +59,13 @@ def measure_surroundings(
     notes: list[str] = []
     steps: dict[str, Callable[[], Any]] = {
         "peaks": partial(_peaks, backend, dtypes),
-        "reuse": partial(_reuse, backend, machine, time_s=REUSE_SHARE * budget_s, now=now),
         "overheads": backend.overheads,
         "host_copy": backend.host_copies,
         "storage": measure_storage,
         "clock_mhz": backend.clock_mhz,
     }
+    if budget_s >= REUSE_BUDGET_S:
+        steps["reuse"] = partial(_reuse, backend, machine, time_s=REUSE_SHARE * budget_s, now=now)
     if budget_s >= PROCESSES_BUDGET_S:
         steps["all_reduce"] = partial(_all_reduces, backend, notes)
     for name, measure in steps.items():
