@@ -10,7 +10,9 @@ class: the same shapes lie off it the second time too.
 
 References
 ----------
-.. [1] H. White, Maximum likelihood estimation of misspecified models, Econometrica 50 (1982).
+.. [1] H. White, Maximum likelihood estimation of misspecified models, Econometrica 50 (1982); with the correction for
+   few points of J. G. MacKinnon, H. White, Some heteroskedasticity-consistent covariance matrix estimators with
+   improved finite sample properties, Journal of Econometrics 29 (1985).
 """
 
 from __future__ import annotations
@@ -222,7 +224,8 @@ def _solve(
     weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
     bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
     noisy = (slopes * weight[:, None])[: len(times)] * (np.hypot(repeat_spread, noise) / sigma)[:, None]
-    covariance: NDArray[np.float64] = (bread @ (noisy.T @ noisy) @ bread).astype(np.float64)
+    few = len(times) / max(len(times) - len(logs), 1)  # fewer points than constants want: HC1 of MacKinnon and White
+    covariance: NDArray[np.float64] = few * (bread @ (noisy.T @ noisy) @ bread).astype(np.float64)
     return logs, covariance
 
 
