@@ -76,7 +76,9 @@ def is_seen_otherwise(source: Source) -> bool:
         Also of the result of products of several matrices, which are made as one row of matrices. [-]
     """
     is_turned = False
-    while isinstance(source, PlannedNode) and source.layer.is_view and not source.layer.gradient_is_joined:
+    while isinstance(source, PlannedNode) and source.inputs and source.layer.is_view:
+        if source.layer.gradient_is_joined:
+            return False
         if is_turned and isinstance(source.layer, Reshape):
             return True
         is_turned |= source.layer.turns_axes
