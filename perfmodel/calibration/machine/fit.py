@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from perfmodel.calibration.machine.columns import Columns
 
-PRIOR_SPREAD: Final = 1.0
-"""Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2.7 [1]."""
+PRIOR_SPREAD: Final = 0.7
+"""Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2 [1]."""
 
 LOOSE_SPREAD: Final = 3.0
 """The same where there is no pooled class, around a rough guess [1]."""
@@ -161,7 +161,8 @@ def fit_curve(
         names = [columns.names[index] for index in kept]
         features = columns.features[:, kept]
         prior = _prior(names, features, times, pooled)
-        log_constants, covariance = _solve(features, times, noise, *prior, repeat_spread=repeat_spread)
+        centre_spread = _centre_spread(names, pooled)
+        log_constants, covariance = _solve(features, times, noise, *prior, centre_spread, repeat_spread=repeat_spread)
         constants = np.exp(log_constants)
         fitted = features @ constants
         curve = FittedCurve(
@@ -189,12 +190,19 @@ def _prior(
     return centre, width
 
 
+def _centre_spread(names: Sequence[str], pooled: FittedCurve | None) -> NDArray[np.float64]:
+    """Return how far the centres to which constants are drawn differ from one calibration to the next."""
+    known = {} if pooled is None else pooled.log_spread
+    return np.array([known.get(name, 0.0) for name in names])
+
+
 def _solve(
     features: NDArray[np.float64],
     times: NDArray[np.float64],
     noise: NDArray[np.float64],
     centre: NDArray[np.float64],
     width: NDArray[np.float64],
+    centre_spread: NDArray[np.float64],
     *,
     repeat_spread: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -225,7 +233,8 @@ def _solve(
     bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
     noisy = (slopes * weight[:, None])[: len(times)] * (np.hypot(repeat_spread, noise) / sigma)[:, None]
     few = len(times) / max(len(times) - len(logs), 1)  # fewer points than constants want: HC1 of MacKinnon and White
-    covariance: NDArray[np.float64] = few * (bread @ (noisy.T @ noisy) @ bread).astype(np.float64)
+    drawn = np.diag((centre_spread / width**2) ** 2)
+    covariance: NDArray[np.float64] = (bread @ (few * noisy.T @ noisy + drawn) @ bread).astype(np.float64)
     return logs, covariance
 
 

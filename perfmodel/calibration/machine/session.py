@@ -41,7 +41,7 @@ COLD_POINTS: Final = 3
 """Points of a class that are also timed after the caches were flushed [1]."""
 
 COLD_SHARE: Final = 0.15
-"""Largest share of the session that flushing may take [1]."""
+"""Largest share of the time of all points that flushing may take [1]."""
 
 COLD_LEAST_BYTES: Final = 131072
 """Traffic below which a flushed kernel tells of its call only [B]."""
@@ -140,7 +140,7 @@ class Session:
         self.notes: list[str] = []
         self._now, self._begin, self._progress = now, now() - already_s, progress
         self._earlier_s = journal.seconds
-        self._cold_s = 0.0
+        self._cold_s = self._points_from_s = 0.0
         self._watch: DriftWatch | None = None
         # the windows of drift of an earlier session are closed
         journal.points = [replace(point, window=EARLIER) for point in journal.points]
@@ -258,6 +258,7 @@ class Session:
         return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
 
     def _points(self) -> None:
+        self._points_from_s = self._spent_s
         # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
         beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
         deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
@@ -324,7 +325,7 @@ class Session:
         moved = operation.work(element_bytes=ELEMENT_BYTES[each.dtype]).moved_bytes
         taken = sum(point.cold_seconds is not None for point in each.points)
         is_telling = COLD_LEAST_BYTES <= moved <= self.machine.cache_bytes / 2
-        return is_telling and taken < COLD_POINTS and self._cold_s <= COLD_SHARE * self._spent_s
+        return is_telling and taken < COLD_POINTS and self._cold_s <= COLD_SHARE * (self._spent_s - self._points_from_s)
 
     def _take(self, each: _Class, sizes: Sizes) -> None:
         operation = each.benchmark.operation(sizes)

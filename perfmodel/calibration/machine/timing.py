@@ -5,6 +5,7 @@ A clock that runs back-to-back launches on a device implements :class:`Clock`; :
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -14,11 +15,15 @@ from typing import Final
 
 from perfmodel.calibration.machine.benchmark import Run
 
-SAMPLES: Final = 5
+SAMPLES: Final = 7
 """Repeats whose median is taken [1]."""
 
 SHORTEST_SAMPLE_S: Final = 3e-4
 """Shortest time over which a host's clock is read, thousands of times what reading it takes [s]."""
+
+ERROR_OF_MEDIAN: Final = 1.86
+"""Standard error of a median over half the distance of the quartiles, times the root of the count: 1.2533 / 0.6745, of
+normal noise [1]."""
 
 LONG_RUN_S: Final = 0.02
 """A kernel that takes longer is repeated twice only [s]."""
@@ -36,7 +41,7 @@ class Timing:
     seconds : float
         Median of the repeats. [s]
     spread : float
-        Half the distance of their quartiles over the median. [1]
+        Standard error of the median, as a share of it. [1]
     """
 
     seconds: float
@@ -55,7 +60,7 @@ class Timing:
         if len(samples) < 4:  # quartiles of fewer are their ends
             return cls(median, (max(samples) - min(samples)) / 2 / median)
         low, _, high = statistics.quantiles(samples, n=4)
-        return cls(median, (high - low) / 2 / median)
+        return cls(median, ERROR_OF_MEDIAN * (high - low) / 2 / median / math.sqrt(len(samples)))
 
 
 class Clock(ABC):
