@@ -69,7 +69,7 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
         def kept_or_loaded(name_or_path: str | Path) -> Made:
             if not isinstance(name_or_path, str | Path):
                 return load(name_or_path)  # which says what it takes
-            key = (name_or_path, Path.cwd(), depends_on())
+            key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
             if found is None or any(_now_ns(path) != then_ns for path, then_ns in found[1].items()):
                 found = kept[key] = _loaded(load, name_or_path)
@@ -82,6 +82,14 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
         return kept_or_loaded
 
     return keeping
+
+
+def _here() -> Path | None:
+    """Return the working folder, at which relative paths start; None where it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def _loaded(load: Loader[Made], name_or_path: str | Path) -> tuple[Made, dict[Path, int]]:

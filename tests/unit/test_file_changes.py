@@ -87,6 +87,14 @@ def test_a_path_is_one_of_the_folder_where_one_is(tmp_path, monkeypatch):
         assert bandwidth(lambda: pm.load_device("card.toml")) == rate
 
 
+def test_names_serve_where_the_working_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert bandwidth() == 320
+
+
 def test_what_names_no_file_is_refused():
     with pytest.raises(ArgumentError, match="a name, or a path"):
         pm.load_system(["survey_fig6"])
