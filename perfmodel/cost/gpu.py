@@ -42,7 +42,7 @@ def tiled_matmul_time(
     element_bytes: int = 4,
     latency_s: Quantity = 0.0,
     ramp_steps: Quantity = 0.0,
-    shortest_part: float = 0.0,
+    shortest_part: Quantity = 0.0,
 ) -> Quantity:
     r"""Time of the arithmetic of ``count`` matrix products in one launch, by the best entry of a tile menu.
 
@@ -87,7 +87,7 @@ def tiled_matmul_time(
         Latency that a unit cannot hide at each step of the sum, tau. [s]
     ramp_steps : float, ndarray or sympy.Expr
         Steps of the sum that filling and draining a tile costs, k_0. [1]
-    shortest_part : float
+    shortest_part : float, ndarray or sympy.Expr
         Length of the shortest part of a split sum, over the longer extent of the result, q. [1]
 
     Returns
@@ -130,7 +130,9 @@ def tiled_matmul_time(
     pace = 2 * unit_count / peak_flop_per_s
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
     part = k / s
-    if shortest_part > 0:  # an entry that does not split has the whole sum as its part, whatever the shortest is
+    if (
+        np.ndim(shortest_part) or shortest_part != 0
+    ):  # an entry that does not split has the whole sum as its part, whatever the shortest is
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency
     return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from perfmodel.errors import ShapeError
@@ -54,7 +55,7 @@ class Usage:
         return {name: value for name, value in given.items() if value != getattr(default, name)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """One layer in its place: what it reads, and the shapes that follow.
 
@@ -146,7 +147,7 @@ class Node:
         shapes = self.layer.parameter_shapes(self.input_shapes)
         return {name: shape for name, shape in shapes.items() if name not in self.usage.shared_parameters}
 
-    @property
+    @cached_property
     def parameter_count(self) -> int:
         """Parameters that are this layer's own [1]."""
         return sum(map(math.prod, self.parameter_shapes.values()))
@@ -157,13 +158,13 @@ class Node:
         shapes = self.layer.parameter_shapes(self.input_shapes) if self.usage.is_trained else {}
         return {name: shape for name, shape in shapes.items() if name not in self.usage.frozen_parameters}
 
-    @property
+    @cached_property
     def trained_parameter_count(self) -> int:
         """Parameters that are this layer's own and want gradients [1]."""
         own = self.parameter_shapes
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in own)
 
-    @property
+    @cached_property
     def trained_shared_count(self) -> int:
         """Parameters that are another layer's and want gradients here [1]."""
         shared = self.usage.shared_parameters

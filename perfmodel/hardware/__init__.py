@@ -2,6 +2,7 @@
 
 Map of the folder, lowest module first:
 
+- ``file_changes``: what was loaded is given again while its files stay as they were.
 - ``spec_files``: where spec files are, how they are found, read, loaded and written; knows no kind.
 - ``faults``: what pydantic says is wrong with a file, turned into lines for its owner.
 - ``source``: the base class of every spec file, and the rule that every number names its source.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.device_catalogue import device_kinds, load_device
+from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
     >>> load_system("server_2x_xeon_e5_2630_v3").core_count
     16
     """
+    return _system_of(name_or_path)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _system_of(name_or_path: str | Path) -> System | Cluster:
     from perfmodel.hardware.cluster import ClusterFile, cluster_of
 
     path = spec_files.find("systems", name_or_path)
@@ -152,6 +158,11 @@ def load_machine(name_or_path: str | Path) -> System:
     >>> load_machine("desktop_i7_3820").core_count
     4
     """
+    return _machine_of(name_or_path)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _machine_of(name_or_path: str | Path) -> System:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
     from perfmodel.hardware.wiring import wiring_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.architectures import misspelt_architecture
+from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.link_catalogue import load_link
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ def load_device(name_or_path: str | Path) -> Runnable:
     >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
     320000000000.0
     """
+    return _device_of(name_or_path)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _device_of(name_or_path: str | Path) -> Runnable:
     from perfmodel.hardware.device import Device
 
     path = _device_path(name_or_path)

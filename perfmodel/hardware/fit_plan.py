@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,7 +49,12 @@ class Unknown:
 
     def matches(self, constant: str) -> bool:
         """Tell whether the unknown scales a constant, by its full name."""
-        return any(fnmatchcase(constant, pattern) for pattern in self.scales)
+        return _matches_any(constant, tuple(self.scales))
+
+
+@lru_cache(maxsize=2**15)  # a fit asks the same of every row
+def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(constant, pattern) for pattern in patterns)
 
 
 class UnknownTable(SpecTable):

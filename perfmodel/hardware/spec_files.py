@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+from perfmodel.hardware.file_changes import MISSING, changed_ns
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
@@ -235,7 +236,7 @@ def lookup(kind_folder: str, name: str) -> Path | None:
         The file in the first spec folder that has it. [-]
     """
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if changed_ns(path) != MISSING and path.is_file()), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
@@ -316,7 +317,7 @@ def load(path: str | Path, model_class: type[Spec]) -> Spec:
         With every fault of the file.
     """
     path = Path(path).absolute()
-    return cast("Spec", _load_once(path, _changed_ns(path), model_class))
+    return cast("Spec", _load_once(path, changed_ns(path), model_class))
 
 
 def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
@@ -367,14 +368,7 @@ def kind_of(path: str | Path) -> str:
         If the file cannot be read.
     """
     path = Path(path).absolute()
-    return _kind_once(path, _changed_ns(path))
-
-
-def _changed_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0  # read_toml says what is wrong
+    return _kind_once(path, changed_ns(path))
 
 
 @lru_cache(maxsize=1024)

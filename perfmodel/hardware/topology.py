@@ -53,6 +53,7 @@ class Topology:
             self.graph.add_edge(wire.upper, wire.lower, channel=wire.downward, peer=wire.peer)
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
         self._route = lru_cache(maxsize=None)(self._find_route)
+        self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of all nodes of a kind, in file order.
@@ -310,7 +311,7 @@ class Topology:
         beside = [name for name in self.devices() if self._nearest_nics(name) == nearest]
         return nearest[beside.index(device) % len(nearest)]
 
-    def _nearest_nics(self, device: str) -> tuple[str, ...]:
+    def _find_nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs for a device that are the fewest links away, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}

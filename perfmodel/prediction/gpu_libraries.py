@@ -71,11 +71,11 @@ class MatmulLibrary:
     latency_s: Quantity
     ramp_steps: Quantity
     bandwidth_fraction: Quantity
-    shortest_part: float
+    shortest_part: Quantity
     strided_bandwidth_fraction: Quantity
     strided_aligned_share: float
     resident_tiles: float
-    unaligned_share: float
+    unaligned_share: Quantity
     skinny_bandwidth_fraction: Quantity | None
 
     def times(
@@ -83,7 +83,7 @@ class MatmulLibrary:
     ) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each row of the library's shape classes. [s]"""
         of_row = by_row([self.efficiency.get(name, 1.0) for name in names], code_of_row, like=columns["m"])
-        if self.unaligned_share < 1:
+        if np.ndim(self.unaligned_share) or self.unaligned_share != 1:
             of_row = of_row * unaligned_efficiency(
                 n=columns["n"], k=columns["k"], share=self.unaligned_share, element_bytes=numbers.element_bytes
             )

@@ -101,6 +101,7 @@ class StagePredictor:
     factors: Factors = field(default_factory=lambda: NO_FACTORS)
     _known: dict[object, StageTimes] = field(default_factory=dict)
     _lowered: dict[object, dict[Phase, Prepared]] = field(default_factory=dict)
+    _kept_bytes: dict[object, tuple[float, float]] = field(default_factory=dict)
 
     def __call__(self, stage: StageGraph, batch_size: int) -> StageTimes:
         """Return time and memory of a stage.
@@ -227,6 +228,22 @@ class StagePredictor:
             return memory
         return replace(memory, input_bytes=memory.input_bytes / 2 + ahead_bytes)
 
+    def _kept(self, stage: StageGraph, batch_size: int) -> tuple[float, float]:
+        """Return what is kept for the backward phase, and more of it for each sample; no constant changes it. [B]"""
+        key = self._key(stage, batch_size)
+        if key not in self._kept_bytes:
+            policy = self.profile.memory
+            rules = MemoryRules(
+                element_bytes=ELEMENT_BYTES[self.dtype],
+                index_bytes=policy.index_bytes,
+                in_place_kinds=policy.in_place,
+                recompute=self.recompute,
+            )
+            input_gradient = bool(self.whole(stage, batch_size).subject.input_gradient)
+            constant, slope = stage.graph.liveness(rules=rules, input_gradient=input_gradient).kept
+            self._kept_bytes[key] = float(constant), float(slope)
+        return self._kept_bytes[key]
+
     def _is_fed(self, stage: StageGraph) -> bool:
         """Tell whether a stage reads what comes from the host: an input of the whole network."""
         return set(stage.graph.input_shapes) <= set(self.subject.graph.input_shapes)
@@ -247,15 +264,8 @@ class StagePredictor:
             )
         forward, both = (lowered[phase].step(self.factors).parts for phase in UP_TO[Phase.FORWARD_BACKWARD])
         forward = replace(forward, exposed_transfer_s=both.exposed_transfer_s)
-        element_bytes = ELEMENT_BYTES[self.dtype]
-        policy = self.profile.memory
-        rules = MemoryRules(
-            element_bytes=element_bytes,
-            index_bytes=policy.index_bytes,
-            in_place_kinds=policy.in_place,
-            recompute=self.recompute,
-        )
-        constant, slope = stage.graph.liveness(rules=rules, input_gradient=bool(whole.subject.input_gradient)).kept
+        element_bytes, policy = ELEMENT_BYTES[self.dtype], self.profile.memory
+        constant, slope = self._kept(stage, batch_size)
         backward_s, ready_s = _gradients_ready(whole, timed)
         return StageTimes(
             forward=forward,

@@ -16,6 +16,8 @@ from perfmodel.prediction.memory import MemoryPlan, memory_plan
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibrarySupport
@@ -41,7 +43,20 @@ class Plan:
 MOST_PLANS = 64
 """Plans kept for one graph; the oldest goes first. [1]"""
 
+MOST_OPERATIONS = 4
+"""Ways to run one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
+
 _PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
+_OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, list[list[LayerOperation]]]] = weakref.WeakKeyDictionary()
+
+
+def _kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
+    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+    if key not in made:
+        while len(made) >= most:
+            del made[next(iter(made))]
+        made[key] = make()
+    return made[key]
 
 
 def _layer_operations(
@@ -62,6 +77,20 @@ def _layer_operations(
                 batch_size, phase=part, input_gradient=input_gradient, recompute=recompute
             )
         operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]
+    return operations
+
+
+def _probed_operations(
+    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+) -> list[list[LayerOperation]]:
+    """Return the operations at each probing batch size; no framework or device changes them."""
+
+    def make() -> list[list[LayerOperation]]:
+        options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
+        return [_layer_operations(graph, batch_size=size, phase=phase, **options) for size in PROBE_BATCH_SIZES]
+
+    key = (graph.fingerprint, phase, optimizer, input_gradient, recompute)
+    operations: list[list[LayerOperation]] = _kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
     return operations
 
 
@@ -115,20 +144,13 @@ def plan_for(
         graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
         recompute, lowered_for, id(lowering), id(profile.memory),
     )  # fmt: skip
-    if key not in plans:
+
+    def make() -> tuple[Any, Plan]:
         element_bytes = ELEMENT_BYTES[dtype]
         table = build_kernel_table(
-            [
-                _layer_operations(
-                    graph,
-                    batch_size=batch_size,
-                    phase=phase,
-                    optimizer=optimizer,
-                    input_gradient=input_gradient,
-                    recompute=recompute,
-                )
-                for batch_size in PROBE_BATCH_SIZES
-            ],
+            _probed_operations(
+                graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
+            ),
             rules=lowering.rules(support),
             element_bytes=element_bytes,
             processor=lowered_for or processor,
@@ -143,7 +165,7 @@ def plan_for(
             input_gradient=input_gradient,
             recompute=recompute,
         )
-        while len(plans) >= MOST_PLANS:
-            del plans[next(iter(plans))]
-        plans[key] = ((lowering, profile.memory), Plan(table, memory))
-    return plans[key][1]
+        return (lowering, profile.memory), Plan(table, memory)
+
+    plan: Plan = _kept(plans, key, make, most=MOST_PLANS)[1]
+    return plan

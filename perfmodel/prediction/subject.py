@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -105,9 +106,12 @@ def subject_of_run(run: Run) -> Subject:
     Subject
         The graph built as the script built it, with the script's facts.
     """
-    from perfmodel import zoo
-
-    graph = zoo.build(run.builder, **run.builder_options)
+    graph = _built(
+        run.builder,
+        tuple(
+            (name, type(run.builder_options[name]), run.builder_options[name]) for name in sorted(run.builder_options)
+        ),
+    )
     is_inference = run.phase == Phase.FORWARD and not run.training_mode
     return Subject(
         graph=graph.at_inference() if is_inference else graph,
@@ -120,6 +124,14 @@ def subject_of_run(run: Run) -> Subject:
         averaged_steps=run.averaged_steps,
         hosts=run.hosts,
     )
+
+
+@lru_cache(maxsize=64)
+def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGraph:
+    """Return the graph of a builder, the same one for the same options, so that what was lowered of it serves again."""
+    from perfmodel import zoo
+
+    return zoo.build(builder, **{name: given for name, _, given in options})
 
 
 def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:

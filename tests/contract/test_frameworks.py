@@ -1,6 +1,8 @@
-"""Every framework profile loads and predicts every published network on every processor that is shipped."""
+"""Every framework profile loads, and predicts every published network on every kind of processor that is shipped."""
 
 import math
+import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -56,17 +58,38 @@ def test_it_predicts_on_every_device(path, device):
     assert p.step_s > 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("network", sorted(GRAPHS))
-def test_it_predicts_every_network_everywhere(path, network):
-    # a framework tells architectures apart, not boards: one of each will do for every network
+def places():
+    """Return one board of each architecture, for a framework tells no others apart, and the systems with GPUs."""
     of_architecture = {pm.load_device(name).architecture: name for name in spec_files.names("devices")}
-    places = [{"device": name} for name in of_architecture.values()]
     clusters_of_cpus = {"gce_n1_standard_4_x4"}
-    places += [{"system": name} for name in sorted({*spec_files.names("systems")} - clusters_of_cpus)]
-    assert len(places) >= 10
-    assert {"system": "desktop_i7_3820"} in places
-    for where in places:
+    systems = sorted({*spec_files.names("systems")} - clusters_of_cpus)
+    return [*({"device": name} for name in of_architecture.values()), *({"system": name} for name in systems)]
+
+
+PLACES = places()
+STEP = 5
+"""One place in so many for a network under a framework, another one under the next; ``PERFMODEL_FULL_WALK=1``: all."""
+
+
+def walk():
+    """Return framework, network and places: every pair of two of the three meets."""
+    cases = product(enumerate(FILES), enumerate(sorted(GRAPHS)))
+    step = 1 if os.environ.get("PERFMODEL_FULL_WALK") else STEP
+    return [(path, network, PLACES[(i + j) % step :: step]) for (i, path), (j, network) in cases]
+
+
+def test_the_walk_meets_every_pair():
+    assert len(PLACES) >= 10
+    assert {"system": "desktop_i7_3820"} in PLACES
+    met = [(path, network, str(where)) for path, network, somewhere in walk() for where in somewhere]
+    every = (FILES, sorted(GRAPHS), [str(where) for where in PLACES])
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert {(case[first], case[second]) for case in met} == set(product(every[first], every[second]))
+
+
+@pytest.mark.parametrize(("path", "network", "somewhere"), walk(), ids=lambda part: getattr(part, "stem", None))
+def test_it_predicts_every_network_everywhere(path, network, somewhere):
+    for where in somewhere:
         p = pm.predict(GRAPHS[network], batch_size=16, framework=path.stem, **where)
         assert math.isfinite(p.step_s), where
         assert p.step_s > 0

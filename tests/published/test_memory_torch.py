@@ -5,6 +5,8 @@ momentum. It sees no scratch memory of cuDNN, so none is counted here either. Dr
 takes it apart into other operators than on a GPU. No variable holds the scores while back-propagation runs.
 """
 
+from functools import cache
+
 import pytest
 
 import perfmodel as pm
@@ -103,6 +105,19 @@ def peak_of(graph, batch_size, **how):
     return memory.total_bytes - memory.workspace_bytes - memory.context_bytes
 
 
+@cache
+def torchs_peak(network, place):
+    """Torch's peak of a case, which is held to the zoo's graph and to the imported one [B]."""
+    make, make_data, _, batch_sizes = CASES[network]
+    return tracked_peak(make, make_data, batch_sizes[place])
+
+
+@cache
+def imported_case(network):
+    make, make_data, _, _ = CASES[network]
+    return imported(make, make_data)
+
+
 MATERIALISED = {"attention": "materialised", "dropout": 0.0}
 CASES = {
     "resnet50": (resnet50, images, {"stride_on": "3x3"}, (8, 32)),
@@ -124,15 +139,14 @@ def test_the_peak_is_what_torch_tracks(network, place):
     # Within 0.6 %, where issue and practice ask for 5. What is left has names: GPT-2 in torch makes a mask of 1 MiB in
     # every layer and keeps it (12.6 MB); ResNets have running statistics, and a tensor on which two gradients meet,
     # which torch adds in place unless a tracker watches (next test); indices and labels have 8 B there.
-    make, make_data, options, batch_sizes = CASES[network]
-    batch_size = batch_sizes[place]
-    ours, torchs = peak_of(pm.zoo.build(network, **options), batch_size), tracked_peak(make, make_data, batch_size)
-    assert ours == pytest.approx(torchs, rel=0.006)
+    _, _, options, batch_sizes = CASES[network]
+    ours = peak_of(pm.zoo.build(network, **options), batch_sizes[place])
+    assert ours == pytest.approx(torchs_peak(network, place), rel=0.006)
 
 
 def test_the_masks_of_gpt2_are_what_is_missing():
     graph = pm.zoo.gpt2(**MATERIALISED)
-    missing = tracked_peak(*CASES["gpt2"][:2], 1) - peak_of(graph, 1)
+    missing = torchs_peak("gpt2", 0) - peak_of(graph, CASES["gpt2"][3][0])
     assert missing == pytest.approx(12 * 1024**2, rel=0.002)
 
 
@@ -168,11 +182,9 @@ def test_a_block_of_attention_at_its_peak():
 def test_imported_modules_peak_where_torch_does(network, place):
     # to the byte, but for the running statistics of ResNets and DenseNet, gradients that torch adds in place unless a
     # tracker watches, and what torch returns as a scalar and a graph per sample
-    make, make_data, _, batch_sizes = CASES[network]
-    batch_size = batch_sizes[place]
-    torchs = tracked_peak(make, make_data, batch_size)
     tolerance = 0.005 if network in ("resnet18", "resnet50", "densenet121") else 1e-5
-    assert peak_of(imported(make, make_data), batch_size) == pytest.approx(torchs, rel=tolerance)
+    ours = peak_of(imported_case(network), CASES[network][3][place])
+    assert ours == pytest.approx(torchs_peak(network, place), rel=tolerance)
 
 
 @pytest.mark.parametrize("make", [alexnet, googlenet, mobilenet_v2, vit_b_16], ids=lambda make: make.__name__)
@@ -196,7 +208,7 @@ def test_inference_makes_what_a_loss_makes():
     make, make_data, options, _ = CASES["gpt2"]
     torchs = tracked_peak(make, make_data, 8, trains=False)
     assert peak_of(pm.zoo.build("gpt2", **options), 8, phase="forward") == pytest.approx(torchs, rel=0.001)
-    assert peak_of(imported(make, make_data), 8, phase="forward") == pytest.approx(torchs, rel=0.001)
+    assert peak_of(imported_case("gpt2"), 8, phase="forward") == pytest.approx(torchs, rel=0.001)
 
 
 class Between(nn.Module):

@@ -297,3 +297,30 @@ def test_a_hidden_exchange_makes_a_step_no_less_certain_and_a_bare_one_does():
     none = pm.predict(pm.zoo.alexnet(), sync="none", **SYNC_JOB)
     assert told.interval.ratio > none.interval.ratio
     assert "how long workers exchange" in " ".join(told.explain().split())
+
+
+SYSTEM = {"system": "survey_fig6", "workers": 4}
+JOBS = [
+    *({"device": name} for name in ("gtx_1080", "tesla_k80_gk210", "v100_sxm2", "i7_3820")),
+    {"device": "a100_80_sxm", "dtype": "fp16"},
+    *({**SYSTEM, "sync": sync} for sync in ("ring_all_reduce", "parameter_server", "downpour")),
+    {**SYSTEM, "straggler": {"distribution": "normal", "cv": 0.1}, "dataset": "imagenet_jpeg"},
+]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+@pytest.mark.parametrize("network", ["alexnet", "bert", "lstm32"])
+def test_a_step_with_each_constant_lowered_is_timed_at_once(network, job):
+    """Arrays of all constants, as explain() and validate() have it: one by one takes twenty times as long."""
+    if network != "alexnet":
+        job = {name: value for name, value in job.items() if name != "dataset"}
+    p = pm.predict(getattr(pm.zoo, network)(), batch_size=8, **job)
+    prepared, names = p.basis.prepared, [constant.name for constant in p.interval.doubt.constants]
+    lowered = {name: np.where(np.arange(len(names) + 1) == place, 0.8, 1.0) for place, name in enumerate(names)}
+    together = np.broadcast_to(prepared.step(lowered).parts.step_s, len(names) + 1)
+    one_by_one = [
+        prepared.step({name: factor[place] for name, factor in lowered.items()}).parts.step_s
+        for place in range(len(names) + 1)
+    ]
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-12)
+    assert len(set(one_by_one)) > 3

@@ -225,7 +225,7 @@ def test_numbers_arrays_and_symbols_agree_on_the_processor(framework, where):
 
 
 def test_a_whole_network_has_a_symbolic_step():
-    table, numbers, _ = prepared(zoo.resnet50(), "generic", system="desktop_i7_3820")
+    table, numbers, _ = prepared(zoo.resnet18(), "generic", system="desktop_i7_3820")
     expression = step_time(table, numbers, batch_size=N, workspace_limit_bytes=UNLIMITED).step_s
     expected = step_time(table, numbers, batch_size=24, workspace_limit_bytes=UNLIMITED).step_s
     assert float(expression.subs(N, 24)) == pytest.approx(expected, rel=1e-12)

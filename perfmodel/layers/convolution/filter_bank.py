@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from perfmodel.layers.base import Layer
@@ -80,7 +81,7 @@ class FilterBank(Layer):
     def convolution(self, input_shape: Shape, *, batch_size: Any, role: Role) -> Convolution:
         """Return the convolution of ``batch_size`` [samples], or one of its gradients."""
 
-    @property
+    @cached_property
     def window(self) -> Window:
         """The window that slides over the map."""
         return Window.of(

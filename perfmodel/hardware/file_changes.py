@@ -1,0 +1,102 @@
+"""What was made of files is kept while every file that was looked for on the way stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+Made = TypeVar("Made")
+Loader: TypeAlias = Callable[[str | Path], Made]
+
+MISSING: Final = -1
+"""Time of change of a file that does not exist, or cannot be looked at. [ns]"""
+
+_MOST_KEPT: Final = 256
+"""Things that one loader keeps; each is small."""
+
+_looked_for: ContextVar[dict[Path, int] | None] = ContextVar("_looked_for", default=None)
+"""Files that the loading under way has looked for, with their times of change; None where nothing is being loaded."""
+
+
+def changed_ns(path: Path) -> int:
+    """Return when a file last changed, and note that it was looked for.
+
+    Parameters
+    ----------
+    path : Path
+        The file. [-]
+
+    Returns
+    -------
+    int
+        Time of change; ``MISSING`` where there is none. [ns]
+    """
+    found = _now_ns(path)
+    if (files := _looked_for.get()) is not None:
+        files[path.absolute()] = found
+    return found
+
+
+def _now_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        return MISSING  # whoever reads it says what is wrong
+
+
+def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader[Made]], Loader[Made]]:
+    """Return a decorator: a loader gives the same object again while no file that it looked for has changed.
+
+    Parameters
+    ----------
+    depends_on : callable
+        Returns what else decides which files are looked for; called each time. [-]
+
+    Returns
+    -------
+    callable
+        The decorator, of a function that loads something immutable by name or path. A file that appears where one was
+        looked for in vain counts as a change; errors are not kept. [-]
+    """
+
+    def keeping(load: Loader[Made]) -> Loader[Made]:
+        kept: dict[Hashable, tuple[Made, dict[Path, int]]] = {}
+
+        @wraps(load)
+        def kept_or_loaded(name_or_path: str | Path) -> Made:
+            if not isinstance(name_or_path, str | Path):
+                return load(name_or_path)  # which says what it takes
+            key = (name_or_path, _here(), depends_on())
+            found = kept.get(key)
+            if found is None or any(_now_ns(path) != then_ns for path, then_ns in found[1].items()):
+                found = kept[key] = _loaded(load, name_or_path)
+                if len(kept) > _MOST_KEPT:
+                    kept.pop(next(iter(kept)), None)
+            if (around := _looked_for.get()) is not None:
+                around.update(found[1])
+            return found[0]
+
+        return kept_or_loaded
+
+    return keeping
+
+
+def _here() -> Path | None:
+    """Return the working folder, at which relative paths start; None where it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def _loaded(load: Loader[Made], name_or_path: str | Path) -> tuple[Made, dict[Path, int]]:
+    """Return what a loader loads, and the files that it looked for."""
+    files: dict[Path, int] = {}
+    token = _looked_for.set(files)
+    try:
+        return load(name_or_path), files
+    finally:
+        _looked_for.reset(token)

@@ -1,0 +1,100 @@
+"""What was loaded is given again, but not once a file it was made of changes, goes, or has another put before it."""
+
+import os
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.hardware.spec_files import shipped_folder
+
+SYSTEM = "survey_fig6"
+"""Names machines, which name GPUs, which name links: four files deep."""
+CARD = (shipped_folder() / "devices" / "gtx_1080.toml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "specs" / "devices").mkdir(parents=True)
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path / "specs"))
+    return tmp_path / "specs"
+
+
+def write(path, bandwidth_gb_per_s):
+    """Write a card of another bandwidth, changed at another time however coarse the clock of the disk."""
+    old = path.stat().st_mtime_ns if path.exists() else 0
+    assert "bandwidth_gb_per_s = 320\n" in CARD
+    path.write_text(CARD.replace("bandwidth_gb_per_s = 320\n", f"bandwidth_gb_per_s = {bandwidth_gb_per_s}\n"))
+    os.utime(path, ns=(0, max(path.stat().st_mtime_ns, old + 1)))
+
+
+def bandwidth(load=lambda: pm.load_system(SYSTEM).devices[0][1]):
+    return load().memory_bandwidth_bytes_per_s / 1e9
+
+
+@pytest.mark.parametrize(
+    ("load", "name"), [(pm.load_system, SYSTEM), (pm.load_system, "survey_fig5"), (pm.load_device, "gtx_1080")]
+)
+def test_it_is_made_once(load, name):
+    assert load(name) is load(name)
+
+
+def test_a_file_put_before_changed_and_taken_away_is_noticed_from_afar(own):
+    card = own / "devices" / "gtx_1080.toml"
+    kept = pm.load_system(SYSTEM)
+    assert bandwidth() == 320
+    write(card, 321)
+    assert bandwidth() == bandwidth(lambda: pm.load_device("gtx_1080")) == 321
+    write(card, 322)
+    assert bandwidth() == bandwidth(lambda: pm.load_device("gtx_1080")) == 322
+    assert dict(kept.devices)["node0/gpu0"].memory_bandwidth_bytes_per_s == 320e9  # what was given is not altered
+    card.unlink()
+    assert bandwidth() == bandwidth(lambda: pm.load_device("gtx_1080")) == 320
+
+
+def test_a_part_that_was_loaded_before_counts_as_well(own):
+    card = own / "devices" / "gtx_1080.toml"
+    write(card, 321)
+    assert bandwidth(lambda: pm.load_device("gtx_1080")) == 321
+    assert bandwidth() == 321  # made of a card that was kept
+    write(card, 322)
+    assert bandwidth() == 322
+
+
+def test_other_spec_folders_have_other_systems(own, monkeypatch):
+    write(own / "devices" / "gtx_1080.toml", 321)
+    assert bandwidth() == 321
+    monkeypatch.delenv("PERFMODEL_SPECS")
+    assert bandwidth() == 320
+
+
+def test_faults_are_told_until_they_are_mended(own):
+    card = own / "devices" / "gtx_1080.toml"
+    write(card, -1)
+    for _ in range(2):
+        with pytest.raises(SpecError, match="bandwidth_gb_per_s"):
+            pm.load_system(SYSTEM)
+    write(card, 321)
+    assert bandwidth() == 321
+
+
+def test_a_path_is_one_of_the_folder_where_one_is(tmp_path, monkeypatch):
+    for name, rate in (("first", 321), ("second", 322)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "card.toml", rate)
+    for name, rate in (("first", 321), ("second", 322), ("first", 321)):
+        monkeypatch.chdir(tmp_path / name)
+        assert bandwidth(lambda: pm.load_device("card.toml")) == rate
+
+
+def test_names_serve_where_the_working_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert bandwidth() == 320
+
+
+def test_what_names_no_file_is_refused():
+    with pytest.raises(ArgumentError, match="a name, or a path"):
+        pm.load_system(["survey_fig6"])
