@@ -9,14 +9,17 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.calibration.machine import calibrate as module
-from perfmodel.calibration.machine.benchmark import Axis
+from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Point
 from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate, recorded_operations
+from perfmodel.calibration.machine.classes import ClassPoints, best_rates
 from perfmodel.calibration.machine.columns import columns_of
+from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.session import Session
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.records import Role
 from tests.fake_machine import LAW, FakeBackend
 
 
@@ -440,3 +443,14 @@ def test_recorded_operations_are_those_of_the_points(tmp_path):
     journal.points = [Point(name="gemm_output", dtype="fp32", sizes=sizes, seconds=1e-3)]
     journal.write()
     assert recorded_operations(journal.path) == [("fp32", table["gemm_output"].operation(sizes))]
+
+
+def test_the_best_rate_is_not_that_of_a_product_that_was_disturbed():
+    """The naive baseline would look worse than it is, and the calibration beside it better."""
+    quick = Benchmark(name="gemm_output", axes={}, operation=None, prepare=None)
+    operation = contraction({"rows": 1001, "inputs": 512, "outputs": 512}, Role.OUTPUT)
+    point = Point(name=quick.name, dtype="fp32", seconds=2e-3)
+    of_class = ClassPoints(name=quick.name, dtype="fp32", points=(point,), operations=(operation,))
+    rate = 2 * 1001 * 512 * 512 / 2e-3
+    assert best_rates([of_class], {"fp32": rate / 2, "tf32": 1.0}) == {"fp32": rate, "tf32": 1.0}
+    assert best_rates([of_class], {"fp32": 2 * rate}) == {"fp32": 2 * rate}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark, Point
-from perfmodel.calibration.machine.classes import fitted_classes, grouped, session_repeat_spread
+from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import EARLIER, Session
@@ -340,7 +340,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,
         },
-        "peaks": found["peaks"],
+        "peaks": found["peaks"] | {"gemm_flop_per_s": best_rates(classes, found["peaks"]["gemm_flop_per_s"])},
         **tables,
         "source": [
             {

@@ -35,6 +35,9 @@ POOLED: Final = frozenset(
 )
 """Classes that are made of the points of others."""
 
+PLAIN_PRODUCTS: Final = "gemm_"
+"""How the classes begin whose rates count for the best rate of products. [-]"""
+
 SHARED_DTYPE: Final = {"tf32": "fp32"}
 """Data type -> the one whose passes it shares, as its tensors lie in memory alike."""
 
@@ -173,6 +176,32 @@ def session_repeat_spread(points: Iterable[Point]) -> float:
     """
     twice = [(point.seconds, point.again_seconds) for point in points if point.again_seconds is not None]
     return repeat_spread_of([first for first, _ in twice], [second for _, second in twice])
+
+
+def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> dict[str, float]:
+    """Return the best rate of products of each data type: of the one product measured for it, or of any point.
+
+    Parameters
+    ----------
+    classes : iterable of ClassPoints
+        Points by class. [-]
+    rates : mapping of str to float
+        Data type to the rate of a large product, which a busy moment may have slowed. [FLOP/s]
+
+    Returns
+    -------
+    dict
+        Data type to rate. [FLOP/s]
+    """
+    best = dict(rates)
+    for each in classes:
+        if each.name.startswith(PLAIN_PRODUCTS):
+            counts = [float(operation.product_flop_count) for operation in each.operations]
+            best[each.dtype] = max(
+                best[each.dtype],
+                *(count / point.seconds for count, point in zip(counts, each.points, strict=True)),
+            )
+    return best
 
 
 def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float) -> list[dict[str, Any]]:
