@@ -8,7 +8,7 @@ import pytest
 from perfmodel.calibration.machine.benchmark import Point
 from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.calibration.machine.classes import fitted_classes, grouped
-from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes, reuse_capacity
+from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes, reuse_of
 from perfmodel.calibration.machine.columns import Machine, columns_of
 from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
 
@@ -88,17 +88,28 @@ def test_a_file_has_the_rate_of_what_leaves_the_caches_that_it_names(reuse_mib):
 
 @pytest.mark.parametrize("capacity", [3e6, 12e6, 30e6])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_capacity_is_found_from_a_copy_after_more_and_more_other_traffic(capacity, seed):
+def test_a_copy_after_more_and_more_other_traffic_tells_capacity_and_price(capacity, seed):
     random = np.random.default_rng(seed)
-    distances = np.geomspace(1e6, 64e6, 7)
+    distances, moved = np.geomspace(1e6, 64e6, 7), 1e6
     hot_s = 1e-3
-    seconds = hot_s + 5e-5 + 2e-3 * (1 - np.exp(-((distances / capacity) ** 2)))
-    seconds = seconds * (1 + 0.03 * random.standard_normal(7))
-    assert reuse_capacity(distances, seconds, hot_s=hot_s) == pytest.approx(capacity, rel=0.25)
+    price = 2e-9 * moved * math.exp(-((moved / capacity) ** 2))
+    seconds = hot_s + 5e-5 + price * (1 - np.exp(-((distances / capacity) ** 2)))
+    found = reuse_of(distances, seconds * (1 + 0.03 * random.standard_normal(7)), hot_s=hot_s, moved_bytes=moved)
+    assert found.capacity_bytes == pytest.approx(capacity, rel=0.25)
+    assert found.cold_s_per_byte == pytest.approx(2e-9, rel=0.25)
 
 
-def test_a_copy_that_nothing_slows_tells_no_capacity():
-    assert reuse_capacity([1e6, 1e7, 1e8], [1.01e-3, 1.02e-3, 1e-3], hot_s=1e-3) is None
+def test_a_copy_that_nothing_slows_tells_nothing():
+    assert reuse_of([1e6, 1e7, 1e8], [1.01e-3, 1.02e-3, 1e-3], hot_s=1e-3, moved_bytes=1e5) is None
+
+
+def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much_are_not():
+    loud = kernels(noise=4.0, seed=8)
+    alone, drawn = (cold_rate(*loud, reuse_bytes=REUSE, of_copy=each) for each in (None, RATE))
+    assert abs(math.log(drawn / RATE)) < 0.5
+    assert alone < RATE / 2 or alone > 2 * RATE
+    clear = [np.concatenate([each] * 20) for each in kernels(noise=0)]
+    assert cold_rate(*clear, reuse_bytes=REUSE, of_copy=3 * RATE) == pytest.approx(RATE, rel=0.3)
 
 
 def test_a_calibration_names_the_capacity_that_it_measured():

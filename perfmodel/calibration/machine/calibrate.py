@@ -319,7 +319,9 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     facts = header["machine"]
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
     tables = {name: found.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
-    tables["kernel"] = fitted_classes(classes, machine=session.machine)
+    tables["kernel"] = fitted_classes(
+        classes, machine=session.machine, cold_of_copy=found.get("reuse", {}).get("cold_s_per_byte")
+    )
     content = {
         "schema_version": 1,
         "name": f"{facts['model']}{threads}, {library.name} {header['software'].get(library.name, '')}".strip(),

@@ -130,7 +130,9 @@ def _joined(parts: Sequence[Columns]) -> Columns:
     )
 
 
-def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[dict[str, Any]]:
+def fitted_classes(
+    classes: Sequence[ClassPoints], *, machine: Machine, cold_of_copy: float | None = None
+) -> list[dict[str, Any]]:
     """Fit every class, and every pooled class that stands in where a class was not measured.
 
     Parameters
@@ -139,6 +141,8 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
         Points by class. [-]
     machine : Machine
         Vectors and caches. [-]
+    cold_of_copy : float or None
+        What a byte in no cache costs a copy; see :func:`~perfmodel.calibration.machine.cold.reuse_of`. [s/B]
 
     Returns
     -------
@@ -148,7 +152,8 @@ def fitted_classes(classes: Sequence[ClassPoints], *, machine: Machine) -> list[
     rows: list[dict[str, Any]] = []
     noise = session_repeat_spread(point for each in classes for point in each.points)
     for dtype in dict.fromkeys(each.dtype for each in classes):
-        rows += _of_dtype([each for each in classes if each.dtype == dtype], machine=machine, repeat_spread=noise)
+        of_dtype = [each for each in classes if each.dtype == dtype]
+        rows += _of_dtype(of_dtype, machine=machine, repeat_spread=noise, cold_of_copy=cold_of_copy)
     # a class of too few points takes its own type's pooled class, not another type's curve
     have = {(row["name"], row["dtype"]) for row in rows} | {(each.name, each.dtype) for each in classes}
     for dtype, source in SHARED_DTYPE.items():
@@ -204,14 +209,16 @@ def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> di
     return best
 
 
-def _of_dtype(classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float) -> list[dict[str, Any]]:
+def _of_dtype(
+    classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float, cold_of_copy: float | None
+) -> list[dict[str, Any]]:
     columns = {each.name: each.columns(machine) for each in classes}
     members: dict[str, list[ClassPoints]] = {}
     for each in classes:
         pool = pool_of(each.name, columns)
         if pool is not None:
             members.setdefault(pool, []).append(each)
-    cold = _cold(classes, columns, machine)
+    cold = _cold(classes, columns, machine, cold_of_copy)
     rows, curves = [], {}
     for pool, of_pool in members.items():
         joined = _joined([columns[each.name] for each in of_pool])
@@ -232,7 +239,9 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
     return fit_curve(columns, seconds, spread=spread, pooled=pooled, repeat_spread=repeat_spread)
 
 
-def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine) -> float:
+def _cold(
+    classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine, of_copy: float | None
+) -> float:
     """Return one rate for all classes: the few flushed points of one alone tell less of it than those of all do."""
     flushed = [
         (point.seconds, point.cold_seconds, float(size))
@@ -241,7 +250,7 @@ def _cold(classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machin
         if point.cold_seconds is not None
     ]
     hot_s, flushed_s, moved = ([row[index] for row in flushed] for index in range(3))
-    return cold_rate(hot_s, flushed_s, moved, reuse_bytes=machine.reuse_bytes)
+    return cold_rate(hot_s, flushed_s, moved, reuse_bytes=machine.reuse_bytes, of_copy=of_copy)
 
 
 def _row(

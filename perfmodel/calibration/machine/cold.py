@@ -7,6 +7,7 @@ more and more other memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,6 +31,9 @@ WIDEST: Final = 4.0
 
 CLEAR_SHARE: Final = 0.1
 """Slowing of the copy, over its time, below which nothing is told of what has left the caches [1]."""
+
+COPY_SPREAD: Final = 0.3
+"""How far the slope of all kernels may lie from that of one copy, as a standard deviation [1]."""
 
 LEAST_NOISE_S: Final = 1e-6
 """Noise of a time that is there at least [s]."""
@@ -61,7 +65,12 @@ def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_b
 
 
 def cold_rate(
-    hot_s: Sequence[float], flushed_s: Sequence[float], moved_bytes: Sequence[float], *, reuse_bytes: float
+    hot_s: Sequence[float],
+    flushed_s: Sequence[float],
+    moved_bytes: Sequence[float],
+    *,
+    reuse_bytes: float,
+    of_copy: float | None = None,
 ) -> float:
     r"""Return the time that a byte takes longer which is in no cache.
 
@@ -73,6 +82,8 @@ def cold_rate(
         Their traffic, B. [B]
     reuse_bytes : float
         Other traffic after which data has left the caches, C. [B]
+    of_copy : float or None
+        What one copy, timed again and again, says of it: the slope is drawn to it. [s/B]
 
     Returns
     -------
@@ -102,17 +113,33 @@ def cold_rate(
     moved = np.asarray(moved_bytes, dtype=np.float64)
     told = moved <= reuse_bytes
     if not told.any():
-        return 0.0
+        return of_copy or 0.0
     extra, hot = (flushed - hot)[told], hot[told]
     gone = flushed_bytes(moved[told], reuse_bytes=reuse_bytes)
     through_origin = max(float(extra.sum() / gone.sum()), 0.0)
     if len(extra) < FEWEST or through_origin == 0:
-        return through_origin
-    return _slope(gone, extra, noise=hot + LEAST_NOISE_S, rough=through_origin)
+        return of_copy or through_origin
+    return _slope(gone, extra, noise=hot + LEAST_NOISE_S, rough=through_origin, drawn_to=of_copy)
 
 
-def reuse_capacity(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float) -> float | None:
-    r"""Return the other traffic after which data has left the caches, all but 1/e of it.
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """When data leaves the caches, and what it costs then, as one copy shows it.
+
+    Parameters
+    ----------
+    capacity_bytes : float
+        Other traffic after which data has left, all but 1/e of it. [B]
+    cold_s_per_byte : float
+        Time that a byte takes longer then. [s/B]
+    """
+
+    capacity_bytes: float
+    cold_s_per_byte: float
+
+
+def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float, moved_bytes: float) -> Reuse | None:
+    r"""Return after how much other traffic data has left the caches, and what it costs.
 
     Parameters
     ----------
@@ -122,33 +149,45 @@ def reuse_capacity(distances: Sequence[float], seconds: Sequence[float], *, hot_
         Its time after each. [s]
     hot_s : float
         Its time when it is run over and over. [s]
+    moved_bytes : float
+        Its own traffic, B. [B]
 
     Returns
     -------
-    float or None
-        C of :math:`t = t_\text{hot} + a + A (1 - e^{-(D / C)^2})`, with a and A at least 0, by least squares; None
-        where the copy is hardly slower after any distance. [B]
+    Reuse or None
+        C and r of :math:`t = t_\text{hot} + a + r B e^{-(B / C)^2} (1 - e^{-(D / C)^2})`, with a and r at least 0, by
+        least squares; None where the copy is hardly slower after any distance. [-]
 
     Examples
     --------
     >>> distances = [2e6, 4e6, 8e6, 16e6, 32e6, 64e6]
     >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-((each / 16e6) ** 2))) for each in distances]
-    >>> round(reuse_capacity(distances, seconds, hot_s=1e-3) / 1e6, 0)
-    16.0
+    >>> found = reuse_of(distances, seconds, hot_s=1e-3, moved_bytes=1e6)
+    >>> round(found.capacity_bytes / 1e6), round(found.cold_s_per_byte * 1e9, 2)
+    (16, 1.0)
     """
     from scipy.optimize import nnls
 
     apart, extra = np.asarray(distances, dtype=np.float64), np.asarray(seconds, dtype=np.float64) - hot_s
     if extra.max() - extra.min() < CLEAR_SHARE * hot_s:
         return None
-    best = (np.inf, 0.0)
+    best = (np.inf, 0.0, 0.0)
     for capacity in np.geomspace(apart.min(), WIDEST * apart.max(), TRIED):
         shape = np.stack([np.ones_like(apart), cold_share(distance_bytes=apart, cache_bytes=capacity)], axis=1)
-        best = min(best, (float(nnls(shape, np.maximum(extra, 0.0))[1]), float(capacity)))
-    return best[1]
+        parts, off = nnls(shape, np.maximum(extra, 0.0))
+        best = min(best, (float(off), float(capacity), float(parts[1])))
+    _, capacity, whole_s = best
+    return Reuse(capacity, whole_s / float(flushed_bytes([moved_bytes], reuse_bytes=capacity)[0]))
 
 
-def _slope(gone: NDArray[np.float64], extra: NDArray[np.float64], *, noise: NDArray[np.float64], rough: float) -> float:
+def _slope(
+    gone: NDArray[np.float64],
+    extra: NDArray[np.float64],
+    *,
+    noise: NDArray[np.float64],
+    rough: float,
+    drawn_to: float | None,
+) -> float:
     """Return the slope of a robust line whose ends are not below zero; ``rough`` is its size."""
     from scipy.optimize import least_squares
 
@@ -157,6 +196,8 @@ def _slope(gone: NDArray[np.float64], extra: NDArray[np.float64], *, noise: NDAr
 
     def off(at: NDArray[np.float64]) -> NDArray[np.float64]:
         distance: NDArray[np.float64] = (line @ at - extra) / noise
+        if drawn_to:
+            distance = np.append(distance, (at[1] * rough / drawn_to - 1) / COPY_SPREAD)
         return distance
 
     found = least_squares(off, [0.5, 0.5], bounds=(0, np.inf), loss="soft_l1")

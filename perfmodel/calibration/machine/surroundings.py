@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.calibration.machine.cold import DISTANCES, reuse_capacity
+from perfmodel.calibration.machine.cold import DISTANCES, reuse_of
 from perfmodel.calibration.machine.storage import measure_storage
 from perfmodel.errors import CalibrationError
 
@@ -97,14 +98,12 @@ def _reuse(backend: Backend, machine: Machine, *, time_s: float, now: Callable[[
     for share in DISTANCES:
         if now() < end_s:
             after[share] = clock.time_after(partial(backend.flush, share), copy, samples=5).seconds
-    complete = len(after) == len(DISTANCES)
-    distances = [share * backend.flush_bytes for share in after]
-    return {
-        "hot_s": hot_s,
-        "distances": distances,
-        "seconds": list(after.values()),
-        "capacity_bytes": reuse_capacity(distances, list(after.values()), hot_s=hot_s) if complete else None,
-    }
+    distances, seconds = [share * backend.flush_bytes for share in after], list(after.values())
+    found = None
+    if len(after) == len(DISTANCES):
+        found = reuse_of(distances, seconds, hot_s=hot_s, moved_bytes=moved)
+    told = {"moved_bytes": moved, "hot_s": hot_s, "distances": distances, "seconds": seconds}
+    return told | ({} if found is None else asdict(found))
 
 
 def _all_reduces(backend: Backend, notes: list[str]) -> list[dict[str, Any]]:
