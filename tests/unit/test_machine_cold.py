@@ -106,8 +106,7 @@ def test_a_copy_that_nothing_slows_tells_nothing():
 def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much_are_not():
     loud = kernels(noise=4.0, seed=8)
     alone, drawn = (cold_rate(*loud, reuse_bytes=REUSE, of_copy=each) for each in (None, RATE))
-    assert abs(math.log(drawn / RATE)) < 0.5
-    assert alone < RATE / 2 or alone > 2 * RATE
+    assert abs(math.log(drawn / RATE)) < 0.6 < abs(math.log(alone / RATE))
     clear = [np.concatenate([each] * 20) for each in kernels(noise=0)]
     assert cold_rate(*clear, reuse_bytes=REUSE, of_copy=3 * RATE) == pytest.approx(RATE, rel=0.3)
 

@@ -218,19 +218,20 @@ def _of_dtype(
         pool = pool_of(each.name, columns)
         if pool is not None:
             members.setdefault(pool, []).append(each)
-    cold = _cold(classes, columns, machine, cold_of_copy)
+    cold = _cold(classes, columns, machine, cold_of_copy)  # by family
     rows, curves = [], {}
     for pool, of_pool in members.items():
         joined = _joined([columns[each.name] for each in of_pool])
         points = [point for each in of_pool for point in each.points]
         curves[pool] = _fit(joined, points, None, repeat_spread)
-        rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], cold))
+        rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], cold[joined.family]))
     for each in classes:
         if len(each.points) < LEAST_POINTS:
             continue
         pooled = curves.get(pool_of(each.name, columns) or "")
         curve = _fit(columns[each.name], each.points, pooled, repeat_spread)
-        rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, cold))
+        of_family = cold[columns[each.name].family]
+        rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, of_family))
     return rows
 
 
@@ -241,16 +242,20 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
 
 def _cold(
     classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine, of_copy: float | None
-) -> float:
-    """Return one rate for all classes: the few flushed points of one alone tell less of it than those of all do."""
-    flushed = [
-        (point.seconds, point.cold_seconds, float(size))
-        for each in classes
-        for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True)
-        if point.cold_seconds is not None
-    ]
-    hot_s, flushed_s, moved = ([row[index] for row in flushed] for index in range(3))
-    return cold_rate(hot_s, flushed_s, moved, reuse_bytes=machine.reuse_bytes, of_copy=of_copy)
+) -> dict[str, float]:
+    """Return a rate for each family: the few flushed points of one class tell less of it than those of all do."""
+    rates = {}
+    for family in dict.fromkeys(each.family for each in columns.values()):
+        flushed = [
+            (point.seconds, point.cold_seconds, float(size))
+            for each in classes
+            if columns[each.name].family == family
+            for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True)
+            if point.cold_seconds is not None
+        ]
+        hot_s, flushed_s, moved = ([row[index] for row in flushed] for index in range(3))
+        rates[family] = cold_rate(hot_s, flushed_s, moved, reuse_bytes=machine.reuse_bytes, of_copy=of_copy)
+    return rates
 
 
 def _row(

@@ -32,8 +32,14 @@ WIDEST: Final = 4.0
 CLEAR_SHARE: Final = 0.1
 """Slowing of the copy, over its time, below which nothing is told of what has left the caches [1]."""
 
-COPY_SPREAD: Final = 0.3
-"""How far the slope of all kernels may lie from that of one copy, as a standard deviation [1]."""
+COPY_SPREAD: Final = 0.5
+"""How far the slope of kernels may lie from that of one copy, as a standard deviation [1]."""
+
+NOISE_SHARE: Final = 0.2
+"""Noise of a kernel's time after a flush, as a share of its time before [1]."""
+
+HALF_OF_SPREAD: Final = 0.74
+"""Half of a standard deviation over the median distance from the median [1]."""
 
 LEAST_NOISE_S: Final = 1e-6
 """Noise of a time that is there at least [s]."""
@@ -96,9 +102,10 @@ def cold_rate(
     each kernel, a, whatever its size: small kernels would have it look like a price of many bytes. No step pays it
     anew, as its kernels come again and again; so it is fitted beside the slope, and dropped.
 
-    A long kernel's times differ by more than the flush adds, so each kernel counts by its own time; and one that is
-    far off the line counts less (soft L1). Those that move more than C are left out: of their data a flush finds
-    little in a cache, and B exp(-(B / C)^2) falls while they grow.
+    What a flush adds to a kernel differs from one to the next by half of what it adds, and a long kernel's times differ
+    by a share of themselves: a kernel counts by both, and one that is far off the line counts less (soft L1). Those
+    that move more than C are left out: of their data a flush finds little in a cache, and B exp(-(B / C)^2) falls while
+    they grow.
 
     Examples
     --------
@@ -117,9 +124,12 @@ def cold_rate(
     extra, hot = (flushed - hot)[told], hot[told]
     gone = flushed_bytes(moved[told], reuse_bytes=reuse_bytes)
     through_origin = max(float(extra.sum() / gone.sum()), 0.0)
-    if len(extra) < FEWEST or through_origin == 0:
-        return of_copy or through_origin
-    return _slope(gone, extra, noise=hot + LEAST_NOISE_S, rough=through_origin, drawn_to=of_copy)
+    rough = of_copy or through_origin
+    if len(extra) < FEWEST or rough == 0:
+        return rough
+    scattered = HALF_OF_SPREAD * float(np.median(np.abs(extra - np.median(extra))))
+    noise = np.hypot(NOISE_SHARE * hot, scattered) + LEAST_NOISE_S
+    return _slope(gone, extra, noise=noise, rough=rough, drawn_to=of_copy)
 
 
 @dataclass(frozen=True, slots=True)
