@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -79,17 +80,17 @@ class TestLaw:
 
     def test_intervals_narrow_with_less_noise_and_hold_two_calibrations(self):
         law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
-        noisy = [_measured(FakeBackend(law, noise=0.15, seed=seed)) for seed in (1, 2)]
-        quiet = [_measured(FakeBackend(law, noise=0.03, seed=seed)) for seed in (1, 2)]
         widths = {}
-        for label, pair in (("noisy", noisy), ("quiet", quiet)):
-            constants = [module_constants(machine) for machine in pair]
-            shared = [key for key in constants[0] if key in constants[1] and "/" in key]
+        for label, noise in (("noisy", 0.15), ("quiet", 0.03)):
+            measured = [_measured(FakeBackend(law, noise=noise, seed=seed)) for seed in range(5)]
+            constants = [module_constants(machine) for machine in measured]
             overlap = [
-                constants[0][key][1] <= constants[1][key][2] and constants[1][key][1] <= constants[0][key][2]
-                for key in shared
+                first[key][1] <= second[key][2] and second[key][1] <= first[key][2]
+                for first, second in combinations(constants, 2)
+                for key in first.keys() & second.keys()
+                if "/" in key
             ]
-            assert np.mean(overlap) >= 0.9
+            assert 0.85 < np.mean(overlap) < 1  # 0.93 for 80 % intervals of normal noise
             widths[label] = np.median([math.log(high / low) for _, low, high in constants[0].values()])
         assert widths["quiet"] < 0.6 * widths["noisy"]
 
