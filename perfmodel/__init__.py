@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.comparison import Comparison, compare
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "Calibration": "perfmodel.hardware.measured_machine",
+    "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
@@ -60,6 +62,7 @@ _MODULE_OF = {
     "audit": "perfmodel.importers.audit",
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
+    "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
@@ -82,12 +85,13 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "plan", "sweep",
+    "advise", "formula", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
     "Calibration",
+    "Comparison",
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
@@ -98,6 +102,7 @@ __all__ = [
     "audit",
     "calibrate",
     "catalogue",
+    "compare",
     "errors",
     "fit",
     "from_huggingface_config",

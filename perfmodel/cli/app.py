@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
+from perfmodel.cli.compare import compare_command
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
@@ -54,6 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("predict")(predict_command)
+app.command("compare")(compare_command)
 app.command("scaling")(scaling_command)
 app.command("stragglers")(stragglers_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
