@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Advice": "perfmodel.planning.advice",
     "Calibration": "perfmodel.hardware.measured_machine",
     "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
@@ -59,6 +61,7 @@ _MODULE_OF = {
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
+    "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
@@ -85,11 +88,12 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "formula", "plan", "sweep",
+    "formula", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Advice",
     "Calibration",
     "Comparison",
     "Dataset",
@@ -99,6 +103,7 @@ __all__ = [
     "ScalingReport",
     "Work",
     "__version__",
+    "advise",
     "audit",
     "calibrate",
     "catalogue",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
+from perfmodel.cli.advise import advise_command
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.compare import compare_command
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 app.command("predict")(predict_command)
 app.command("compare")(compare_command)
+app.command("advise")(advise_command)
 app.command("scaling")(scaling_command)
 app.command("stragglers")(stragglers_command)
 app.command("validate", cls=ValidateCommand)(validate_command)

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.planning.differing_inputs import InputChange
+from perfmodel.planning.wording import signed_seconds_text
 from perfmodel.prediction.report import configuration, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.tables import Table
@@ -28,27 +29,6 @@ KERNELS: Final = {"first_kernel": "first kernel", "second_kernel": "second kerne
 """Heading of each column of names."""
 
 
-def signed_text(seconds: float) -> str:
-    """Write a change of time with its sign.
-
-    Parameters
-    ----------
-    seconds : float
-        Change. [s]
-
-    Returns
-    -------
-    str
-        In s, ms or us. [-]
-
-    Examples
-    --------
-    >>> signed_text(-0.0125), signed_text(2.0)
-    ('-12.50 ms', '+2.000 s')
-    """
-    return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
-
-
 def verdict(c: Comparison) -> str:
     """Say how much longer or shorter the second is, and what makes up most of the change.
 
@@ -69,7 +49,7 @@ def verdict(c: Comparison) -> str:
     most = max(c.terms, key=lambda row: row.change_s if total.change_s > 0 else -row.change_s)
     return (
         f"From {seconds_text(total.first_s)} to {seconds_text(total.second_s)} a {c.per}: {times}. Most of the change "
-        f"of {signed_text(total.change_s)} is {most.meaning}: {signed_text(most.change_s)} "
+        f"of {signed_seconds_text(total.change_s)} is {most.meaning}: {signed_seconds_text(most.change_s)} "
         f"({percent_text(most.change_s / total.change_s)})."
     )
 
