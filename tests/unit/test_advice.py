@@ -1,8 +1,11 @@
 """What each single change of a job is worth: recomputed from its stated arguments, on every kind of job."""
 
+import doctest
 import json
 import math
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -303,3 +306,19 @@ def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
     for wrong, told in ((["--kinds", "synk"], "sync"), (["--set", "worker=4"], "workers"), (["--top", "0"], "top")):
         assert run([*words, *wrong]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_the_page_says_what_the_code_computes():
+    page = Path(__file__).parents[2] / "docs" / "advice.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 20
+    assert not failed
+    for line in re.findall(r"^perfmodel (advise .*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        assert run(shlex.split(line)) == 0
+    kinds = {
+        name
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert kinds >= set(CHANGES)
