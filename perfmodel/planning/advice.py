@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.software import foreign_library
 from perfmodel.planning.comparison import Comparison, compare
-from perfmodel.planning.wording import signed_seconds_text
+from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
@@ -152,8 +152,6 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job, all rows and what was rejected as plain values, devices and systems by name. [s]"""
-        from perfmodel.planning.advice_report import plain
-
         return {
             "job": plain(self.arguments),
             "step_s": self.base.step_s,
@@ -181,6 +179,8 @@ def _reason(c: Comparison) -> str:
 def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
     """Say what else changes with it, and what it presumes."""
     said = [change.presumes] if change.presumes else []
+    if changed.framework != base.framework and "framework" not in change.changes:
+        said.append(f"it runs with {changed.framework}, not {base.framework}")
     if changed.samples_per_update != base.samples_per_update:
         said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
     if abs(changed.mean_staleness - base.mean_staleness) > NO_CHANGE:

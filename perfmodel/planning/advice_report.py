@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.prediction.report import WIDTH, configuration, fit_sentence, title
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
-    from perfmodel.planning.advice import Advice, AdviceRow
+    from perfmodel.planning.advice import Advice, AdviceRow, Rejected
 
 HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
 """Heading of a column by field, where it is another."""
@@ -21,6 +20,9 @@ HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
 SLIGHT: Final = 1.005
 """Speed-up up to which a change gains next to nothing. [1]"""
 
+
+REASON_LETTERS: Final = 160
+"""Most letters of a reason that is printed. [1]"""
 
 NO_ROOM: Final = "It does not fit"
 """Beginning of what is said of a job without enough memory."""
@@ -51,26 +53,6 @@ class ShownRow:
     why: str
 
 
-def plain(value: Any) -> Any:
-    """Return a value of an argument as JSON knows it: what was made in Python by its name.
-
-    Parameters
-    ----------
-    value : object
-        An argument's value. [-]
-
-    Returns
-    -------
-    object
-        A number, text, truth value, None, or a mapping of such. [-]
-    """
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    if value is None or isinstance(value, str | int | float | bool | list | tuple):
-        return value
-    return str(getattr(value, "name", value))
-
-
 def _shown(row: AdviceRow) -> ShownRow:
     return ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason)
 
@@ -90,12 +72,18 @@ def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
 
 
 def _rejections(a: Advice) -> list[str]:
-    """Return lines of what cannot be, those of one reason together."""
-    reasons: dict[str, list[str]] = {}
+    """Return lines of what cannot be, those of one reason together; the reasons themselves are in ``rejected``."""
+    reasons: dict[str, list[Rejected]] = {}
     for entry in a.rejected:
-        reason = NO_ROOM if entry.reason.startswith(NO_ROOM) else entry.reason
-        reasons.setdefault(reason, []).append(entry.change or entry.kind)
-    return [f"cannot be: {', '.join(which)}: {reason}" for reason, which in reasons.items()]
+        same, refused, _ = entry.reason.partition(" is not allowed")
+        key = NO_ROOM if entry.reason.startswith(NO_ROOM) else same if refused else entry.reason
+        reasons.setdefault(key, []).append(entry)
+    lines = []
+    for key, entries in reasons.items():
+        which = ", ".join(entry.change or entry.kind for entry in entries)
+        reason = NO_ROOM if key == NO_ROOM else textwrap.shorten(entries[0].reason, REASON_LETTERS, placeholder=" ...")
+        lines.append(f"cannot be: {which}: {reason}")
+    return lines
 
 
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:

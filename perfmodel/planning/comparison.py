@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.differing_inputs import InputChange, input_changes
+from perfmodel.planning.wording import plain
 from perfmodel.prediction.arguments import one_of
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.report import PART_NAMES, memory_contents, part_names, title
@@ -204,7 +205,7 @@ class Comparison:
             "per": self.per,
             "ratio": self.ratio,
             "verdict": self.verdict,
-            "inputs": self.inputs.to_dicts(),
+            "inputs": [plain(row) for row in self.inputs.to_dicts()],
             "terms": self.terms.to_dicts(),
             "total": {field.name: getattr(self.total, field.name) for field in fields(self.total)},
             "layers": self.layers.to_dicts(),

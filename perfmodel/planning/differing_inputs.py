@@ -52,6 +52,11 @@ def _sync(prepared: Prepared) -> Any:
     return None if prepared.agreement is None else prepared.agreement.name
 
 
+def _optimizer(prepared: Prepared) -> Any:
+    optimizer = prepared.subject.optimizer
+    return optimizer.kind if optimizer == type(optimizer)() else str(optimizer)
+
+
 def _servers(prepared: Prepared) -> Any:
     agreement = prepared.agreement
     return None if agreement is None or agreement.server is None else len(agreement.server.memories)
@@ -89,7 +94,7 @@ INPUTS: Final[dict[str, Callable[[Prepared], Any]]] = {
     "device": lambda prepared: prepared.target.processor_spec.name,
     "threads": lambda prepared: prepared.target.threads,
     "libraries": lambda prepared: tuple(library.name for library in prepared.libraries.values()),
-    "optimizer": lambda prepared: prepared.subject.optimizer,
+    "optimizer": _optimizer,
     "workers": lambda prepared: prepared.worker_count,
     "sync": _sync,
     "overlap": _of_agreement("overlap"),

@@ -168,7 +168,7 @@ def test_text_html_frame_and_dict_say_the_same(pair):
     assert "<script" not in c._repr_html_()
     frame = c.to_frame()
     assert frame["change_s"].sum() == pytest.approx(c.total.change_s, rel=1e-9, abs=1e-15)
-    plain = json.loads(json.dumps(c.to_dict(), default=str))
+    plain = json.loads(json.dumps(c.to_dict()))
     assert plain["total"]["change_s"] == c.total.change_s
     assert len(plain["layers"]) == len(c.layers)
     assert repr(c).startswith("<Comparison")

@@ -46,11 +46,17 @@ def library(now: Situation) -> Iterator[Change]:
     assert now.base.basis is not None
     used = now.base.basis.prepared.libraries
     now.needs(used, "no library is used by its file")
+    architecture, without = now.target.architecture, []
     for name in spec_files.names("libraries"):
         other = load_library(name)
         now_used = used.get(f"{other.processor}_{other.kind}")
-        if now_used is not None and now_used.stem != name:
+        if now_used is None or now_used.stem == name:
+            continue
+        if architecture in now_used.architecture and architecture not in other.architecture:
+            without.append(name)  # a gain would be that of values which are not known
+        else:
             yield Change(what=f"library {name}", changes={"library": name})
+    now.needs(not without, f"no values for {architecture}, which those in use have: {', '.join(without)}")
 
 
 def foreign_library(p: Prediction) -> str:
