@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfmodel.errors import ArgumentError
+from pydantic import ValidationError
+
+from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.hardware.cluster import Cluster
+from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.hardware.source import SpecTable
 from perfmodel.hardware.system import System, SystemFile
@@ -31,8 +34,17 @@ def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
     -------
     SpecTable
         One of the same class. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault of the new table.
     """
-    return type(table).model_validate({name: getattr(table, name) for name in type(table).model_fields} | dict(fields))
+    own = type(table)
+    try:
+        return own.model_validate({name: getattr(table, name) for name in own.model_fields} | dict(fields))
+    except ValidationError as error:
+        raise SpecError(own.__name__, faults_of(error, own)) from error
 
 
 def rewired(

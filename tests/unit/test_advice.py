@@ -11,8 +11,8 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.rewired import with_own_lanes
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.hardware.rewired import with_fields, with_own_lanes
 from perfmodel.planning.changes import CHANGES
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
@@ -195,6 +195,12 @@ def test_newer_links_are_one_generation_and_nothing_else(alexnet):
     assert "GTX 1080 has pcie_3_x16" in alone.beware
     p = pm.predict(alexnet, device=alone.changes["device"], batch_size=64)
     assert p.transfer_s == pytest.approx(pm.predict(alexnet, device="gtx_1080", batch_size=64).transfer_s / 2, rel=0.06)
+
+
+def test_a_table_that_cannot_be_is_refused_with_its_faults():
+    (slot,) = pm.load_system("survey_fig5").file.device
+    with pytest.raises(SpecError, match="count"):
+        with_fields(slot, {"count": 0})
 
 
 def test_lanes_of_their_own_take_every_card_past_roots_and_switches():
