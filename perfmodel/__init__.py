@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load_device,
         load_library,
         load_link,
+        load_price,
         load_storage,
         load_system,
     )
@@ -70,6 +71,7 @@ _MODULE_OF = {
     "load_framework": "perfmodel.framework.profile",
     "load_library": "perfmodel.hardware.catalogue",
     "load_link": "perfmodel.hardware.catalogue",
+    "load_price": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
@@ -110,6 +112,7 @@ __all__ = [
     "load_framework",
     "load_library",
     "load_link",
+    "load_price",
     "load_storage",
     "load_system",
     "max_batch_size",
