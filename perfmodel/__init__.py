@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.plan import plan
+    from perfmodel.planning.plan_report import Plan
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
@@ -55,6 +57,7 @@ _MODULE_OF = {
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
+    "Plan": "perfmodel.planning.plan_report",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
@@ -75,6 +78,7 @@ _MODULE_OF = {
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
+    "plan": "perfmodel.planning.plan",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
@@ -84,7 +88,7 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "plan", "sweep",
+    "advise", "compare", "formula", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -93,6 +97,7 @@ __all__ = [
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
+    "Plan",
     "Prediction",
     "ScalingReport",
     "Work",
@@ -117,6 +122,7 @@ __all__ = [
     "load_system",
     "max_batch_size",
     "measurements",
+    "plan",
     "predict",
     "refresh",
     "scaling",

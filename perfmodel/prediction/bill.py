@@ -94,9 +94,6 @@ class Billed:
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
         share = from_zero_to(1, "utilisation", utilisation)
         busy_w, rest_w = power_of(p, idle_w=idle_w, utilisation=share)
-        overhead = from_zero_to(MOST_OVERHEAD, "power_usage_effectiveness", power_usage_effectiveness)
-        if overhead < 1:
-            raise ArgumentError("power_usage_effectiveness", overhead, f"a number from 1 to {MOST_OVERHEAD:g}")
         return float(
             energy(
                 duration_s=duration_s,
@@ -104,9 +101,33 @@ class Billed:
                 idle_w=rest_w,
                 utilisation=share,
                 device_count=processors_of(p),
-                power_usage_effectiveness=overhead,
+                power_usage_effectiveness=effectiveness_of(power_usage_effectiveness),
             )
         )
+
+
+def effectiveness_of(given: float) -> float:
+    """Return a power usage effectiveness that must be one.
+
+    Parameters
+    ----------
+    given : float
+        What the building draws over what its machines draw. [1]
+
+    Returns
+    -------
+    float
+        The same. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If it is below 1, or no number.
+    """
+    effectiveness = from_zero_to(MOST_OVERHEAD, "power_usage_effectiveness", given)
+    if effectiveness < 1:
+        raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
+    return effectiveness
 
 
 def target_of(p: Prediction) -> Target:

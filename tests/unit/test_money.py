@@ -283,3 +283,22 @@ def test_costs_that_cannot_be_are_refused(alexnet):
     socket = pm.predict(alexnet, batch_size=4, device="xeon_e5_2630_v3")
     with pytest.raises(ArgumentError, match="without GPUs"):
         socket.cost_usd("p2.xlarge")
+
+
+def test_the_command_prints_the_bill(capsys):
+    words = ["predict", "alexnet", "--batch-size", "64", "--measured", "none"]
+    assert run([*words, "--device", "v100_sxm2", "--price", "p3.2xlarge"]) == 0
+    said = capsys.readouterr().out
+    assert "3.06 USD/h on demand" in said
+    assert "J a step" in said
+    on_system = ["--system", "dgx_a100", "--workers", "8", "--dataset", "imagenet_jpeg"]
+    assert run([*words, *on_system, "--price", "aws_p4d_24xlarge_2020", "--json"]) == 0
+    bill = json.loads(capsys.readouterr().out)["bill"]
+    p = pm.predict(pm.zoo.alexnet(), batch_size=64, system="dgx_a100", workers=8, dataset="imagenet_jpeg")
+    assert bill["usd_per_step"] == pytest.approx(32.77 * p.step_s / 3600)
+    assert bill["usd_per_epoch"] == pytest.approx(32.77 * p.epoch_s(dataset_size=1_281_167) / 3600)
+    assert bill["usd_per_million_samples"] == pytest.approx(1e6 * bill["usd_per_step"] / 512)
+    assert run([*words, "--device", "gtx_1080", "--price", "0.4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bill"]["usd_per_epoch"] is None
+    assert run([*words, "--device", "gtx_1080", "--price", "p3.2xlarge"]) == 2
+    assert "gtx_1080" in capsys.readouterr().err
