@@ -58,6 +58,7 @@ class _Question:
     staleness_penalty: float
     limits: Limits
     terms: Terms
+    prices: tuple[InstancePrice, ...]
     predictions: dict[Any, Prediction | ArgumentError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError:
@@ -145,7 +146,7 @@ def _entries(question: _Question, candidates: list[Candidate], syncs: list[str],
         for candidate in candidates
         for workers in candidate.workers
         for sync in (syncs if workers > 1 else [NO_SYNC])
-        for purchase in purchases
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
     ]
     errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError)]
     if len(errors) == len(question.predictions) and len({str(error) for error in errors}) == 1:
@@ -157,14 +158,17 @@ def _entries(question: _Question, candidates: list[Candidate], syncs: list[str],
 def _notes(question: _Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return what a reader must know of the numbers."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
+    days = sorted({price.valid_from for price in question.prices})
+    if len(days) > 1:
+        notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
     if any(row.energy_kwh is not None for row in rows):
         notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty
-        told = (
+        more = (
             f"{penalty:g} of the updates more for each update of staleness, as given" if penalty else "no more updates"
         )
-        notes.append(f"what does not wait does {told} for the same result: staleness_penalty= says what it costs")
+        notes.append(f"workers that do not wait need {more} (staleness_penalty=)")
     if SPOT in purchases:
         terms = question.terms
         notes.append(
@@ -283,6 +287,7 @@ def plan(
     sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
     question = _Question(
         graph=graph,
+        prices=tuple(each.price for each in read if isinstance(each.price, InstancePrice)),
         sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
         options=options,
         job=job,
@@ -309,6 +314,11 @@ def plan(
     return _decided(question, _entries(question, read, syncs, purchases), purchases)
 
 
+def _of_own(purchases: list[str]) -> list[str]:
+    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
+    return [ON_DEMAND] if ON_DEMAND in purchases else purchases
+
+
 def _sizes(**given: Any) -> dict[str, Any]:
     """Return the mini-batch as predict takes it, refused here where no row could do it."""
     return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
@@ -332,11 +342,27 @@ def _decided(question: _Question, entries: list[Entry], purchases: list[str]) ->
         limits=question.limits,
         rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
         best=best,
+        best_hours=None
+        if best is None
+        else _hours_of(next(each for each in entries if each.row is best), question.terms),
         nearest_miss=None if nearest is None else nearest[0],
         binding=verdict.binding(),
         changes=verdict.changes(),
         notes=_notes(question, purchases, rows),
     )
+
+
+def _hours_of(entry: Entry, terms: Terms) -> tuple[float, float] | None:
+    """Return how long a job takes by the ends of the 80 % interval of its step; None where there is none. [h]"""
+    assert entry.prediction is not None
+    assert entry.hired is not None
+    p = entry.prediction
+    try:
+        low_s, high_s = p.interval_s
+    except ArgumentError:
+        return None
+    low, high = (entry.hired.bill(terms, share=end_s / p.step_s).hours for end_s in (low_s, high_s))
+    return low, high
 
 
 def _title(question: _Question, entries: list[Entry]) -> str:

@@ -70,6 +70,8 @@ class Plan:
         Every candidate, those that cannot be with the reason. [-]
     best : PlanRow or None
         The cheapest that keeps the limits, or with a budget alone the fastest; None where none does. [-]
+    best_hours : tuple of float or None
+        Its hours by the ends of the 80 % interval of the step; None where there is no such interval. [h]
     nearest_miss : PlanRow or None
         Where none does, the one that would with the least speed-up; None where none can run at all. [-]
     binding : tuple of str
@@ -85,6 +87,7 @@ class Plan:
     limits: Limits
     rows: Table[PlanRow]
     best: PlanRow | None
+    best_hours: tuple[float, float] | None
     nearest_miss: PlanRow | None
     binding: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -107,12 +110,23 @@ class Plan:
             why = "fastest" if self.limits.wants_speed else "cheapest"
             kept = " that keeps all limits" if self.limits.names else ""
             lines = [f"best: {_with_bill(self.best)}, the {why}{kept}"]
+            lines += self._doubt()
             lines.append(f"binding: {', '.join(self.binding) or 'nothing: no limit changes the choice'}")
         else:
             lines = [f"nothing fits; binding: {', '.join(self.binding)}"]
             if self.nearest_miss is not None:
                 lines.append(f"nearest miss: {_with_bill(self.nearest_miss)}")
         return [*lines, *(f"would change it: {change.text}" for change in self.changes)]
+
+    def _doubt(self) -> list[str]:
+        """Return how sure the hours of the best are."""
+        if self.best_hours is None:
+            return []
+        low, high = self.best_hours
+        deadline = self.limits.deadline_hours
+        late = deadline is not None and high > deadline
+        lies_within = "; the deadline lies within: keep a reserve" if late else ""
+        return [f"how sure: {low:,.4g} to {high:,.4g} h by the 80 % interval of the step{lies_within}"]
 
     def _refusals(self) -> list[str]:
         """Return which rows cannot be at all, and why."""
@@ -153,6 +167,7 @@ class Plan:
             "budget_usd": self.limits.budget_usd,
             "is_feasible": self.is_feasible,
             "best": _of(self.best),
+            "best_hours": None if self.best_hours is None else list(self.best_hours),
             "nearest_miss": _of(self.nearest_miss),
             "binding": list(self.binding),
             "changes": Table(self.changes, row_type=Change).to_dicts(),

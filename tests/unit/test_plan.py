@@ -258,6 +258,25 @@ def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_m
     assert cloud.storage_usd == pytest.approx(81.75 * cloud.hours / 730)
 
 
+def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
+    p = pm.predict(resnet, batch_size=32, device="v100_sxm2")
+    sure = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1000, **JOB)
+    steps = job_s(p) / p.step_s
+    assert sure.best_hours == pytest.approx([steps * end / 3600 for end in p.interval_s])
+    assert sure.best_hours[0] < sure.best.hours < sure.best_hours[1]
+    assert "keep a reserve" not in " ".join(str(sure).split())
+    tight = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1.01 * sure.best.hours, **JOB)
+    assert "keep a reserve" in " ".join(str(tight).split())
+
+
+def test_a_machine_of_ones_own_is_not_taken_away(resnet):
+    own = [{"price": 0.4, "device": "gtx_1080"}]
+    (row,) = pm.plan(resnet, candidates=own, purchase=("on_demand", "spot"), **JOB, **ON_SPOT).rows
+    assert (row.purchase, row.lost_share) == ("own", 0)
+    (row,) = pm.plan(resnet, candidates=own, purchase="spot", **JOB, **ON_SPOT).rows
+    assert row.reason == "no price on spot is known"
+
+
 def test_a_capacity_block_and_an_instance_of_cpus(resnet):
     block, cpu = pm.plan(
         resnet, candidates=["aws_p4d_24xlarge_capacity_block_2024", "n1-standard-4"], **JOB | {"batch_size": 8}
@@ -344,6 +363,7 @@ def test_the_report_prints_renders_draws_and_becomes_a_frame(many, tmp_path):
     assert "<table>" in many._repr_html_()
     assert list(many.to_frame()["usd"].dropna()) == [row.usd for row in many.rows if row.usd is not None]
     content = json.loads(json.dumps(many.to_dict()))
+    assert "prices are not of one day: the oldest holds since 2016-09-29, the newest since 2020-11-02" in said
     assert content["best"]["candidate"] == many.best.candidate
     many.plot(tmp_path / "plan.png")
     axes = many.plot().axes[0]
