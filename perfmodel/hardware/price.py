@@ -6,6 +6,7 @@ its errors as named corrections beside it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Final, Literal, Self
@@ -148,9 +149,9 @@ class Price(SpecFile):
         """Where and since when it holds, for people."""
         return f"{self.region}, since {self.valid_from.isoformat()}"
 
+    @abstractmethod
     def describe(self) -> str:
         """Return the price in one line."""
-        raise NotImplementedError
 
 
 class InstancePrice(Price):

@@ -142,10 +142,18 @@ def _resolve(price: InstancePrice, path: Path) -> None:
             raise SpecError(path, [f"system: value {price.system!r}: {error}"]) from error
 
 
+def _table_of(name: str) -> dict[str, Any]:
+    """Return what a file states; nothing where it cannot be read, so that others are found all the same."""
+    try:
+        return spec_files.read_toml(spec_files.find(FOLDER, name))
+    except SpecError:
+        return {}
+
+
 def _of_instance(instance: str, day: date | None) -> Price:
     """Return the newest price on demand of an instance, or the one of a day."""
     names = spec_files.names(FOLDER)
-    tables: dict[str, dict[str, Any]] = {name: spec_files.read_toml(spec_files.find(FOLDER, name)) for name in names}
+    tables = {name: _table_of(name) for name in names}
     instances = {str(table["instance"]) for table in tables.values() if "instance" in table}
     if instance not in instances:
         spec_files_kind = "price or instance"

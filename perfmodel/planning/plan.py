@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -278,7 +279,7 @@ def plan(
     >>> report.best.candidate, report.binding
     ('aws_p3_2xlarge_2017', ())
     """
-    read = read_candidates(candidates)
+    read = read_candidates(candidates, devices_per_worker=_devices_per_worker(options))
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
     most_workers = max(count for candidate in read for count in candidate.workers)
@@ -312,6 +313,11 @@ def plan(
         ),
     )
     return _decided(question, _entries(question, read, syncs, purchases), purchases)
+
+
+def _devices_per_worker(options: Mapping[str, Any]) -> int:
+    """Return how many devices have a worker's network among them. [1]"""
+    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
 
 
 def _of_own(purchases: list[str]) -> list[str]:

@@ -46,13 +46,15 @@ class Candidate:
     workers: tuple[int, ...]
 
 
-def read_candidates(given: Any) -> list[Candidate]:
+def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
     """Read what a caller says may be hired.
 
     Parameters
     ----------
     given : iterable
         Prices, or mappings with ``price``, ``device`` or ``system``, ``workers`` and ``name``. [-]
+    devices_per_worker : int
+        Devices of each worker: as many workers as an instance has room for, unless told. [1]
 
     Returns
     -------
@@ -73,10 +75,10 @@ def read_candidates(given: Any) -> list[Candidate]:
     entries = list(given)
     if not entries:
         raise ArgumentError("candidates", given, "at least one: there is nothing to choose from")
-    return [_candidate(entry) for entry in entries]
+    return [_candidate(entry, devices_per_worker) for entry in entries]
 
 
-def _candidate(entry: CandidateLike) -> Candidate:
+def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
     stated = dict(entry) if isinstance(entry, Mapping) else {"price": entry}
     for key in stated:
         if key not in KEYS:
@@ -89,7 +91,8 @@ def _candidate(entry: CandidateLike) -> Candidate:
     hardware = _hardware(stated, known)
     workers = stated.get("workers")
     if workers is None:
-        workers = max(1, known.device_count) if isinstance(known, InstancePrice) and "system" in hardware else 1
+        devices = known.device_count if isinstance(known, InstancePrice) and "system" in hardware else 1
+        workers = max(1, devices // devices_per_worker)
     counts = tuple(whole_number("workers", count) for count in listed("workers", workers))
     name = stated.get("name") or (known.stem or known.name if isinstance(known, InstancePrice) else _name(stated))
     return Candidate(name=str(name), price=known, hardware=hardware, workers=counts)

@@ -152,10 +152,11 @@ class Verdict:
         """
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
         found = [finder() for name, finder in finders.items() if self._better(name) is not None]
-        found += [] if self.best is not None else self._of_work()
-        if not any(found) and self.best is None and not self.running and self.too_large:
-            found.append(self._of_memory())
-        return tuple(change for change in found if change is not None)
+        if self.best is None:
+            found += self._of_work()
+            if not found and self.too_large and not self.running:
+                found.append(self._of_memory())
+        return tuple(found)
 
     def _lifted(self, name: str) -> PlanRow:
         """Return the row for which a limit would be changed: the best without it; where nothing fits, the nearest."""
@@ -181,35 +182,35 @@ class Verdict:
         text = f"a budget of {row.usd:,.2f} USD, {row.usd - self.limits.budget_usd:,.2f} more"
         return _change("budget_usd", row.usd, row, f"{text}: {row.describe()} in {row.hours:,.4g} h", None)
 
-    def _of_work(self) -> list[Change | None]:
+    def _of_work(self) -> list[Change]:
         """Return how much faster the nearest miss would have to be, or how much less it may do."""
         nearest = self.nearest_miss()
         if nearest is None:
             return []
         row, speedup = nearest
-        found: list[Change | None] = [
-            _change("speed", speedup, row, f"steps {speedup:,.4g} times as fast on {row.describe()}", None)
-        ]
+        found = [_change("speed", speedup, row, f"steps {speedup:,.4g} times as fast on {row.describe()}", None)]
         what, count = self.amount
         fewer = math.floor(count / speedup * (1 + 1e-12))
         if 1 <= fewer < count:
             found.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
         return found
 
-    def _of_memory(self) -> Change | None:
-        """Return the largest mini-batch that the best of those fits whose memory does not hold the step."""
+    def _of_memory(self) -> Change:
+        """Return what the best of those lacks whose memory does not hold the step, and the mini-batch that it holds."""
         row = self._better(MEMORY) or min(self.too_large, key=self.limits.order)
         entry = next(entry for entry in self.entries if entry.row is row)
         p = entry.prediction
         assert p is not None
-        missing = bytes_text(float(p.memory.total_bytes) - float(p.memory.capacity_bytes))
-        text = f"{missing} more memory on {row.describe()}"
+        missing_bytes = float(p.memory.total_bytes) - float(p.memory.capacity_bytes)
+        text = f"{bytes_text(missing_bytes)} more memory on {row.describe()}"
         largest = self._largest_batch(entry, row.workers)
-        if largest:
-            text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
+        if not largest:
+            return _change("memory_bytes", missing_bytes, row, text, None)
+        text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
         return _change("batch_size", largest, row, text, None)
 
     def _largest_batch(self, entry: Entry, workers: int) -> int:
+        """Return the largest mini-batch of a whole network on a device; 0 where there is none or it is not known."""
         known = inspect.signature(max_batch_size).parameters
         assert entry.prediction is not None
         if entry.prediction.spread is not None or not isinstance(self.graph, LayerGraph):

@@ -3,7 +3,10 @@
 import json
 import math
 import random
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -277,6 +280,25 @@ def test_a_machine_of_ones_own_is_not_taken_away(resnet):
     assert row.reason == "no price on spot is known"
 
 
+def test_a_run_a_pipeline_and_shards(resnet):
+    measured = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "resnet50")
+    (row,) = pm.plan(measured, candidates=["p2.xlarge"], samples=10_000, batch_size=8).rows
+    assert row.step_s == pm.predict(measured, batch_size=8, device="tesla_k80_gk210").step_s
+    spread = {"parallelism": "pipeline", "stages": 4, "micro_batches": 4}
+    (row,) = pm.plan(resnet, candidates=["aws_p4d_24xlarge_2020"], **spread, **JOB).rows
+    p = pm.predict(resnet, batch_size=32, system="dgx_a100", workers=2, **spread)
+    assert (row.workers, row.step_s) == (2, p.step_s)  # eight devices, four for each worker
+    assert row.hours == pytest.approx(job_s(p) / 3600)
+    assert row.energy_kwh == pytest.approx(8 * 0.4 * row.hours)
+
+
+def test_a_broken_file_of_ones_own_hides_no_price(tmp_path, monkeypatch):
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "broken.toml").write_text("instance = ")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    assert pm.load_price("p3.2xlarge").stem == "aws_p3_2xlarge_2017"
+
+
 def test_a_capacity_block_and_an_instance_of_cpus(resnet):
     block, cpu = pm.plan(
         resnet, candidates=["aws_p4d_24xlarge_capacity_block_2024", "n1-standard-4"], **JOB | {"batch_size": 8}
@@ -401,3 +423,22 @@ def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
     ):
         assert run([*words, *wrong]) == 2
         assert "perfmodel: error:" in capsys.readouterr().err
+
+
+def test_the_page_runs_and_prints_what_it_shows(capsys):
+    """Words are those of the page, numbers within 1 %: they follow the predictions."""
+    page = (Path(__file__).parents[2] / "docs" / "money.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(code, "docs/money.md", "exec"), {})
+    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0]
+    printed = capsys.readouterr().out
+    number = re.compile(r"\d[\d,]*\.?\d*")
+    words, figures = (
+        [re.sub(r"[\s\d.,-]+", " ", text).split() for text in (printed, shown)],
+        [[float(each.replace(",", "")) for each in number.findall(text)] for text in (printed, shown)],
+    )
+    assert words[0] == words[1]
+    assert figures[0] == pytest.approx(figures[1], rel=0.01, abs=0.1)
+    (command,) = re.findall(r"    perfmodel (plan .*?--json)", page, re.DOTALL)
+    assert run(shlex.split(command.replace("\\\n", " "))) == 0
+    assert json.loads(capsys.readouterr().out)["best"]["candidate"] == "aws_p4d_24xlarge_2020"
