@@ -117,7 +117,7 @@ class _Question:
             reason = " and ".join(over[name] for name in missed)
         if bill.hours == float("inf"):
             limited_by, reason = "interruptions", "it is interrupted before it can write a checkpoint"
-        if not p.memory.fits:
+        if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
             limited_by, reason = MEMORY, fit_sentence(p)
         return replace(
             row,

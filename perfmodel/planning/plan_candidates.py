@@ -10,6 +10,7 @@ from typing import Any, Final
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.price_catalogue import load_instance_price
 from perfmodel.hardware.wired import Wired
@@ -137,6 +138,8 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
     else:
         device = hardware["device"]
         loaded = load_device(device) if isinstance(device, str | Path) else device
+        if isinstance(loaded, MeasuredMachine):  # it does not say which device it is by name
+            return
         has = loaded.stem if isinstance(loaded, Gpu) else None
     if has != owned:
         allowed = (

@@ -35,7 +35,7 @@ class Billed:
         ----------
         price : str, Path, InstancePrice or float
             Of an instance, as :func:`perfmodel.load_price` takes it; every instance that has a device at work is paid
-            whole. A number is the price of one device. [USD/h]
+            whole, without a discount on long use. A number is the price of one device. [USD/h]
         dataset_size : int
             Samples of an epoch, whose cost is then returned; None for that of a step. [samples]
         spot : bool

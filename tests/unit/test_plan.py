@@ -292,6 +292,17 @@ def test_a_run_a_pipeline_and_shards(resnet):
     assert row.energy_kwh == pytest.approx(8 * 0.4 * row.hours)
 
 
+def test_a_socket_and_a_measured_machine_are_hired_too(resnet):
+    job = {"batch_size": 4, "samples": 400}
+    socket = {"price": "n1-standard-8", "device": "i7_3820"}
+    measured = {"price": "n1-standard-1", "device": "xeon_2_cores_torch_2_13"}
+    one, two = pm.plan(resnet, candidates=[socket, measured], deadline_hours=100, **job).rows
+    assert one.limited_by is two.limited_by is None  # nobody says how much memory a socket has
+    p = pm.predict(resnet, batch_size=4, device="xeon_2_cores_torch_2_13")
+    assert two.usd == pytest.approx(0.0475 * 100 * p.step_s / 3600)
+    assert two.energy_kwh is None
+
+
 def test_a_broken_file_of_ones_own_hides_no_price(tmp_path, monkeypatch):
     (tmp_path / "prices").mkdir()
     (tmp_path / "prices" / "broken.toml").write_text("instance = ")
