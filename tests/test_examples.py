@@ -100,15 +100,15 @@ FIGURES = {
     "01_first_prediction": 3,
     "02_which_gpu_for_resnet50": 3,
     "03_four_gpus_on_one_root": 4,
+    "04_parameter_server_against_ring": 5,
 }
 """Figures of each notebook."""
 
 MEASURING = frozenset[str]()
 """Notebooks that time this machine: what they print is not the same twice."""
 
-WITH_UNIT = re.compile(
-    r"(?<![\w.])\d[\d,.]*(?: %| GB\b| GB/s| FLOP/s| GFLOP/s| images/s| ms\b| s\b| hours?\b| minutes?\b| times\b)"
-)
+UNITS = ("%", "MB", "GB", "GB/s", "FLOP/s", "GFLOP/s", "images/s", "million", "ms", "s", "hours?", "minutes?", "times")
+WITH_UNIT = re.compile(rf"(?<![\w.])\d[\d,.]* (?:{'|'.join(UNITS)})(?!\w)")
 
 
 def outputs_of(notebook):
