@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load_device,
         load_library,
         load_link,
+        load_price,
         load_storage,
         load_system,
     )
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from perfmodel.importers.torch.module import from_torch
     from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
+    from perfmodel.planning.plan import plan
+    from perfmodel.planning.plan_report import Plan
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
@@ -58,6 +61,7 @@ _MODULE_OF = {
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
+    "Plan": "perfmodel.planning.plan_report",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
@@ -76,9 +80,11 @@ _MODULE_OF = {
     "load_framework": "perfmodel.framework.profile",
     "load_library": "perfmodel.hardware.catalogue",
     "load_link": "perfmodel.hardware.catalogue",
+    "load_price": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
+    "plan": "perfmodel.planning.plan",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
@@ -88,7 +94,7 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "formula", "plan", "sweep",
+    "formula", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -99,6 +105,7 @@ __all__ = [
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
+    "Plan",
     "Prediction",
     "ScalingReport",
     "Work",
@@ -120,10 +127,12 @@ __all__ = [
     "load_framework",
     "load_library",
     "load_link",
+    "load_price",
     "load_storage",
     "load_system",
     "max_batch_size",
     "measurements",
+    "plan",
     "predict",
     "refresh",
     "scaling",

@@ -16,6 +16,7 @@ from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.compare import compare_command
 from perfmodel.cli.fit import fit_command
+from perfmodel.cli.plan import plan_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
@@ -59,6 +60,7 @@ app.command("predict")(predict_command)
 app.command("compare")(compare_command)
 app.command("advise")(advise_command)
 app.command("scaling")(scaling_command)
+app.command("plan")(plan_command)
 app.command("stragglers")(stragglers_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
 app.command(VALIDATE_LIVE)(validate_live_command)
