@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.advice import Advice, advise
+    from perfmodel.planning.comparison import Comparison, compare
     from perfmodel.planning.plan import plan
     from perfmodel.planning.plan_report import Plan
     from perfmodel.planning.scaling import scaling
@@ -53,7 +55,9 @@ if TYPE_CHECKING:
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Advice": "perfmodel.planning.advice",
     "Calibration": "perfmodel.hardware.measured_machine",
+    "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
@@ -61,9 +65,11 @@ _MODULE_OF = {
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Work": "perfmodel.records",
+    "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
+    "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
@@ -88,12 +94,14 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "sweep",
+    "formula", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Advice",
     "Calibration",
+    "Comparison",
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
@@ -102,9 +110,11 @@ __all__ = [
     "ScalingReport",
     "Work",
     "__version__",
+    "advise",
     "audit",
     "calibrate",
     "catalogue",
+    "compare",
     "errors",
     "fit",
     "from_huggingface_config",

@@ -11,8 +11,10 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
+from perfmodel.cli.advise import advise_command
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
+from perfmodel.cli.compare import compare_command
 from perfmodel.cli.fit import fit_command
 from perfmodel.cli.plan import plan_command
 from perfmodel.cli.predict import predict_command
@@ -55,6 +57,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("predict")(predict_command)
+app.command("compare")(compare_command)
+app.command("advise")(advise_command)
 app.command("scaling")(scaling_command)
 app.command("plan")(plan_command)
 app.command("stragglers")(stragglers_command)

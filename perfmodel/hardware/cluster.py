@@ -162,6 +162,40 @@ class Cluster(Wired):
         """Hardware threads of all machines but a server. [1]."""
         return sum(system.thread_count for _, system in self.machines[: self.node_count])
 
+    def of_machines(
+        self, machines: list[tuple[str, System]], *, name: str, network: str | None, folder: Path
+    ) -> Cluster:
+        """Return the same cluster of other machines.
+
+        Parameters
+        ----------
+        machines : list of (str, System)
+            Machines by name, a server last. [-]
+        name : str
+            Of the new cluster, for people. [-]
+        network : str or None
+            Another network between them; None for the one that it has. [-]
+        folder : Path
+            Where paths in its file start. [-]
+
+        Returns
+        -------
+        Cluster
+            All machines in one graph. [-]
+
+        Raises
+        ------
+        SpecError
+            If a machine has no adapter to the network.
+        """
+        asked = self.file.fabric.link if network is None else network
+        fabric = self.file.fabric.model_copy(update={"link": asked})
+        link = load_link(folder / asked if spec_files.is_path(asked) else asked)
+        if faults := _without_adapter(machines, link):
+            raise SpecError(name, faults)
+        file = self.file.model_copy(update={"name": name, "fabric": fabric})
+        return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
+
     def describe(self) -> str:
         """Return the cluster in one line."""
         server = " and a server" if self.file.server is not None else ""
