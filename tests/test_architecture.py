@@ -33,6 +33,7 @@ ORDER = (
     "atomic_write",
     "units",
     "errors",
+    "on_demand",
 )
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 

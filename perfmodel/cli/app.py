@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -26,6 +27,9 @@ from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
 """Exit code of every error a user can mend."""
+
+RARELY = 100_000
+"""Objects made before Python looks for rubbish: modules and graphs are many objects, and none of them is any. [1]"""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -150,4 +154,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         Words after ``perfmodel``; None for those of the process. [-]
     """
     warnings.showwarning = _shown
+    gc.set_threshold(RARELY)
     sys.exit(run(arguments))

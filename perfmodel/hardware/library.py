@@ -27,7 +27,7 @@ DEFAULT_ARCHITECTURE: Final = "default"
 class ConstantsTable(SpecTable):
     """A table in which every key that is no field is a constant."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
 
     @property

@@ -246,10 +246,13 @@ class Prediction:
     @property
     def spread(self) -> Spread | None:
         """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
+        if self.basis is None or not self.basis.prepared.is_spread:
+            return None
         from perfmodel.prediction.spread import Spread
 
-        prepared = None if self.basis is None else self.basis.prepared
-        return prepared if isinstance(prepared, Spread) else None
+        prepared = self.basis.prepared
+        assert isinstance(prepared, Spread)
+        return prepared
 
     @cached_property
     def stages(self) -> Table[StageRow]:
