@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Quantity = Any
 """A float, an ndarray, a sympy expression, or an object array of sympy expressions."""
 
+_NUMBERS = frozenset({float, int, bool, np.float64, np.bool_})
+"""Types that most operands have, none of them a symbol."""
+
 
 def is_symbolic(*operands: Quantity) -> bool:
     """Tell whether any operand is a sympy expression or an object array.
@@ -32,8 +35,10 @@ def is_symbolic(*operands: Quantity) -> bool:
     """
     sympy = sys.modules.get("sympy")
     for operand in operands:
+        if type(operand) in _NUMBERS:
+            continue
         if isinstance(operand, np.ndarray):
-            if operand.dtype == object:
+            if operand.dtype.hasobject:
                 return True
         elif sympy is not None and isinstance(operand, sympy.Basic):
             return True
@@ -274,9 +279,14 @@ def first_array_length(values: Iterable[Quantity]) -> int | None:
     2
     """
     for value in values:
-        length = first_array_length(value.values()) if isinstance(value, Mapping) else None
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object:
-            length = len(value)
+        if type(value) in _NUMBERS:
+            continue
+        length = None
+        if isinstance(value, np.ndarray):
+            if value.ndim == 1 and value.dtype != object:
+                length = len(value)
+        elif isinstance(value, Mapping):
+            length = first_array_length(value.values())
         if length is not None:
             return length
     return None

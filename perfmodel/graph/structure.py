@@ -63,6 +63,7 @@ class GraphStructure:
         self._nodes: dict[str, Node] = {}
         self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
         self._fingerprint: str | None = None
+        self._label_bytes: int | None = None
         self._free_sizes: tuple[str, ...] | None = None
         self._at_inference: Self | None = None
 
@@ -157,7 +158,7 @@ class GraphStructure:
         self._readers[name] = []
         for input_name in dict.fromkeys(input_names):
             self._readers[input_name].append(name)
-        self._fingerprint = self._free_sizes = self._at_inference = None
+        self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
         return name
 
     @property
@@ -236,7 +237,9 @@ class GraphStructure:
     @property
     def label_bytes_per_sample(self) -> int:
         """Bytes of labels that the loss layers need [B/sample]."""
-        return sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
+        if self._label_bytes is None:
+            self._label_bytes = sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
+        return self._label_bytes
 
     def samples(self, batch_size: Any) -> Any:
         """Return a batch size that the graph holds for [samples].

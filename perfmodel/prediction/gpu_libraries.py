@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -240,6 +241,18 @@ RECURRENT_TIMES = {
 """Efficiency name of a product of a recurrent layer to what times it."""
 
 
+def _menu(entries: Any) -> Any:
+    """Return a list of a library's file as an array, once for each list."""
+    return _stated_menu(entries) if isinstance(entries, tuple) else np.array(entries)
+
+
+@lru_cache(maxsize=256)
+def _stated_menu(entries: tuple[float, ...]) -> NDArray[Any]:
+    menu = np.array(entries)
+    menu.flags.writeable = False
+    return menu
+
+
 def matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
@@ -278,10 +291,10 @@ def matmul_library(
     return MatmulLibrary(
         peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
-        tile_rows=np.array(constants["tile_rows"]),
-        tile_columns=np.array(constants["tile_columns"]),
-        tile_efficiency=np.array(constants["tile_efficiency"]),
-        split_k=np.array(constants["split_k"]),
+        tile_rows=_menu(constants["tile_rows"]),
+        tile_columns=_menu(constants["tile_columns"]),
+        tile_efficiency=_menu(constants["tile_efficiency"]),
+        split_k=_menu(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
@@ -316,9 +329,9 @@ def recurrent_library(constants: Mapping[str, Any], *, peak_ratio: float, clock_
     share = constants["translation_efficiency"]
     return RecurrentLibrary(
         peak_ratio=peak_ratio,
-        tile_rows=np.array(constants["recurrent_tile_rows"]),
-        tile_columns=np.array(constants["recurrent_tile_columns"]),
-        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        tile_rows=_menu(constants["recurrent_tile_rows"]),
+        tile_columns=_menu(constants["recurrent_tile_columns"]),
+        tile_efficiency=_menu(constants["recurrent_tile_efficiency"]),
         efficiency=share * constants[RECURRENT_PRODUCT],
         thin_efficiency=share * constants["recurrent_thin"],
         latency_s=constants["recurrent_latency_cycles"] / clock_hz,
