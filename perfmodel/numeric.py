@@ -33,16 +33,21 @@ def is_symbolic(*operands: Quantity) -> bool:
     >>> is_symbolic(1.0, 2.0)
     False
     """
-    sympy = sys.modules.get("sympy")
     for operand in operands:
-        if type(operand) in _NUMBERS:
-            continue
-        if isinstance(operand, np.ndarray):
+        kind = type(operand)
+        if kind is np.ndarray:
             if operand.dtype.hasobject:
                 return True
-        elif sympy is not None and isinstance(operand, sympy.Basic):
+        elif kind not in _NUMBERS and _is_expression(operand):
             return True
     return False
+
+
+def _is_expression(operand: Any) -> bool:
+    if isinstance(operand, np.ndarray):
+        return bool(operand.dtype.hasobject)
+    sympy = sys.modules.get("sympy")
+    return sympy is not None and isinstance(operand, sympy.Basic)
 
 
 def expanded(value: Quantity) -> Quantity:

@@ -21,15 +21,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
 from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.library import LibrarySupport
-from perfmodel.hardware.source import (
-    Count,
-    Identifier,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    Text,
-)
+from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 from perfmodel.units import MIB, to_base_units
 
 
