@@ -47,7 +47,7 @@ class GpuTarget(Target):
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
 
     @cached_property
-    def specs_by_place(self) -> dict[str, SpecFile]:
+    def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
         """The files of the hardware by kind folder and stem, the GPU's first."""
         host, machine = self.host, self.machine
         specs: dict[str, SpecFile] = {f"devices/{self.device.stem}": self.device}
@@ -59,12 +59,12 @@ class GpuTarget(Target):
         return specs
 
     @cached_property
-    def capacity_bytes(self) -> float:
+    def capacity_bytes(self) -> float:  # type: ignore[override]
         """Memory that a program sees. [B]"""
         return self.device.usable_memory_bytes
 
     @cached_property
-    def context_bytes(self) -> float:
+    def context_bytes(self) -> float:  # type: ignore[override]
         """Memory that a context takes. [B]"""
         return self.device.context_bytes
 
