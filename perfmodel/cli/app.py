@@ -49,14 +49,15 @@ class _TwoWordCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    name="perfmodel",
-    cls=_TwoWordCommands,
-    help="How long a neural network takes to train or run on given hardware, why, and what would change.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+SETTINGS: Any = {
+    "name": "perfmodel",
+    "cls": _TwoWordCommands,
+    "help": "How long a neural network takes to train or run on given hardware, why, and what would change.",
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(**SETTINGS)
 app.command("predict")(predict_command)
 app.command("scaling")(scaling_command)
 app.command("stragglers")(stragglers_command)
@@ -91,6 +92,16 @@ def _perfmodel(
         raise typer.Exit(BAD_INPUT)
 
 
+def _app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the command line with the one command that is asked for, as each takes time to build; else with all."""
+    asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
+    if len(asked) != 1 or asked[0].name != words[0]:
+        return app
+    alone = typer.Typer(**SETTINGS)
+    alone.registered_callback, alone.registered_commands = app.registered_callback, asked
+    return alone
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error of the user becomes one line.
 
@@ -108,8 +119,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
     try:
-        words = None if arguments is None else list(arguments)
-        outcome = app(args=words, prog_name="perfmodel", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        outcome = _app_for(words)(args=words, prog_name="perfmodel", standalone_mode=False)
         sys.stdout.flush()
     except PerfmodelError as error:
         return _refused(str(error))
