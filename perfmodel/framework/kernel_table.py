@@ -258,7 +258,8 @@ class _Rows:
     def sorted(self) -> tuple[AffineColumns, tuple[str, ...], list[int]]:
         """Return the rows with those of one name together, a BLAS's own first, and where each row went."""
         names = self.efficiency
-        order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), names[row]))
+        first = {name: row for row, name in reversed(list(enumerate(names)))}
+        order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), first[names[row]]))
         place = {row: position for position, row in enumerate(order)}
         columns = _affine(self.names, [self.values[row] for row in order])
         return columns, tuple(names[row] for row in order), [place[row] for row in range(len(order))]
