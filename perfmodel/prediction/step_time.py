@@ -197,7 +197,7 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
 def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
     """Return the sums over the kernels of each alternative, of several values of rows."""
     if all(values.ndim == 1 and not values.dtype.hasobject for values in rows):
-        return np.add.reduceat(np.stack(rows)[:, table.row_order], table.alternative_starts, axis=1)
+        return np.add.reduceat(np.array(rows).take(table.row_order, axis=1), table.alternative_starts, axis=1)
     return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
 
 
