@@ -223,6 +223,23 @@ class TestFiles:
         assert len({(point.name, json.dumps(point.sizes)) for point in after}) == len(after)
         assert machine.session.notes == (f"resumed: {len(kept)} of the points are of a session that was interrupted",)
 
+    def test_a_slow_spell_before_an_interrupt_is_noticed_after_it(self, tmp_path):
+        """As an uninterrupted session does: its windows and what the reference kernel took in them are in the record."""
+        spell = lambda seconds: 1.6 if 2 < seconds < 4.5 else 1.0  # noqa: E731
+        made = {}
+        for label, speed in (("calm", lambda seconds: 1.0), ("disturbed", spell)):
+            out = tmp_path / f"{label}.toml"
+            backend = FakeBackend(noise=0.02, speed=speed)
+            backend.fails_after = 9000
+            with pytest.raises(CalibrationInterrupted) as caught:
+                _measured(backend, out=out)
+            assert backend.elapsed_s > 5  # both its ends are before the interrupt
+            machine = _measured(FakeBackend(noise=0.02), out=out, resume=caught.value.journal)
+            made[label] = machine.session
+        assert made["calm"].retaken == 0
+        assert made["disturbed"].retaken > 0
+        assert made["disturbed"].reference_spread_percent > 10
+
     def test_a_record_of_another_machine_is_refused(self, tmp_path):
         out = tmp_path / "mine.toml"
         _measured(FakeBackend(), out=out, budget_s=5)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.calibration.machine.session import EARLIER, Session
+from perfmodel.calibration.machine.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Operation
@@ -338,7 +338,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": found.get("clock_mhz"),
             "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
-            "notes": tuple(session.notes) + _resumed(journal.points),
+            "notes": tuple(session.notes) + _resumed(session.resumed_count),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,
         },
@@ -355,8 +355,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     return MeasuredMachine.model_validate(content)
 
 
-def _resumed(points: Sequence[Point]) -> tuple[str, ...]:
-    earlier = sum(point.window == EARLIER for point in points)
+def _resumed(earlier: int) -> tuple[str, ...]:
     return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()
 
 

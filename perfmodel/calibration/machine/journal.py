@@ -14,7 +14,7 @@ from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Point
 from perfmodel.errors import ArgumentError
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the record's layout [1]."""
 
 SUFFIX: Final = ".points.json"
@@ -54,6 +54,7 @@ class Journal:
         self.header = dict(header)
         self.found: dict[str, Any] = {}
         self.points: list[Point] = []
+        self.reference_s: list[float] = []
         self.seconds = 0.0
 
     def write(self) -> None:
@@ -75,6 +76,7 @@ class Journal:
             "header": self.header,
             "seconds": self.seconds,
             "found": self.found,
+            "reference_s": self.reference_s,
             "points": [point.to_dict() for point in self.points],
         }
         with replacement_of(path) as temporary:
@@ -102,6 +104,7 @@ class Journal:
         self.found = content["found"]
         self.seconds = content["seconds"]
         self.points = content["points"]
+        self.reference_s = content["reference_s"]
 
 
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
@@ -145,7 +148,8 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
     Returns
     -------
     dict
-        ``header``, ``seconds`` [s], ``found`` and ``points``. [-]
+        ``header``, ``seconds`` [s], ``found``, ``points`` and ``reference_s`` [s]: the times of the reference kernel,
+        by whose numbers the points name their windows. [-]
 
     Raises
     ------
@@ -160,6 +164,7 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
             "header": dict(content["header"]),
             "seconds": float(content["seconds"]),
             "found": dict(content["found"]),
+            "reference_s": [float(seconds) for seconds in content["reference_s"]],
             "points": content["points"],
         }
     except OSError as error:

@@ -70,9 +70,6 @@ PRIOR_OF_DESIGN: Final = 0.05
 ROUGH_SHARE: Final = 0.3
 """Share of the best rates that a kernel reaches before anything is known of its class [1]."""
 
-EARLIER: Final = -1
-"""Window of the points that an earlier, interrupted session took [1]."""
-
 ROUGH_CALL_S: Final = 1e-5
 """Time of a call before anything is known [s]."""
 
@@ -142,8 +139,7 @@ class Session:
         self._earlier_s = journal.seconds
         self._cold_s = self._points_from_s = 0.0
         self._watch: DriftWatch | None = None
-        # the windows of drift of an earlier session are closed
-        journal.points = [replace(point, window=EARLIER) for point in journal.points]
+        self.resumed_count = len(journal.points)
         self.classes = [
             self._class_of(benchmark, dtype, excluded)
             for dtype in dtypes
@@ -159,7 +155,10 @@ class Session:
         """Watches the machine while points are taken."""
         if self._watch is None:
             reference = self.backend.reference()
-            self._watch = DriftWatch(lambda: self.backend.clock.time(reference).seconds, now=self._now)
+            # windows go on from those of an interrupted session, whose points drift spoils as it does ours
+            self._watch = DriftWatch(
+                lambda: self.backend.clock.time(reference).seconds, now=self._now, times=self.journal.reference_s
+            )
         return self._watch
 
     @property
