@@ -15,7 +15,7 @@ from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
 from perfmodel.validation.live_device import check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
 from perfmodel.validation.live_prediction import cases_of, datasheet_rates, predict_case
-from perfmodel.validation.live_records import LivePlan
+from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
 from perfmodel.validation.live_report import LiveReport
 
 if TYPE_CHECKING:
@@ -43,12 +43,24 @@ def _machine_of(
 
 
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
-    """Return the data types to measure, all of which were calibrated; None for each of them."""
+    """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
     for dtype in asked or ():
         if dtype not in machine.dtypes:
             kind = f"data type of {machine.name!r}"
             raise UnknownNameError(kind, dtype, machine.dtypes)
-    return tuple(asked or machine.dtypes)
+    chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
+    if not chosen:
+        allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
+        raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
+    return chosen
+
+
+def _check_run(dtypes: Sequence[str] | None) -> None:
+    """Refuse data types in which no network is run, before anything is calibrated."""
+    for dtype in dtypes or ():
+        if dtype not in LIVE_DTYPES:
+            kind = "data type of the live check"
+            raise UnknownNameError(kind, dtype, LIVE_DTYPES)
 
 
 def _whole(argument: str, given: Any, *, least: int) -> int:
@@ -86,7 +98,7 @@ def validate_live(
     networks : sequence of str or None
         Which of the catalogue; None for all. [-]
     dtypes : sequence of str or None
-        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all that were calibrated. [-]
+        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all of these that were calibrated. [-]
     datasheet : str or None
         Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
     repeats : int
@@ -122,6 +134,7 @@ def validate_live(
     mini-batches.
     """
     chosen = find_networks(networks)
+    _check_run(dtypes)
     plan: dict[str, Any] = {
         "repeats": _whole("repeats", repeats, least=1),
         "warmup_steps": _whole("warmup_steps", warmup_steps, least=0),

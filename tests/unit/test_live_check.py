@@ -261,7 +261,8 @@ class TestCheck:
             ({"device": "gpu"}, "cuda:N for the GPU"),
             ({"device": 0}, "cuda:N for the GPU"),
             ({"calibration": "shi2016_gpu"}, "not factors fitted on a table"),
-            ({"dtypes": ["fp16"]}, "unknown data type"),
+            ({"dtypes": ["bf16"]}, "unknown data type of 'made-up"),
+            ({"dtypes": ["fp16"]}, "unknown data type of the live check"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),
             ({"repeats": 0}, "at least 1"),
             ({"steps": True}, "at least 1"),
@@ -285,6 +286,26 @@ class TestCheck:
         for other, told in ((gpu, "this one is of a GPU"), (embedded, "backend torch")):
             with pytest.raises(ArgumentError, match=told):
                 pm.validate_live("cpu", calibration=other, measurer=GivenTimes(lambda case: 1.0))
+
+    def test_a_data_type_that_no_network_is_run_in_is_left_out_and_refused_where_there_is_no_other(self):
+        machine = load_calibration(MACHINE)
+
+        def of(*dtypes):
+            kernels = [each.model_copy(update={"dtype": dtype}) for dtype in dtypes for each in machine.kernel]
+            peaks = machine.peaks.model_copy(update={"gemm_flop_per_s": dict.fromkeys(dtypes, 2e11)})
+            return machine.model_copy(update={"kernel": tuple(kernels), "peaks": peaks})
+
+        measurer = GivenTimes(lambda case: 1.0)
+        made = pm.validate_live("cpu", calibration=of("fp32", "fp16"), networks=DENSE, measurer=measurer)
+        assert {row.dtype for row in made.rows} == {case.dtype for case in measurer.plan.cases} == {"fp32"}
+        with pytest.raises(ArgumentError, match="this one has fp16"):
+            pm.validate_live("cpu", calibration=of("fp16"), networks=DENSE, measurer=measurer)
+
+    def test_the_process_runs_no_other_type_under_the_name_of_one(self):
+        case = LiveCase(network="lstm32", phase="forward", dtype="fp16", batch_size=2)
+        plan = LivePlan(device="cpu", threads=1, cases=(case,), repeats=1, warmup_steps=0, steps=1, seconds=0.0)
+        with pytest.raises(CalibrationError, match="not run in fp16"):
+            ChildMeasurer()(plan, progress=None)
 
     def test_without_torch_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)

@@ -224,7 +224,7 @@ class TestFiles:
         assert machine.session.notes == (f"resumed: {len(kept)} of the points are of a session that was interrupted",)
 
     def test_a_slow_spell_before_an_interrupt_is_noticed_after_it(self, tmp_path):
-        """As an uninterrupted session does: its windows and what the reference kernel took in them are in the record."""
+        """As an uninterrupted session does: windows and what the reference kernel took in them are in the record."""
         spell = lambda seconds: 1.6 if 2 < seconds < 4.5 else 1.0  # noqa: E731
         made = {}
         for label, speed in (("calm", lambda seconds: 1.0), ("disturbed", spell)):
