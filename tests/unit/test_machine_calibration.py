@@ -18,15 +18,17 @@ from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.session import Session
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Role
 from tests.fake_machine import LAW, FakeBackend
 
 
 @pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
+def _no_disk(monkeypatch, tmp_path_factory):
     monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+    spare = tmp_path_factory.mktemp("spare")  # records of tests before this one are no earlier session's
+    monkeypatch.setattr("perfmodel.calibration.machine.journal.tempfile.tempdir", str(spare))
 
 
 def _measured(backend, **options):
@@ -206,6 +208,30 @@ class TestFiles:
         assert shown == [len(points)] * 2
         none = machine.model_copy(update={"kernel": machine.kernel[:0]})
         assert roofline_of(out, none).axes  # nothing to show is no error
+
+    def test_points_of_another_session_are_kept_and_taken_for_no_others(self, tmp_path):
+        from perfmodel.calibration.machine.roofline_points import roofline_of
+
+        out = tmp_path / "mine.toml"
+        first = _measured(FakeBackend(), out=out, budget_s=5)
+        kept = read_journal(journal_of(out))["points"]
+        for number in (1, 2):  # neither are those of an interrupted session lost
+            with (
+                pytest.warns(PerfmodelWarning, match=rf"kept as .*mine\.points\.json\.{number}, with which --resume"),
+                pytest.raises(CalibrationInterrupted) as caught,
+            ):
+                _measured(FakeBackend(fails_after=400, seed=2 + number), out=out)
+        assert read_journal(tmp_path / "mine.points.json.1")["points"] == kept
+        assert caught.value.journal == journal_of(out)
+        with pytest.raises(ArgumentError, match="are of another session"):
+            roofline_of(out, first)
+        (tmp_path / "mine.points.json.1").rename(journal_of(out))
+        assert roofline_of(out, first).axes
+        content = json.loads(journal_of(out).read_text())
+        content["points"][0]["seconds"] *= 1.01
+        journal_of(out).write_text(json.dumps(content))
+        with pytest.raises(ArgumentError, match="are of another session"):
+            roofline_of(out, first)
 
     def test_an_interrupt_keeps_the_points_and_says_how_to_go_on(self, tmp_path):
         out = tmp_path / "mine.toml"

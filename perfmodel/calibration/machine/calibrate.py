@@ -16,7 +16,7 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal, temporary_journal
+from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, read_journal, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
@@ -116,7 +116,8 @@ def calibrate(
     progress : bool or callable
         Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
     out : str, Path or None
-        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. [-]
+        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. Points
+        of another session that lie there are renamed, with a warning. [-]
     resume : str, Path or None
         Record of an interrupted calibration to go on with. [-]
     dtypes : str, sequence of str or None
@@ -332,6 +333,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
             "seconds": round(journal.seconds, 1),
             "point_count": len(journal.points),
+            "points_digest": digest_of(journal.points),
             "retaken": sum(point.retaken for point in journal.points),
             "reference_spread_percent": round(watch.spread_percent, 2),
             "drift_percent": round(watch.drift_percent, 2),

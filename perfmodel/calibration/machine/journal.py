@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, PerfmodelWarning
 
 VERSION: Final = 2
 """Of the record's layout [1]."""
@@ -38,6 +41,50 @@ def temporary_journal() -> Path:
     return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
 
 
+def set_aside(path: Path) -> None:
+    """Rename the record of another session, if one is at ``path``, so that its points are kept; a warning tells it.
+
+    Parameters
+    ----------
+    path : Path
+        Where a new record shall be written. [-]
+
+    Warns
+    -----
+    PerfmodelWarning
+        Where the older record is now.
+    """
+    if not path.is_file() or _is_without_points(path):
+        return
+    kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
+    try:
+        path.rename(kept)
+    except OSError as error:
+        raise ArgumentError("out", str(path), f"a place whose record can be renamed ({error.strerror})") from error
+    told = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
+    warnings.warn(told, PerfmodelWarning, stacklevel=2)
+
+
+def _is_without_points(path: Path) -> bool:
+    try:
+        return not read_journal(path)["points"]
+    except ArgumentError:  # no record that we know: it is kept
+        return False
+
+
+def digest_of(points: Iterable[Point]) -> str:
+    """Return what tells the points of one session from those of any other: sizes and times, in any order.
+
+    Examples
+    --------
+    >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=each) for each in (1e-5, 2e-5))
+    >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
+    True
+    """
+    lines = sorted(json.dumps([each.name, each.dtype, each.sizes, each.seconds], sort_keys=True) for each in points)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
 class Journal:
     """Points of a session, and what else was measured in it.
 
@@ -55,6 +102,7 @@ class Journal:
         self.found: dict[str, Any] = {}
         self.points: list[Point] = []
         self.reference_s: list[float] = []
+        self._own: set[Path] = set()
         self.seconds = 0.0
 
     def write(self) -> None:
@@ -71,6 +119,9 @@ class Journal:
             self._write(elsewhere)
 
     def _write(self, path: Path) -> None:
+        if path.resolve() not in self._own:
+            set_aside(path)
+            self._own.add(path.resolve())
         content = {
             "version": VERSION,
             "header": self.header,
@@ -105,6 +156,7 @@ class Journal:
         self.seconds = content["seconds"]
         self.points = content["points"]
         self.reference_s = content["reference_s"]
+        self._own.add(path.resolve())
 
 
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
