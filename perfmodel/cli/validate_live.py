@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from perfmodel.cli.calibrate import telling_interrupts
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
 from perfmodel.cli.validate import CHECK_FAILED, ProgressOption, percent_bound
 
@@ -66,7 +67,7 @@ def validate_live_command(
     check_writable(save, argument="--save")
     if save is not None:
         check_table_path(save)
-    with progress_bar(f"live check on {device}", shown=progress) as told:
+    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
         report = validate_live(
             device,
             calibration=calibration,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import shlex
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
@@ -145,6 +150,7 @@ def validate_live(
     measurer = ChildMeasurer() if measurer is None else measurer
     device = check_device(device)
     model = measurer.model(device)
+    is_made_here = calibration is None
     if calibration is None:
         calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
     machine = _machine_of(calibration, device=device, model=model)
@@ -153,10 +159,11 @@ def validate_live(
     stated = machine.machine.datasheet if datasheet is None else datasheet
     if stated is not None:
         datasheet_rates(stated, threads=threads, dtype=cases[0].dtype)  # refused before any work is done
-    predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
-    session = measurer(
-        LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
-    )
+    with _kept_on_failure(machine, device=device) if is_made_here else nullcontext():
+        predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
+        session = measurer(
+            LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
+        )
     return LiveReport.of(
         predictions,
         session,
@@ -165,3 +172,16 @@ def validate_live(
         datasheet=stated,
         repeats=repeats,
     )
+
+
+@contextmanager
+def _kept_on_failure(machine: MeasuredMachine, *, device: str) -> Iterator[None]:
+    """Keep a calibration that took a minute where the networks' turn ends early, and say with what to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, PerfmodelError):
+        path = Path(tempfile.gettempdir()) / f"perfmodel_live_{os.getpid()}.toml"
+        machine.save(path)
+        words = shlex.join(["perfmodel", "validate", "live", "--device", device, "--calibration", str(path)])
+        warnings.warn(f"the calibration is kept; go on with: {words}", PerfmodelWarning, stacklevel=2)
+        raise

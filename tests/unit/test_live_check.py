@@ -11,8 +11,9 @@ import pytest
 
 import perfmodel as pm
 from perfmodel import measurements, zoo
+from perfmodel.calibration.machine.calibrate import CalibrationInterrupted
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
 from perfmodel.validation import live, live_device
@@ -332,6 +333,31 @@ class TestCheck:
         report = pm.validate_live(networks=DENSE, dtypes=["fp32"], measurer=GivenTimes(lambda case: 1.0))
         assert asked == [("cpu", "torch", ["fp32"])]
         assert "made-up" in report.calibration.lower()
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), CalibrationError("it died")])
+    def test_a_calibration_made_for_it_is_kept_where_the_networks_fail(self, monkeypatch, tmp_path, error):
+        class Failing(GivenTimes):
+            def __call__(self, plan, *, progress):
+                raise error
+
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(live, "calibrate", lambda device, **options: load_calibration(MACHINE))
+        with (
+            pytest.warns(PerfmodelWarning, match="go on with: perfmodel validate live --device cpu --calib") as told,
+            pytest.raises(type(error)),
+        ):
+            pm.validate_live(networks=DENSE, measurer=Failing(lambda case: 1.0))
+        path = str(told[0].message).rpartition(" ")[2]
+        assert pm.load_calibration(path) == load_calibration(MACHINE)
+
+    def test_an_interrupt_of_its_calibration_says_where_the_points_are(self, monkeypatch, capsys):
+        def interrupted(device, **options):
+            raise CalibrationInterrupted("interrupted: points are kept; go on with: perfmodel calibrate", Path("kept"))
+
+        monkeypatch.setattr(live, "calibrate", interrupted)
+        monkeypatch.setattr(live, "ChildMeasurer", lambda: GivenTimes(lambda case: 1.0))
+        assert run(["validate", "live", "--no-progress"]) == 130
+        assert "go on with: perfmodel calibrate" in capsys.readouterr().err
 
 
 class TestCommand:

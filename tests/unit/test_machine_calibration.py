@@ -266,6 +266,19 @@ class TestFiles:
         assert made["disturbed"].retaken > 0
         assert made["disturbed"].reference_spread_percent > 10
 
+    def test_an_interrupt_of_the_fit_keeps_the_points_too(self, tmp_path, monkeypatch):
+        def interrupted(*given, **options):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "fitted_classes", interrupted)
+        for out in (tmp_path / "mine.toml", None):
+            with pytest.raises(CalibrationInterrupted) as caught:
+                _measured(FakeBackend(), out=out, budget_s=5)
+            record = caught.value.journal
+            assert len(read_journal(record)["points"]) > 50
+            words = shlex.split(str(caught.value).partition("go on with: ")[2])
+            assert words[-4:] == ["--out", str(out or "my_machine.toml"), "--resume", str(record)]
+
     def test_a_record_of_another_machine_is_refused(self, tmp_path):
         out = tmp_path / "mine.toml"
         _measured(FakeBackend(), out=out, budget_s=5)
@@ -412,7 +425,7 @@ class TestBadInput:
 
     @pytest.mark.usefixtures("on_fake_time")
     def test_a_budget_too_small_for_any_fit(self):
-        with pytest.raises(CalibrationError, match="larger budget_s"):
+        with pytest.raises(CalibrationError, match=r"larger budget_s.* points are kept in .*--budget 60 .*--resume"):
             _measured(FakeBackend(), budget_s=0.001)
 
     def test_a_wrong_kernel_is_refused(self, monkeypatch):

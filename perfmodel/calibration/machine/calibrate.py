@@ -46,6 +46,14 @@ RECORD_BYTES: Final = 4 * 2**20
 """Space that the record and the result of a session need at most [B]."""
 
 
+USUAL_BUDGET_S: Final = 60.0
+"""Time that measuring usually may take [s]."""
+
+
+class _TooFewPointsError(CalibrationError):
+    """There is nothing to fit yet."""
+
+
 class CalibrationInterrupted(KeyboardInterrupt):
     """A calibration was interrupted; says where its points are kept and how to go on.
 
@@ -161,17 +169,17 @@ def calibrate(
         )
         try:
             session.run()
-        except KeyboardInterrupt:
+            machine = machine_of(session, allocator=allocator)
+            if out is not None:
+                _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
+        except KeyboardInterrupt:  # also while it is fitted
             message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
             raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
-    machine = machine_of(session, allocator=allocator)
-    if out is not None:
-        try:
-            machine.save(out)
-        except ArgumentError as error:  # as where the disk was filled meanwhile
-            message = f"{out} was not written: it {error.allowed}. {_kept(journal, library, out=out, budget_s=1)}"
-            raise CalibrationError(message) from error
-    elif resume is None and journal.path is not None:
+        except _TooFewPointsError as error:
+            kept = _kept(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
+            message = f"{error}. {kept}"
+            raise CalibrationError(message) from None
+    if out is None and resume is None and journal.path is not None:
         journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
     return machine
 
@@ -277,12 +285,20 @@ def _shown(
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
+    try:
+        machine.save(out)
+    except ArgumentError as error:  # as where the disk was filled meanwhile
+        message = f"{out} was not written: it {error.allowed}. {kept}"
+        raise CalibrationError(message) from error
+
+
 def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
     """Return where the points are, and the words that go on with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:
         words += ["--dtype", dtype]
-    words += ["--budget", f"{budget_s:g}", *(["--out", str(out)] if out is not None else [])]
+    words += ["--budget", f"{budget_s:g}", "--out", "my_machine.toml" if out is None else str(out)]
     return f"{len(journal.points)} points are kept in {journal.path}; go on with: " + shlex.join(
         [*words, "--resume", str(journal.path)]
     )
@@ -312,9 +328,9 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     if len(journal.points) < FEWEST_POINTS:
         message = (
             f"only {len(journal.points)} kernels were timed within {session.budget_s:g} s, fewer than the "
-            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s (60 s is usual)"
+            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s ({USUAL_BUDGET_S:g} s is usual)"
         )
-        raise CalibrationError(message)
+        raise _TooFewPointsError(message)
     header, found, watch = journal.header, journal.found, session.watch
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
