@@ -19,7 +19,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
 from perfmodel.validation.live_device import check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
-from perfmodel.validation.live_prediction import cases_of, datasheet_rates, predict_case
+from perfmodel.validation.live_prediction import cases_of, check_datasheet, datasheet_rates, predict_case
 from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
 from perfmodel.validation.live_report import LiveReport
 
@@ -151,6 +151,8 @@ def validate_live(
     device = check_device(device)
     model = measurer.model(device)
     is_made_here = calibration is None
+    if datasheet is not None:
+        check_datasheet(datasheet, processor=processor_of(device))
     if calibration is None:
         calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
     machine = _machine_of(calibration, device=device, model=model)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import PerfmodelWarning
+from perfmodel.errors import ArgumentError, PerfmodelWarning
 from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
 from perfmodel.prediction.predict import predict
@@ -178,6 +179,28 @@ def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
     """
     target = resolve_target(device=device, system=None, threads=threads)
     return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
+
+
+def check_datasheet(device: str, *, processor: str) -> None:
+    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured.
+
+    Parameters
+    ----------
+    device : str
+        Name or path of a device file. [-]
+    processor : str
+        ``cpu`` or ``gpu``. [-]
+
+    Raises
+    ------
+    UnknownNameError, SpecError
+        If there is no such device, or its file is wrong.
+    ArgumentError
+        If it is of another kind.
+    """
+    kind = load_device(device).kind
+    if kind != processor:
+        raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")
 
 
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:

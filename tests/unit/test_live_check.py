@@ -334,6 +334,14 @@ class TestCheck:
         assert asked == [("cpu", "torch", ["fp32"])]
         assert "made-up" in report.calibration.lower()
 
+    @pytest.mark.parametrize(("name", "told"), [("xeon_platinum_8481", "xeon_platinum_8480"), ("h100_sxm", "of a CPU")])
+    def test_a_wrong_datasheet_is_refused_before_a_calibration(self, monkeypatch, name, told):
+        made = []
+        monkeypatch.setattr(live, "calibrate", lambda device, **options: made.append(device))
+        with pytest.raises((ArgumentError, UnknownNameError), match=told):
+            pm.validate_live(networks=DENSE, datasheet=name, measurer=GivenTimes(lambda case: 1.0))
+        assert not made
+
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), CalibrationError("it died")])
     def test_a_calibration_made_for_it_is_kept_where_the_networks_fail(self, monkeypatch, tmp_path, error):
         class Failing(GivenTimes):
@@ -383,6 +391,13 @@ class TestCommand:
         rows = json.loads(capsys.readouterr().out)["rows"]
         assert [len(row["repeats_s"]) for row in rows] == [3, 3]
 
+    def test_what_was_measured_is_printed_though_it_cannot_be_saved(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr(live, "ChildMeasurer", lambda: GivenTimes(lambda case: 1.0, spread=0.4))
+        assert run(self.words("--save", str(tmp_path / "live.csv"), "--no-progress")) == 2
+        told = capsys.readouterr()
+        assert "mnist_classifier" in told.out
+        assert "must have scored rows" in told.err
+
     def test_an_error_above_the_bound_ends_with_code_1(self, capsys):
         assert run(self.words("--max-error", "1", "--no-progress")) == 1
         assert "check failed" in capsys.readouterr().err
@@ -396,6 +411,7 @@ class TestCommand:
             (["--save", "table.txt"], "must end in .csv"),
             (["--plot", "live.docx"], "ends in"),
             (["--repeats", "0"], "at least 1"),
+            (["--repeats", "1", "--save", "t.csv"], "at least 2 with --save"),
             (["--protocol", "all"], "No such option"),
         ],
     )
