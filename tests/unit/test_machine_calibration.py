@@ -16,12 +16,14 @@ from perfmodel.calibration.machine.classes import ClassPoints, best_rates
 from perfmodel.calibration.machine.columns import columns_of
 from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
+from perfmodel.calibration.machine.report import datasheet_gaps
 from perfmodel.calibration.machine.session import Session
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Role
 from tests.fake_machine import LAW, FakeBackend
+from tests.measured_machines import machine as made_up
 
 
 @pytest.fixture(autouse=True)
@@ -511,3 +513,23 @@ def test_the_best_rate_is_not_that_of_a_product_that_was_disturbed():
     rate = 2 * 1001 * 512 * 512 / 2e-3
     assert best_rates([of_class], {"fp32": rate / 2, "tf32": 1.0}) == {"fp32": rate, "tf32": 1.0}
     assert best_rates([of_class], {"fp32": 2 * rate}) == {"fp32": 2 * rate}
+
+
+def test_the_gap_to_a_data_sheet_is_that_of_the_threads_that_worked():
+    def gaps(**changed):
+        made = made_up()
+        on = made.machine.model_copy(update={"datasheet": "xeon_platinum_8480", **changed})
+        return datasheet_gaps(made.model_copy(update={"machine": on}))
+
+    vendor = pm.load_device("xeon_platinum_8480")
+    peak = {cores: vendor.peak_flop_per_s("fp32", active_cores=cores) / 1e9 for cores in (1, 8, 56)}
+    bandwidth = vendor.memory_bandwidth_bytes_per_s / 1e9
+    assert vendor.core_count == 56
+    for threads, cores, told in (
+        (1, 56, f"of {peak[1]:.4g} GFLOP/s"),  # one thread of many cores
+        (16, 8, f"of {peak[8]:.4g} GFLOP/s"),  # two threads of each core
+        (112, 112, f"of {2 * peak[56]:.4g} GFLOP/s of 2 sockets"),
+    ):
+        assert gaps(threads=threads, core_count=cores)["data sheet fp32"].endswith(told)
+    assert gaps(threads=112, core_count=112)["data sheet bandwidth"].endswith(f"{2 * bandwidth:.4g} GB/s of 2 sockets")
+    assert gaps(datasheet="h100_sxm") == {"data sheet": "not compared: h100_sxm is of a GPU, not of a CPU"}

@@ -227,7 +227,9 @@ def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
 
 
 def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
-    """Return what was reached of the data sheet's peak, by data type; nothing where the file names no data sheet.
+    """Return what was reached of the peak of a data sheet, by data type; nothing where the file names none.
+
+    The peak is that of the cores that worked, on as many sockets as they take.
 
     Parameters
     ----------
@@ -243,16 +245,25 @@ def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
         return {}
     from perfmodel.hardware.catalogue import load_device
 
-    vendor: Any = load_device(machine.machine.datasheet)
-    cores = {} if machine.machine.threads is None else {"active_cores": machine.machine.core_count}
+    on = machine.machine
+    vendor: Any = load_device(on.datasheet)
+    if vendor.kind != on.processor:
+        kinds = f"is of a {vendor.kind.upper()}, not of a {on.processor.upper()}"
+        return {"data sheet": f"not compared: {on.datasheet} {kinds}"}
+    cores, sockets = {}, 1
+    if on.threads is not None:
+        working = min(on.threads, on.core_count)  # two threads of a core have one peak
+        sockets = math.ceil(working / vendor.core_count)
+        cores = {"active_cores": math.ceil(working / sockets)}
+    several = f" of {sockets} sockets" if sockets > 1 else ""
     gaps = {}
     for dtype, rate in machine.peaks.gemm_flop_per_s.items():
         if dtype in vendor.dtypes:
-            peak = vendor.peak_flop_per_s(dtype, **cores)
-            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s"
-    bandwidth = vendor.memory_bandwidth_bytes_per_s
+            peak = sockets * vendor.peak_flop_per_s(dtype, **cores)
+            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s{several}"
+    bandwidth = sockets * vendor.memory_bandwidth_bytes_per_s
     share = machine.peaks.stream_bytes_per_s / bandwidth
-    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s"}
+    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s{several}"}
 
 
 def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
