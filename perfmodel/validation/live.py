@@ -19,7 +19,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
 from perfmodel.validation.live_device import check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
-from perfmodel.validation.live_prediction import cases_of, check_datasheet, datasheet_rates, predict_case
+from perfmodel.validation.live_prediction import cases_of, check_datasheet, predict_case
 from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
 from perfmodel.validation.live_report import LiveReport
 
@@ -159,8 +159,6 @@ def validate_live(
     threads = machine.machine.threads
     cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))
     stated = machine.machine.datasheet if datasheet is None else datasheet
-    if stated is not None:
-        datasheet_rates(stated, threads=threads, dtype=cases[0].dtype)  # refused before any work is done
     with _kept_on_failure(machine, device=device) if is_made_here else nullcontext():
         predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
         session = measurer(

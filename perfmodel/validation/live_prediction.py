@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import ArgumentError, PerfmodelWarning
+from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning
 from perfmodel.framework.kernel_classes import measured_kernel
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -58,9 +58,9 @@ class LivePrediction:
     peaks_s : float
         By the roofline of the measured peak and bandwidth. [s]
     datasheet_s : float or None
-        By that of the data sheet; None where nothing names one. [s]
+        By that of the data sheet; None where nothing names one, or it says nothing of the case. [s]
     remarks : tuple of str
-        What the import of the network warned of. [-]
+        What the import of the network warned of, and why there is no roofline of the data sheet. [-]
     """
 
     case: LiveCase
@@ -233,8 +233,11 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
     operations, element_bytes = operations_of(case), ELEMENT_BYTES[case.dtype]
     stated = None
     if datasheet is not None:
-        rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
-        stated = roofline_s(operations, rates, element_bytes=element_bytes)
+        try:
+            rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
+            stated = roofline_s(operations, rates, element_bytes=element_bytes)
+        except PerfmodelError as error:  # as where it has no peak in a data type, or fewer cores: a column less
+            remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
     return LivePrediction(
         case=case,
         predicted_s=float(p.step_s),

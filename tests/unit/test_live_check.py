@@ -334,6 +334,23 @@ class TestCheck:
         assert asked == [("cpu", "torch", ["fp32"])]
         assert "made-up" in report.calibration.lower()
 
+    @pytest.mark.parametrize("sheet", ["xeon_e5_2630_v3", "no_such_device"])
+    def test_a_data_sheet_that_says_nothing_of_a_case_leaves_its_column_empty_with_a_word(self, sheet):
+        machine = load_calibration(MACHINE)
+        halves = tuple(each.model_copy(update={"dtype": "bf16"}) for each in machine.kernel)
+        machine = machine.model_copy(
+            update={
+                "machine": machine.machine.model_copy(update={"datasheet": sheet}),
+                "kernel": machine.kernel + halves,
+                "peaks": machine.peaks.model_copy(update={"gemm_flop_per_s": {"fp32": 2e11, "bf16": 4e11}}),
+            }
+        )
+        made = pm.validate_live("cpu", calibration=machine, networks=DENSE, measurer=GivenTimes(lambda case: 1.0))
+        known = {row.dtype for row in made.rows if row.datasheet_error_percent is not None}
+        assert known == ({"fp32"} if sheet == "xeon_e5_2630_v3" else set())
+        assert f"no roofline of the data sheet {sheet} in bf16" in made.to_text()
+        assert {score.dtype for score in made.scores} == {"fp32", "bf16"}
+
     @pytest.mark.parametrize(("name", "told"), [("xeon_platinum_8481", "xeon_platinum_8480"), ("h100_sxm", "of a CPU")])
     def test_a_wrong_datasheet_is_refused_before_a_calibration(self, monkeypatch, name, told):
         made = []

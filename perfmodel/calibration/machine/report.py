@@ -241,11 +241,11 @@ def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
     dict
         Words by what is compared. [-]
     """
-    if machine.machine.datasheet is None:
+    on = machine.machine
+    if on.datasheet is None:
         return {}
     from perfmodel.hardware.catalogue import load_device
 
-    on = machine.machine
     vendor: Any = load_device(on.datasheet)
     if vendor.kind != on.processor:
         kinds = f"is of a {vendor.kind.upper()}, not of a {on.processor.upper()}"
