@@ -7,7 +7,7 @@ import os
 import shlex
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def _machine_of(
-    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, model: str
+    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
 ) -> MeasuredMachine:
-    """Return a calibration of this very device, made with torch."""
+    """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
     machine = load_calibration(calibration)
     if not isinstance(machine, MeasuredMachine):
         raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
@@ -40,11 +40,30 @@ def _machine_of(
             f"one of a {processor_of(device).upper()}, as device={device!r} is; this one is of a {on.processor.upper()}"
         )
         raise ArgumentError("calibration", machine.name, allowed)
-    if on.model != model:
-        raise ArgumentError("calibration", machine.name, f"one of {model!r}; this one was measured on {on.model!r}")
+    if on.model != here["model"]:
+        allowed = f"one of {here['model']!r}; this one was measured on {on.model!r}"
+        raise ArgumentError("calibration", machine.name, allowed)
     if backend != "torch":
         raise ArgumentError("calibration", machine.name, f"one of backend torch, which the networks use; not {backend}")
+    _check_cores(machine, core_count=here["core_count"])
+    if machine.software.torch != here["torch"]:
+        told = (
+            f"{machine.name!r} was measured with torch {machine.software.torch}; networks run with {here['torch']} here"
+        )
+        warnings.warn(told, PerfmodelWarning, stacklevel=3)
     return machine
+
+
+def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
+    """Refuse a calibration that needs more cores than there are [1], or of another GPU; warn where there are others."""
+    on = machine.machine
+    if core_count == on.core_count:
+        return
+    others = f"{on.core_count} cores; there are {core_count} here"
+    if on.threads is None or core_count < min(on.threads, on.core_count):
+        raise ArgumentError("calibration", machine.name, f"one of this very device; this one was measured on {others}")
+    told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
+    warnings.warn(told, PerfmodelWarning, stacklevel=4)
 
 
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
@@ -149,13 +168,13 @@ def validate_live(
         raise ArgumentError("seconds", seconds, "a finite time of at least 0 s")
     measurer = ChildMeasurer() if measurer is None else measurer
     device = check_device(device)
-    model = measurer.model(device)
+    here = measurer.facts(device)
     is_made_here = calibration is None
     if datasheet is not None:
         check_datasheet(datasheet, processor=processor_of(device))
     if calibration is None:
         calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
-    machine = _machine_of(calibration, device=device, model=model)
+    machine = _machine_of(calibration, device=device, here=here)
     threads = machine.machine.threads
     cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))
     stated = machine.machine.datasheet if datasheet is None else datasheet
@@ -167,7 +186,7 @@ def validate_live(
     return LiveReport.of(
         predictions,
         session,
-        device=f"{model} ({device})",
+        device=f"{here['model']} ({device})",
         calibration=machine.describe(),
         datasheet=stated,
         repeats=repeats,

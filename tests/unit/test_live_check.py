@@ -32,6 +32,7 @@ from perfmodel.validation.live_prediction import (
 from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, LivePlan, LiveSession
 from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of
 from perfmodel.validation.live_table import save_live_table
+from tests.measured_machines import machine as made_up
 
 pytest.importorskip("torch")
 
@@ -46,10 +47,11 @@ class GivenTimes:
     def __init__(self, seconds, *, spread=0.02, model="Made-up(R) Processor", failing=()):
         self.seconds, self.spread, self.name, self.failing = seconds, spread, model, failing
         self.plan = None
+        self.core_count, self.torch = 2, "2.13.0+cpu"
 
-    def model(self, device):
+    def facts(self, device):
         del device
-        return self.name
+        return {"model": self.name, "core_count": self.core_count, "torch": self.torch}
 
     def __call__(self, plan, *, progress):
         self.plan = plan
@@ -308,6 +310,30 @@ class TestCheck:
         with pytest.raises(CalibrationError, match="not run in fp16"):
             ChildMeasurer()(plan, progress=None)
 
+    @pytest.mark.parametrize(
+        ("changed", "told"),
+        [
+            ({"core_count": 8}, "measured on 2 cores; there are 8 here"),
+            ({"torch": "2.14.0"}, r"with torch 2\.13\.0\+cpu; networks run with 2\.14\.0 here"),
+        ],
+    )
+    def test_other_cores_or_another_torch_are_told(self, changed, told):
+        measurer = GivenTimes(lambda case: 1.0)
+        for name, value in changed.items():
+            setattr(measurer, name, value)
+        with pytest.warns(PerfmodelWarning, match=told):
+            assert self.check(measurer).rows
+
+    @pytest.mark.parametrize("processor", ["cpu", "gpu"])
+    def test_too_few_cores_or_another_gpu_are_refused(self, processor, monkeypatch):
+        measurer = GivenTimes(lambda case: 1.0)
+        measurer.core_count = 1 if processor == "cpu" else 8
+        monkeypatch.setattr(live, "check_device", str)
+        machine = made_up(processor=processor)
+        with pytest.raises(ArgumentError, match=f"on 2 cores; there are {measurer.core_count} here"):
+            pm.validate_live("cpu" if processor == "cpu" else "cuda:0", calibration=machine, measurer=measurer)
+        assert measurer.plan is None
+
     def test_without_torch_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(MissingPackageError, match=r"perfmodel\[torch\]"):
@@ -495,5 +521,8 @@ class TestProcess:
         mnist = [each.median_s for each in session.measurements[:2]]
         assert mnist[1] < mnist[0]
 
-    def test_the_model_of_this_processor_has_a_name(self):
-        assert live_device.processor_model("cpu")
+    def test_the_facts_of_this_processor_are_those_that_a_calibration_has(self):
+        here = live_device.device_facts("cpu")
+        assert here["model"]
+        assert here["core_count"] >= 1
+        assert here["torch"][0].isdigit()
