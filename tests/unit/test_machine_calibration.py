@@ -299,6 +299,43 @@ class TestFiles:
             _measured(FakeBackend(), resume=tmp_path / "absent.json")
 
     @pytest.mark.parametrize(
+        ("place", "value", "told"),
+        [
+            (("points", 2, "sizes"), {"n": 3}, r"points\[2\]\.sizes: value \{'n': 3\}: a \w+ has "),
+            (("points", 2, "sizes"), {"n": -3}, r"points\[2\]\.sizes\.n: value -3"),
+            (("points", 2, "sizes"), {"n": True}, r"points\[2\]\.sizes\.n: value True"),
+            (("points", 0, "sizes"), {"rows": 0, "inputs": 8, "outputs": 8}, r"points\[0\]\.sizes\.rows: value 0"),
+            (("points", 2, "spread"), "abc", r"points\[2\]\.spread: value 'abc'"),
+            (("points", 2, "spread"), math.nan, r"points\[2\]\.spread: value nan"),
+            (("points", 2, "again_seconds"), -1e-3, r"points\[2\]\.again_seconds: value -0\.001"),
+            (("points", 2, "name"), "rleu", r"points\[2\]\.name: value 'rleu'"),
+            (("points", 2, "window"), 999, r"points\[2\]\.window: value 999: must be below \d"),
+            (("points", 2, "window"), -1, r"points\[2\]\.window: value -1"),
+            (("points", 2, "retaken"), "no", r"points\[2\]\.retaken: value 'no'"),
+            (("seconds",), math.nan, "seconds: value nan"),
+            (("reference_s",), [1e-3, -1e-3], r"reference_s\[1\]: value -0\.001"),
+            (("found", "peaks"), {}, r"found\.peaks\.\w+: required key"),
+            (("found", "peaks", "gemm_flop_per_s"), {"bf16": 1e9}, r"found\.peaks\.gemm_flop_per_s: required"),
+            (("found", "peaks", "gemm_flop_per_s"), {"fp32": -1e9}, r"found\.peaks\.gemm_flop_per_s\.fp32: value -1"),
+            (("found", "peaks"), None, r"found\.peaks: value None"),
+            (("found", "overheads"), [1], r"found\.overheads: value \[1\]"),
+            (("found", "clock_mhz"), -5.0, r"found\.clock_mhz: value -5\.0"),
+        ],
+    )
+    def test_a_spoilt_value_is_told_with_its_place_before_anything_is_measured(self, tmp_path, place, value, told):
+        out = tmp_path / "mine.toml"
+        _measured(FakeBackend(), out=out, budget_s=2)
+        content = at = json.loads(journal_of(out).read_text())
+        for step in place[:-1]:
+            at = at[step]
+        at[place[-1]] = value
+        journal_of(out).write_text(json.dumps(content))
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=rf"^resume='.*mine\.points\.json'.*\({told}"):
+            _measured(backend, resume=journal_of(out))
+        assert backend.runs == 0
+
+    @pytest.mark.parametrize(
         "spoil",
         [
             lambda content: "{",

@@ -157,7 +157,8 @@ def calibrate(
     allocator = keep_freed_memory()
     journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
     if resume is not None:
-        journal.resume(Path(resume).expanduser())
+        benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
+        journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
     with _shown(progress, library) as told:
         session = Session(
             library,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.errors import ArgumentError, PerfmodelWarning
+from pydantic import ValidationError
 
-VERSION: Final = 2
-"""Of the record's layout [1]."""
+from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.record_tables import VERSION, Record
+from perfmodel.errors import ArgumentError, PerfmodelWarning
+from perfmodel.hardware.faults import faults_of
 
 SUFFIX: Final = ".points.json"
 """What replaces ``.toml`` in the name of a calibration to name its record."""
@@ -133,13 +133,15 @@ class Journal:
         with replacement_of(path) as temporary:
             temporary.write_text(json.dumps(content), encoding="utf-8")
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
         """Take over what an earlier session measured on the same machine with the same software.
 
         Parameters
         ----------
         path : Path
             Its record. [-]
+        benchmarks : mapping of str to mapping
+            Data type to benchmarks by name, whose points there may be. [-]
 
         Raises
         ------
@@ -152,11 +154,34 @@ class Journal:
                 earlier, now = _differing(content["header"].get(key), value)
                 allowed = f"a record of the same {key}: it was {earlier}, and is {now} now"
                 raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
+        fault = next(_faults(content, benchmarks), None)
+        if fault is not None:
+            raise _spoilt("resume", path, fault)
         self.found = content["found"]
         self.seconds = content["seconds"]
         self.points = content["points"]
         self.reference_s = content["reference_s"]
         self._own.add(path.resolve())
+
+
+def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> Iterator[str]:
+    """Yield what does not fit together in a record, in words."""
+    rates = content["found"].get("peaks", {}).get("gemm_flop_per_s", benchmarks)
+    for dtype in benchmarks:
+        if dtype not in rates:
+            yield f"found.peaks.gemm_flop_per_s: required key is missing: {dtype}"
+    windows = len(content["reference_s"])
+    for index, point in enumerate(content["points"]):
+        place, known = f"points[{index}]", benchmarks.get(point.dtype, {})
+        if point.name not in known:
+            yield f"{place}.name: value {point.name!r}: no class of kernels in {point.dtype}"
+        elif not known[point.name].has_sizes(point.sizes):
+            names = ", ".join(known[point.name].axes)
+            yield f"{place}.sizes: value {dict(point.sizes)!r}: a {point.name} has {names}"
+        elif wrong := [name for name, size in point.sizes.items() if not known[point.name].axes[name].has(size)]:
+            yield f"{place}.sizes.{wrong[0]}: value {point.sizes[wrong[0]]}: no size of a {point.name}"
+        elif point.window >= windows:
+            yield f"{place}.window: value {point.window}: must be below {windows}, the times in reference_s"
 
 
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
@@ -172,19 +197,6 @@ def _told(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "not told" if value is None else str(value)
-
-
-def _point_of(content: Mapping[str, Any]) -> Point:
-    """Return a point as it was written; refuse one that was not."""
-    point = Point(**content)
-    times = [point.seconds, *([] if point.cold_seconds is None else [point.cold_seconds])]
-    if not all(isinstance(seconds, float) and 0 < seconds < math.inf for seconds in times):
-        message = f"a point of {point.name} takes {point.seconds!r} s"
-        raise ValueError(message)
-    if not all(isinstance(size, int) for size in point.sizes.values()):
-        message = f"sizes of {point.name} are no whole numbers"
-        raise ValueError(message)
-    return point
 
 
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
@@ -210,21 +222,18 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
     """
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        known = content["version"] == VERSION
-        content["points"] = [_point_of(point) for point in content["points"]]
-        content = {
-            "header": dict(content["header"]),
-            "seconds": float(content["seconds"]),
-            "found": dict(content["found"]),
-            "reference_s": [float(seconds) for seconds in content["reference_s"]],
-            "points": content["points"],
-        }
+        if not isinstance(content, dict) or content.get("version") != VERSION:
+            raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
+        Record.model_validate(content)
     except OSError as error:
         raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-        allowed = f"a record of points (.points.json) that a calibration wrote whole ({reason})"
-        raise ArgumentError(argument, str(path), allowed) from error
-    if not known:
-        raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
-    return content
+    except ValidationError as error:
+        raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
+    except ValueError as error:  # no JSON, no text
+        raise _spoilt(argument, path, str(error)) from error
+    return content | {"points": [Point(**point) for point in content["points"]]}
+
+
+def _spoilt(argument: str, path: str | Path, fault: str) -> ArgumentError:
+    allowed = f"a record of points (.points.json) as a calibration wrote it ({fault})"
+    return ArgumentError(argument, str(path), allowed)
