@@ -323,16 +323,14 @@ class HostCopy(SpecTable):
         Whether the host's buffer is page-locked. [-]
     latency_s : float
         Time of the smallest copy. [s]
-    bytes_per_s, low_bytes_per_s, high_bytes_per_s : float
-        Rate of large ones, and the ends of its 80 % interval. [B/s]
+    bytes_per_s : float
+        Rate of large ones. [B/s]
     """
 
     direction: Literal["to_device", "to_host"]
     pinned: bool = False
     latency_s: Seconds
     bytes_per_s: PositiveNumber
-    low_bytes_per_s: PositiveNumber | None = None
-    high_bytes_per_s: PositiveNumber | None = None
 
 
 class AllReduce(SpecTable):

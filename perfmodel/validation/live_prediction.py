@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning
-from perfmodel.framework.kernel_classes import measured_kernel
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
@@ -271,27 +270,3 @@ def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequenc
         for phase in MODES
         for dtype in dtypes
     )
-
-
-def live_operations(*, processor: str = "cpu", dtype: str = "fp32") -> set[tuple[str, Operation]]:
-    """Return every operation of the live networks with its class: what no calibrator may time.
-
-    Parameters
-    ----------
-    processor : str
-        ``cpu`` or ``gpu``, which have batch sizes of their own. [-]
-    dtype : str
-        Data type. [-]
-
-    Returns
-    -------
-    set of tuple
-        Name of the kernel class, and neutral operation with its sizes. [-]
-    """
-    element_bytes = ELEMENT_BYTES[dtype]
-    cases = cases_of(tuple(LIVE_NETWORKS.values()), processor=processor, dtypes=(dtype,))
-    return {
-        (measured_kernel(operation, element_bytes=element_bytes).efficiency, operation)
-        for case in cases
-        for operation in operations_of(case)
-    }

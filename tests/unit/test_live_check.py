@@ -25,7 +25,6 @@ from perfmodel.validation.live_prediction import (
     Rates,
     cases_of,
     imported,
-    live_operations,
     operations_of,
     roofline_s,
 )
@@ -33,6 +32,7 @@ from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, 
 from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of
 from perfmodel.validation.live_table import save_live_table
 from tests.measured_machines import machine as made_up
+from tests.timed_operations import live_operations
 
 pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.calibration.machine import calibrate as module
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Point
-from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate, recorded_operations
+from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
 from perfmodel.calibration.machine.classes import ClassPoints, best_rates
 from perfmodel.calibration.machine.columns import columns_of
 from perfmodel.calibration.machine.families import contraction
@@ -24,6 +24,7 @@ from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Role
 from tests.fake_machine import LAW, FakeBackend
 from tests.measured_machines import machine as made_up
+from tests.timed_operations import recorded_operations
 
 
 @pytest.fixture(autouse=True)
@@ -161,25 +162,6 @@ class TestLaw:
         assert note.startswith("relu in fp32 ended at {'elements': ")
         assert note.endswith("CUDA out of memory." if isinstance(error, RuntimeError) else "MemoryError")
         assert machine.classes("fp32")["batch_norm"].point_count == 20
-
-    def test_excluded_operations_are_not_timed(self):
-        backend = FakeBackend()
-        first = Session(backend, dtypes=["fp32"], budget_s=5, journal=Journal(None, {}), now=lambda: backend.elapsed_s)
-        first.run()
-        excluded = {each.benchmark.operation(point.sizes) for each in first.classes for point in each.points}
-        again = FakeBackend()
-        second = Session(
-            again,
-            dtypes=["fp32"],
-            budget_s=5,
-            journal=Journal(None, {}),
-            excluded=excluded,
-            now=lambda: again.elapsed_s,
-        )
-        second.run()
-        timed = {each.benchmark.operation(point.sizes) for each in second.classes for point in each.points}
-        assert len(timed) > 50
-        assert not timed & excluded
 
 
 def module_constants(machine):

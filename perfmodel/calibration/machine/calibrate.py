@@ -16,12 +16,11 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, read_journal, temporary_journal
+from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.records import Operation
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
@@ -376,21 +375,3 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
 
 def _resumed(earlier: int) -> tuple[str, ...]:
     return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()
-
-
-def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:
-    """Return every operation that a calibration timed, to be held against those of other networks.
-
-    Parameters
-    ----------
-    record : str or Path
-        The record of points that lies beside a calibration. [-]
-
-    Returns
-    -------
-    list of tuple
-        Data type and operation of each point. [-]
-    """
-    content = read_journal(record)
-    benchmarks = benchmark_table(content["header"]["backend"])
-    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]

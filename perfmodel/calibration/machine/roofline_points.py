@@ -13,6 +13,7 @@ from perfmodel.calibration.machine.journal import digest_of, journal_of, read_jo
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.hardware import spec_files
 from perfmodel.presentation.measured_roofline import RooflinePoint
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     Parameters
     ----------
     file : str or Path
-        The calibration's file, beside which its record lies. [-]
+        The calibration's file or name, beside which its record lies. [-]
     machine : MeasuredMachine
         The same, loaded. [-]
 
@@ -101,7 +102,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     from perfmodel.calibration.machine.calibrate import benchmark_table
     from perfmodel.presentation.measured_roofline import measured_roofline
 
-    record = journal_of(file)
+    record = journal_of(spec_files.find("calibrations", file))
     if not record.is_file():
         allowed = f"a calibration beside which its record {record.name} lies: the points are not in the TOML itself"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)

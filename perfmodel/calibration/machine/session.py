@@ -110,8 +110,6 @@ class Session:
         Time that measuring may take. [s]
     journal : Journal
         Where points are kept as they are taken. [-]
-    excluded : collection of Operation
-        Operations that must not be timed. [-]
     progress : callable or None
         Told how much of how much is done. [-]
     already_s : float
@@ -127,7 +125,6 @@ class Session:
         dtypes: Collection[str],
         budget_s: float,
         journal: Journal,
-        excluded: Collection[Operation] = (),
         progress: Callable[[int, int], None] | None = None,
         already_s: float = 0.0,
         now: Callable[[], float] = time.monotonic,
@@ -141,9 +138,7 @@ class Session:
         self._watch: DriftWatch | None = None
         self.resumed_count = len(journal.points)
         self.classes = [
-            self._class_of(benchmark, dtype, excluded)
-            for dtype in dtypes
-            for benchmark in backend.benchmarks(dtype).values()
+            self._class_of(benchmark, dtype) for dtype in dtypes for benchmark in backend.benchmarks(dtype).values()
         ]
 
     @property
@@ -166,7 +161,7 @@ class Session:
         """Classes whose points are fewer than wanted, as the budget ended before. [1]"""
         return sum(not each.is_done for each in self.classes)
 
-    def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
+    def _class_of(self, benchmark: Benchmark, dtype: str) -> _Class:
         """Return a class with the points that an earlier session took of it."""
         points = [point for point in self.journal.points if (point.name, point.dtype) == (benchmark.name, dtype)]
         return _Class(
@@ -175,7 +170,6 @@ class Session:
             shapes=shapes(
                 benchmark,
                 allowed=self._allows(benchmark, dtype),
-                excluded=excluded,
                 taken=[point.sizes for point in points],
             ),
             points=points,
