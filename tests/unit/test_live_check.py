@@ -118,6 +118,7 @@ class TestReport:
             assert score.peaks_mean_percent == pytest.approx((3 * 40 + 70) / 4)
             assert score.datasheet_mean_percent == pytest.approx((3 * 60 + 80) / 4)
             assert score.ratio_to_peaks == pytest.approx(75 / 190)
+            assert score.inside_percent == pytest.approx(75)  # 8 s are beyond 3.6 to 4.8 s
 
     def test_a_constant_prediction_has_no_rank_correlation_to_show(self):
         assert rank_correlation([1.0, 3.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.8)
@@ -154,6 +155,7 @@ class TestReport:
             assert expected not in text
         assert "nothing is fitted; every row is scored" in text
         assert "drift control" in text
+        assert "inside 80 % interval" in text
         assert told["reference_spread_percent"] == pytest.approx(5)
 
     def test_the_figure_has_a_point_for_each_measured_row(self, tmp_path):
