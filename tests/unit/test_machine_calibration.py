@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from itertools import combinations
 
@@ -17,7 +18,7 @@ from perfmodel.calibration.machine.columns import columns_of
 from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.report import datasheet_gaps
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.machine.session import MOST_BEYOND_S, Session
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -115,6 +116,19 @@ class TestLaw:
             backend = FakeBackend()
             _measured(backend, budget_s=budget_s)
             assert backend.elapsed_s < 1.3 * budget_s + 1
+
+    def test_a_budget_that_the_surroundings_take_is_overrun_by_half_of_it_and_no_more(self, monkeypatch):
+        backend = FakeBackend()
+
+        def slow_disk():
+            backend.elapsed_s += 10
+            return []
+
+        monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", slow_disk)
+        for budget_s, beyond_s in ((3, 1.5), (10, MOST_BEYOND_S)):
+            begin = backend.elapsed_s
+            _measured(backend, budget_s=budget_s)
+            assert beyond_s <= backend.elapsed_s - begin - 10 < beyond_s + 0.7
 
     def test_what_was_spent_before_is_part_of_the_budget(self):
         elapsed = {}
@@ -492,7 +506,10 @@ class TestCommandLine:
         assert run(["calibration", "diff", old, old]) == 0
         assert "beyond their intervals" not in capsys.readouterr().out
         assert run(["calibration", "diff", old, new]) == 0
-        assert "conv2d_3x3_s1_output" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert "conv2d_3x3_s1_output" in told
+        overlapping, inside = map(int, re.search(r"of (\d+) % overlap, and (\d+) % are now inside", told).groups())
+        assert inside <= overlapping < 100
         assert run(["calibration", "diff", old, new, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["changed"]
 

@@ -283,8 +283,9 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
         "clock": _clock_change(old, new) or "not recorded",
         "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
         "best stream": f"{stream:+.1f} %",
-        "constants": f"{agreed['shared']} in common, {100 * agreed['within']:.0f} % agree within their intervals "
-        f"(median half width {agreed['half_width_percent']:.0f} %)",
+        "constants": f"{agreed['shared']} in common; the intervals of {100 * agreed['overlapping']:.0f} % overlap, and "
+        f"{100 * agreed['inside']:.0f} % are now inside the earlier interval (median half width "
+        f"{agreed['half_width_percent']:.0f} %)",
         **datasheet_gaps(new),
     }
 
