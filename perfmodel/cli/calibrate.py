@@ -43,7 +43,9 @@ def calibrate_command(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points lie beside it."),
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="SECONDS", help="Time that measuring may take.")] = "60",
+    budget: Annotated[
+        str, typer.Option(metavar="SECONDS", help="Time that measuring may take; below 15 up to 4 s more.")
+    ] = "60",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
     ] = None,

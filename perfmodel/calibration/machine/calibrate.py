@@ -119,7 +119,7 @@ def calibrate(
     backend : str or Backend
         ``torch``: the kernels that PyTorch runs; ``numpy``: on any machine. [-]
     budget_s : float
-        Time that measuring may take. [s]
+        Time that measuring may take. Kernels get half of it in any case, at most 4 s: a small one is overrun. [s]
     progress : bool or callable
         Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
     out : str, Path or None
