@@ -170,7 +170,11 @@ def _reason(c: Comparison) -> str:
     total, second = c.total, c.second.bottleneck
     bound = f"{second} still bounds it" if second == c.first.bottleneck else f"{second} bounds it now"
     if abs(total.change_s) <= NO_CHANGE * total.first_s:
-        return "no part of the step changes: what this speeds up is hidden, or not used"
+        fell, rose = min(c.terms, key=lambda row: row.change_s), max(c.terms, key=lambda row: row.change_s)
+        if rose.change_s <= NO_CHANGE * total.first_s:
+            return "no part of the step changes: what this speeds up is hidden, or not used"
+        changes = f"{fell.meaning} {signed_seconds_text(fell.change_s)} a {c.per}"
+        return f"{changes}, all taken up by {rose.meaning}; {bound}"
     most = max(c.terms, key=lambda row: row.change_s if total.change_s > 0 else -row.change_s)
     share = percent_text(abs(most.change_s) / total.first_s)
     return f"{most.meaning} {signed_seconds_text(most.change_s)} a {c.per} ({share} of it); {bound}"
@@ -284,7 +288,7 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
     now = Situation(graph=graph, given=arguments, defaults=defaults, base=predict(graph, **arguments))
     tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
     rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
-    rows.sort(key=lambda row: -row.gain_samples_per_s)
+    rows.sort(key=lambda row: -round(row.speedup, 9))  # equals in the order in which they were tried
     return Advice(
         base=now.base,
         arguments=dict(arguments),

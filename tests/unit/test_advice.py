@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -62,14 +63,16 @@ def test_every_gain_is_predict_with_the_change_less_predict_without(alexnet, adv
 def test_rows_are_ranked_and_every_kind_is_answered_for(advised):
     _, advice = advised
     gains = [row.gain_samples_per_s for row in advice.rows]
-    assert gains == sorted(gains, reverse=True)
+    noise = 2e-9 * advice.base.samples_per_s  # changes that gain the same stand in the order of the registry
+    assert all(later <= earlier + noise for earlier, later in itertools.pairwise(gains))
     answered = {row.kind for row in advice.rows} | {entry.kind for entry in advice.rejected}
     assert answered == set(CHANGES)
     assert all(entry.reason for entry in advice.rejected)
     best = advice.best_of_each_kind
     assert len({row.kind for row in best}) == len(best)
     for row in best:
-        assert row.gain_samples_per_s == max(each.gain_samples_per_s for each in advice.rows if each.kind == row.kind)
+        most = max(each.gain_samples_per_s for each in advice.rows if each.kind == row.kind)
+        assert row.gain_samples_per_s == pytest.approx(most, rel=1e-9, abs=1e-9 * advice.base.samples_per_s)
 
 
 def test_every_change_changes_something_that_was_given(advised):
@@ -85,7 +88,12 @@ def test_the_reason_names_the_part_that_changed_most_and_by_how_much(alexnet, ad
     for row in [*advice.best_of_each_kind, *advice.rows[-3:]]:
         c = pm.compare(base, pm.predict(alexnet, **{**JOBS[name], **row.changes}))
         if abs(c.total.change_s) <= 1e-9 * c.total.first_s:
-            assert "no part of the step changes" in row.reason
+            fell, rose = (pick(c.terms, key=lambda term: term.change_s) for pick in (min, max))
+            if rose.change_s > 1e-9 * c.total.first_s:
+                assert row.reason.startswith(fell.meaning)
+                assert f"taken up by {rose.meaning}" in row.reason
+            else:
+                assert "no part of the step changes" in row.reason
             continue
         sign = 1 if c.total.change_s > 0 else -1
         most = max(c.terms, key=lambda term, sign=sign: sign * term.change_s)
