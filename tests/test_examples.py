@@ -101,6 +101,7 @@ FIGURES = {
     "02_which_gpu_for_resnet50": 3,
     "03_four_gpus_on_one_root": 4,
     "04_parameter_server_against_ring": 5,
+    "05_plan_under_deadline_and_budget": 3,
     "06_validate_against_the_measured_table": 3,
     "07_calibrate_this_machine": 3,
 }

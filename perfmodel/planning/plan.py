@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plan_bill import SPOT, Hired, Terms
+from perfmodel.planning.plan_bill import SPOT, Bill, Hired, Terms
 from perfmodel.planning.plan_candidates import Candidate, CandidateLike, read_candidates
 from perfmodel.planning.plan_report import HEADINGS, Plan
 from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
@@ -60,9 +60,9 @@ class _Question:
     limits: Limits
     terms: Terms
     prices: tuple[InstancePrice, ...]
-    predictions: dict[Any, Prediction | ArgumentError] = field(default_factory=dict)
+    predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
-    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError:
+    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
         """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
         (kind, thing), *_ = candidate.hardware.items()
         key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), sync, workers)
@@ -75,6 +75,10 @@ class _Question:
                 self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
             except ArgumentError as error:
                 self.predictions[key] = error
+            except UnknownNameError as error:
+                if error.name != self.options.get("dtype"):
+                    raise
+                self.predictions[key] = error  # other candidates may have that precision
         return self.predictions[key]
 
     def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
@@ -85,8 +89,8 @@ class _Question:
             bought = price.purchase if isinstance(price, InstancePrice) else OWN
         row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
         p = self.predicted(candidate, sync, workers)
-        if isinstance(p, ArgumentError):
-            return _cannot(candidate, row, p.argument, str(p))
+        if isinstance(p, ArgumentError | UnknownNameError):
+            return _cannot(candidate, row, _at_fault(p), str(p))
         try:
             count = instances_of(p, price) if isinstance(price, InstancePrice) else processors_of(p)
         except ArgumentError as error:
@@ -136,6 +140,11 @@ class _Question:
         )
 
 
+def _at_fault(error: ArgumentError | UnknownNameError) -> str:
+    """Return the argument that a candidate cannot do: of names only that of a precision is left to a row."""
+    return error.argument if isinstance(error, ArgumentError) else "dtype"
+
+
 def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
     return Entry(row=replace(row, limited_by=limited_by, reason=reason), hardware=candidate.hardware)
 
@@ -149,8 +158,9 @@ def _entries(question: _Question, candidates: list[Candidate], syncs: list[str],
         for sync in (syncs if workers > 1 else [NO_SYNC])
         for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
     ]
-    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError)]
-    if len(errors) == len(question.predictions) and len({str(error) for error in errors}) == 1:
+    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
+    reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
+    if len(errors) == len(question.predictions) and len(reasons) == 1:
         raise errors[0]  # what no row can do is a mistake of the question
     marked = with_front([entry.row for entry in entries])
     return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
@@ -343,14 +353,14 @@ def _decided(question: _Question, entries: list[Entry], purchases: list[str]) ->
     rows = [entry.row for entry in entries]
     best = verdict.best
     nearest = None if best is not None else verdict.nearest_miss()
+    sure = None if best is None else _ends_of(next(each for each in entries if each.row is best), question.terms)
     return Plan(
         title=_title(question, entries),
         limits=question.limits,
         rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
         best=best,
-        best_hours=None
-        if best is None
-        else _hours_of(next(each for each in entries if each.row is best), question.terms),
+        best_hours=None if sure is None else (sure[0].hours, sure[1].hours),
+        best_usd=None if sure is None else (sure[0].usd, sure[1].usd),
         nearest_miss=None if nearest is None else nearest[0],
         binding=verdict.binding(),
         changes=verdict.changes(),
@@ -358,8 +368,8 @@ def _decided(question: _Question, entries: list[Entry], purchases: list[str]) ->
     )
 
 
-def _hours_of(entry: Entry, terms: Terms) -> tuple[float, float] | None:
-    """Return how long a job takes by the ends of the 80 % interval of its step; None where there is none. [h]"""
+def _ends_of(entry: Entry, terms: Terms) -> tuple[Bill, Bill] | None:
+    """Return what a job comes to by the ends of the 80 % interval of its step; None where there is none."""
     assert entry.prediction is not None
     assert entry.hired is not None
     p = entry.prediction
@@ -367,7 +377,7 @@ def _hours_of(entry: Entry, terms: Terms) -> tuple[float, float] | None:
         low_s, high_s = p.interval_s
     except ArgumentError:
         return None
-    low, high = (entry.hired.bill(terms, share=end_s / p.step_s).hours for end_s in (low_s, high_s))
+    low, high = (entry.hired.bill(terms, share=end_s / p.step_s) for end_s in (low_s, high_s))
     return low, high
 
 

@@ -73,6 +73,8 @@ class Plan:
         The cheapest that keeps the limits, or with a budget alone the fastest; None where none does. [-]
     best_hours : tuple of float or None
         Its hours by the ends of the 80 % interval of the step; None where there is no such interval. [h]
+    best_usd : tuple of float or None
+        Its cost by them. [USD]
     nearest_miss : PlanRow or None
         Where none does, the one that would with the least speed-up; None where none can run at all. [-]
     binding : tuple of str
@@ -89,6 +91,7 @@ class Plan:
     rows: Table[PlanRow]
     best: PlanRow | None
     best_hours: tuple[float, float] | None
+    best_usd: tuple[float, float] | None
     nearest_miss: PlanRow | None
     binding: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -120,14 +123,14 @@ class Plan:
         return [*lines, *(f"would change it: {change.text}" for change in self.changes)]
 
     def _doubt(self) -> list[str]:
-        """Return how sure the hours of the best are."""
-        if self.best_hours is None:
+        """Return how sure hours and money of the best are."""
+        if self.best_hours is None or self.best_usd is None:
             return []
-        low, high = self.best_hours
-        deadline = self.limits.deadline_hours
-        late = deadline is not None and high > deadline
-        lies_within = "; the deadline lies within: keep a reserve" if late else ""
-        return [f"how sure: {low:,.4g} to {high:,.4g} h by the 80 % interval of the step{lies_within}"]
+        (low, high), (least, most) = self.best_hours, self.best_usd
+        within = " and the ".join(self.limits.missed(high, most))  # the best itself misses none
+        lie_within = f"; the {within} lie{'' if ' ' in within else 's'} within: keep a reserve" if within else ""
+        ends = f"{low:,.4g} to {high:,.4g} h, {least:,.2f} to {most:,.2f} USD"
+        return [f"how sure: {ends} by the 80 % interval of the step{lie_within}"]
 
     def _refusals(self) -> list[str]:
         """Return which rows cannot be at all, and why."""
@@ -169,6 +172,7 @@ class Plan:
             "is_feasible": self.is_feasible,
             "best": _of(self.best),
             "best_hours": None if self.best_hours is None else list(self.best_hours),
+            "best_usd": None if self.best_usd is None else list(self.best_usd),
             "nearest_miss": _of(self.nearest_miss),
             "binding": list(self.binding),
             "changes": Table(self.changes, row_type=Change).to_dicts(),

@@ -123,14 +123,17 @@ def trade_off_figure(
 
 def _name(axes: Axes, points: Sequence[Point]) -> None:
     """Write names beside points, towards the middle of the figure."""
+    from matplotlib.patheffects import withStroke
+
     for point in points:
         across_share, _ = axes.transAxes.inverted().transform(axes.transData.transform((point.x, point.y)))
         is_right = across_share > HALF
         axes.annotate(
             point.label,
             (point.x, point.y),
-            xytext=(-7 if is_right else 7, 6),
+            xytext=(-7, -12) if is_right else (7, 6),  # the front comes from above and leaves to the right
             textcoords="offset points",
             ha="right" if is_right else "left",
             fontsize="small",
+            path_effects=[withStroke(linewidth=3, foreground="white")],  # lines may pass beneath
         )

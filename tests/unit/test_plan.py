@@ -249,6 +249,19 @@ def test_rows_that_cannot_be_stay_with_their_reason(resnet):
     assert "cannot be: aws_p2_8xlarge_2016 (on demand) with 9 workers" in " ".join(str(report).split())
 
 
+def test_a_precision_that_one_candidate_lacks_rules_out_that_one_alone(resnet):
+    report = pm.plan(resnet, candidates=["p2.xlarge", "p3.2xlarge"], dtype="fp16", **JOB)
+    lacks, has = report.rows
+    assert (lacks.limited_by, lacks.hours, report.best) == ("dtype", None, has)
+    assert "K80" in lacks.reason
+    assert has.step_s == pm.predict(resnet, batch_size=32, device="v100_sxm2", dtype="fp16").step_s
+    for candidates, dtype in ((["p2.xlarge"], "fp16"), (["p2.xlarge", "p3.2xlarge"], "fp61")):
+        with pytest.raises(UnknownNameError, match=f"unknown dtype.*'{dtype}'.*Known: .*fp32"):
+            pm.plan(resnet, candidates=candidates, dtype=dtype, **JOB)
+    with pytest.raises(UnknownNameError, match="gtx_1080"):  # any other name is a slip of the pen
+        pm.plan(resnet, candidates=["p3.2xlarge", {"price": 0.5, "device": "gtx_1O80"}], **JOB)
+
+
 def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_month(resnet):
     candidates = [{"price": 0.4, "system": "survey_fig5", "workers": (1, 4)}, "p3.2xlarge"]
     extra = {"usd_per_kwh": 0.3, "storage_price": "gce_local_ssd_2015", "storage_gb": 375}
@@ -269,7 +282,16 @@ def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
     assert sure.best_hours[0] < sure.best.hours < sure.best_hours[1]
     assert "keep a reserve" not in " ".join(str(sure).split())
     tight = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1.01 * sure.best.hours, **JOB)
-    assert "keep a reserve" in " ".join(str(tight).split())
+    assert "the deadline lies within: keep a reserve" in " ".join(str(tight).split())
+    # nor is its money surer than its hours
+    assert sure.best_usd == pytest.approx([3.06 * hours for hours in sure.best_hours])
+    assert f"{sure.best_usd[0]:,.2f} to {sure.best_usd[1]:,.2f} USD" in " ".join(str(sure).split())
+    dear = pm.plan(resnet, candidates=["p3.2xlarge"], budget_usd=1.01 * sure.best.usd, **JOB)
+    assert "the budget lies within: keep" in " ".join(str(dear).split())
+    both = {"deadline_hours": 1.01 * sure.best.hours, "budget_usd": 1.01 * sure.best.usd}
+    both = pm.plan(resnet, candidates=["p3.2xlarge"], **both, **JOB)
+    assert "the deadline and the budget lie within: keep" in " ".join(str(both).split())
+    assert both.to_dict()["best_usd"] == list(both.best_usd)
 
 
 def test_a_machine_of_ones_own_is_not_taken_away(resnet):
