@@ -77,10 +77,11 @@ def _little_gains(a: Advice) -> list[str]:
     for row in a.best_of_each_kind:
         if not _is_worth_showing(a, row):
             reasons.setdefault(row.reason, []).append(row)
-    return [
-        f"gains little or nothing: {'; '.join(f'{row.kind} ({row.change}: {row.speedup:.3f})' for row in rows)}: {reason}"
+    changes = {
+        reason: "; ".join(f"{row.kind} ({row.change}: {row.speedup:.3f})" for row in rows)
         for reason, rows in reasons.items()
-    ]
+    }
+    return [f"gains little or nothing: {which}: {reason}" for reason, which in changes.items()]
 
 
 def _rejections(a: Advice) -> list[str]:

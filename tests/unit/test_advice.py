@@ -1,9 +1,9 @@
 """What each single change of a job is worth: recomputed from its stated arguments, on every kind of job."""
 
 import doctest
+import itertools
 import json
 import math
-import itertools
 import re
 import shlex
 from pathlib import Path
