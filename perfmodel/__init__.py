@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.planning.sweep import sweep
+    from perfmodel.planning.sweep_table import Sweep
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
@@ -56,6 +58,7 @@ _MODULE_OF = {
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
+    "Sweep": "perfmodel.planning.sweep_table",
     "Work": "perfmodel.records",
     "audit": "perfmodel.importers.audit",
     "calibrate": "perfmodel.calibration.machine.calibrate",
@@ -77,12 +80,13 @@ _MODULE_OF = {
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
+    "sweep": "perfmodel.planning.sweep",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "plan", "sweep",
+    "advise", "compare", "formula", "plan",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -93,6 +97,7 @@ __all__ = [
     "LayerGraph",
     "Prediction",
     "ScalingReport",
+    "Sweep",
     "Work",
     "__version__",
     "audit",
@@ -118,6 +123,7 @@ __all__ = [
     "refresh",
     "scaling",
     "straggler_slowdown",
+    "sweep",
     "transfer",
     "validate",
     "validate_live",

@@ -190,11 +190,13 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
         With every fault: an unknown machine or link, two machines of one name, a machine without an adapter to the
         fabric.
     """
+    from perfmodel.hardware.catalogue import load_machine
+
     machines: list[tuple[str, System]] = []
     faults: list[str] = []
-    for place, (name, system) in _stated_machines(file):
+    for place, name, system in stated_machines(file):
         try:
-            machines.append((name, _machine(system, path=path)))
+            machines.append((name, load_machine(machine_path(system, path=path))))
         except PerfmodelError as error:
             faults.append(f"{place}: value {system!r}: {error}")
         if name in [other for other, _ in machines[:-1]]:
@@ -207,25 +209,48 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
     faults += _without_adapter(machines, link)
     if faults:
         raise SpecError(path, faults)
-    return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
+    return Cluster(file=file, machines=tuple(machines), wiring=joined(file, machines, link))
 
 
-def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Yield where each machine was stated, its name, and the system that it is."""
+def stated_machines(file: ClusterFile) -> Iterable[tuple[str, str, str]]:
+    """Yield where each machine was stated, its name, and the system that it is.
+
+    Parameters
+    ----------
+    file : ClusterFile
+        What the file states. [-]
+
+    Yields
+    ------
+    tuple of (str, str, str)
+        Field, name, and system as the file names it; a server last. [-]
+    """
     number = 0
     for row, node in enumerate(file.node):
         for index in range(node.count):
             name = f"node{number}" if node.names is None else node.names[index]
             number += node.names is None
-            yield f"node[{row}].system", (name, node.system)
+            yield f"node[{row}].system", name, node.system
     if file.server is not None:
-        yield "server.system", (file.server.name, file.server.system)
+        yield "server.system", file.server.name, file.server.system
 
 
-def _machine(system: str, *, path: Path) -> System:
-    from perfmodel.hardware.catalogue import load_machine
+def machine_path(system: str, *, path: Path) -> str | Path:
+    """Return a machine of a cluster's file so that it can be loaded from anywhere.
 
-    return load_machine(path.parent / system if spec_files.is_path(system) else system)
+    Parameters
+    ----------
+    system : str
+        Name, or path from the folder of the cluster's file. [-]
+    path : Path
+        The cluster's file. [-]
+
+    Returns
+    -------
+    str or Path
+        Name or path. [-]
+    """
+    return path.parent / system if spec_files.is_path(system) else system
 
 
 def _adapters(system: System, link: Link) -> list[str]:
@@ -247,8 +272,23 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
     return faults
 
 
-def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
-    """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
+def joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
+    """Return the wiring of all machines, prefixed with their names, and the fabric between them.
+
+    Parameters
+    ----------
+    file : ClusterFile
+        What the cluster's file states. [-]
+    machines : list of (str, System)
+        Machines by name. [-]
+    link : Link
+        The fabric's network. [-]
+
+    Returns
+    -------
+    Wiring
+        Everything in one graph. [-]
+    """
     fabric = file.fabric
     places, wires = [Place(name=FABRIC, kind="fabric", detail=link.name)], []
     size = fabric.machines_per_leaf
