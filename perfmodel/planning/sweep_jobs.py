@@ -1,0 +1,205 @@
+"""What workers of a sweep do together: one evaluation for all workers that differ in batch size and device only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.errors import PerfmodelError
+from perfmodel.planning.sweep_axes import FED_BY
+from perfmodel.planning.sweep_results import Outcome, Prices
+from perfmodel.planning.sweep_workers import Section
+from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
+from perfmodel.prediction.agreement_options import LIBRARY
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.step_time import StepTime
+from perfmodel.prediction.targets import resolve_target
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.agreement import Agreement
+    from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.target import Target
+
+AGREED_BY: Final = (
+    "sync", "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
+    "straggler", "backup_workers",
+)  # fmt: skip
+"""Arguments of an agreement, as ``Asked`` has them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What some workers do together.
+
+    Parameters
+    ----------
+    codes : mapping of str to int
+        Where values stand in their axes: what tells jobs apart. [1]
+    values : mapping of str to object
+        Arguments of predict. [-]
+    """
+
+    codes: Mapping[str, int]
+    values: Mapping[str, Any]
+
+    def key(self, names: tuple[str, ...]) -> Hashable:
+        """Return what tells the job from others by some arguments."""
+        return tuple(self.codes.get(name) for name in names)
+
+
+@dataclass(eq=False)
+class Jobs:
+    """Times jobs of sections, and keeps what further jobs want again.
+
+    Parameters
+    ----------
+    prices : Prices
+        What devices cost. [-]
+    dataset_size : int
+        Samples of an epoch. [samples]
+    """
+
+    prices: Prices
+    dataset_size: int
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def outcome(self, section: Section, job: Job) -> tuple[Outcome, int]:
+        """Return what predict says of a job for each worker of a section.
+
+        Parameters
+        ----------
+        section : Section
+            Workers. [-]
+        job : Job
+            What they do together. [-]
+
+        Returns
+        -------
+        tuple of (Outcome, int)
+            The job, one value for each worker, and mini-batches on a device at once. [-]
+
+        Raises
+        ------
+        PerfmodelError
+            If it cannot be.
+        """
+        target = self._target(section, job)
+        if target.machine is not None and target.machine.shares_boards:
+            section = section.beside_working_dies
+        path = self._data_path(section, job, target)
+        agreement = self._agreement(section, job, target)
+        before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
+        if agreement is not None and agreement.delays_copies:
+            before_s, meanwhile_s = before_s + meanwhile_s, 0.0
+        parts = self._applied(section, agreement)
+        hiding = parts if agreement is not None and agreement.hides_copies else section.own
+        exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s)
+        parts = replace(parts, exposed_transfer_s=exposed_s, transfer_s=before_s + meanwhile_s)
+        parts = path.fed(parts, batch_size=section.batch_size)
+        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
+        workers = path.worker_count
+        outcome = Outcome(
+            parts=parts,
+            batch_size=section.batch_size,
+            counted_workers=workers if agreement is None else agreement.counted_workers,
+            device_count=workers,
+            memory_bytes=kept_bytes + (buffers - 1) * input_bytes,
+            capacity_bytes=capacity_bytes,
+            usd_per_hour=self._usd_per_hour(section),
+            dataset_size=self.dataset_size,
+        )
+        return outcome, buffers
+
+    def _once(self, key: Hashable, make: Any) -> Any:
+        """Return what was made under a key, or raise the error that came of it."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except PerfmodelError as error:
+                self._kept[key] = error
+        found = self._kept[key]
+        if isinstance(found, PerfmodelError):
+            raise found
+        return found
+
+    def _usd_per_hour(self, section: Section) -> Any:
+        if "usd_per_hour" not in section.kept:
+            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in section.devices])
+        return section.kept["usd_per_hour"]
+
+    def _target(self, section: Section, job: Job) -> Target:
+        workers = job.values["workers"]
+        return self._once(
+            ("target", section.wiring, job.key(("workers",))),
+            lambda: resolve_target(workers=workers, **section.first.asked),
+        )
+
+    def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
+        asked = {name: job.values[name] for name in FED_BY}
+        return self._once(
+            ("path", section.wiring, job.key(("workers", *FED_BY))), lambda: resolve_data_path(target, **asked)
+        )
+
+    def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
+        prepared = section.first.prepared
+        profile, exchange = prepared.profile, prepared.profile.exchange
+        asked = Asked(**{name: job.values[name] for name in AGREED_BY})
+        wiring, _, *others = section.wiring  # type: ignore[misc]
+        of_profile = id(profile) if asked.sync == LIBRARY else (exchange.bucket_mib, exchange.pull_order)
+        return self._once(
+            ("agreement", wiring, of_profile, *others, job.key(("workers", *AGREED_BY))),
+            lambda: resolve_agreement(
+                asked, machine=target.machine, subject=prepared.subject, profile=profile, dtype=prepared.dtype
+            ),
+        )
+
+    def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, int]:
+        """Return what copies take before a step and meanwhile, and how many mini-batches are on the device."""
+        key = ("feed", job.key(("workers",)), path.prefetch > 0)
+        if key not in section.kept:
+            alone = section.first.prepared
+            subject = replace(alone.subject, feed=None)
+            fed = replace(alone, subject=subject, target=target, batch_size=section.batch_size, data_path=path)
+            section.kept[key] = (*fed.feed_times(), 1 + bool(np.any(fed.copies()[1].copied_bytes)))
+        return section.kept[key]  # type: ignore[no-any-return]
+
+    def _applied(self, section: Section, agreement: Agreement | None) -> StepTime:
+        """Return the step in which workers agree, without copies; the last one is kept for jobs fed another way."""
+        if agreement is None:
+            return section.own
+        last = section.kept.get("applied")
+        if last is None or last[0] is not agreement:
+            last = section.kept["applied"] = (agreement, _applied(section, agreement))
+        return last[1]  # type: ignore[no-any-return]
+
+
+def _applied(section: Section, agreement: Agreement) -> StepTime:
+    merged = getattr(agreement, "bucket_bytes", None) == MERGED
+    varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
+    if not (merged or varied):
+        return agreement.applied(section.own, section.schedule)
+    # what is searched for, or comes of a search, is found for each worker by itself
+    return _one_by_one(section, agreement)
+
+
+def _one_by_one(section: Section, agreement: Agreement) -> StepTime:
+    own, schedule = section.own, section.schedule
+    names = tuple(StepTime.__dataclass_fields__)
+    found = []
+    for index in range(len(section.batch_size)):
+        alone = StepTime(**{name: float(getattr(own, name)[index]) for name in names})
+        of_one = replace(
+            schedule,
+            ready_s=schedule.ready_s[:, index],
+            wanted_s=schedule.wanted_s[:, index],
+            forward_s=schedule.forward_s[index],
+            backward_s=schedule.backward_s[index],
+        )
+        found.append(agreement.applied(alone, of_one))
+    return StepTime(**{name: np.array([float(getattr(parts, name)) for parts in found]) for name in names})
