@@ -54,15 +54,13 @@ class Topology:
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
         self._route = lru_cache(maxsize=None)(self._find_route)
         self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
+        self._legs = lru_cache(maxsize=None)(self._find_legs)
+
+    def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
+        return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
-        """Return the names of all nodes of a kind, in file order.
-
-        Parameters
-        ----------
-        kind : str
-            For example ``switch``. [-]
-        """
+        """Return the names of all nodes of a ``kind`` [-], e.g. ``switch``, in file order."""
         return tuple(name for name, place in self.places.items() if place.kind == kind)
 
     def devices(self) -> tuple[str, ...]:
@@ -160,6 +158,9 @@ class Topology:
         ArgumentError
             If both are the same, or no link leads from one to the other.
         """
+        return self._legs(source, sink, through_host)
+
+    def _find_legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -139,12 +139,12 @@ class _Doing:
 
     def _section(self, section: Section, job: Job, jobs: Jobs, rows: NDArray[np.int64]) -> None:
         try:
-            outcome, buffers = jobs.outcome(section, job)
+            outcome, memory = jobs.outcome(section, job)
         except PerfmodelError as error:
             self.columns[REASON][rows] = self._refusals(section, str(error))
             return
         for name, column in self.columns.items():
-            column[rows] = self._remarks(section, outcome, buffers) if name == REASON else RESULTS[name](outcome)
+            column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
 
     def _refusals(self, section: Section, reason: str) -> NDArray[np.int32]:
         """Return codes of why a job cannot be, which names the system of one worker, with that of each."""
@@ -159,16 +159,19 @@ class _Doing:
         joined = np.concatenate(codes)
         return joined if section.only is None else joined[section.only]
 
-    def _remarks(self, section: Section, outcome: Outcome, buffers: int) -> NDArray[np.int32]:
+    def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
         """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
-        key = ("remarks", id(self), buffers)
+        key = ("remarks", id(self), memory)
         if key not in section.kept:
             needed, offered = outcome.memory_bytes, outcome.capacity_bytes
-            said = [
-                self.reasons.code(memory_reason(*both), self._price_reason(device))
-                for *both, device in zip(needed.tolist(), offered.tolist(), section.devices, strict=True)
-            ]
-            section.kept[key] = np.array(said, dtype=np.int32)
+            unpriced = {device: self._price_reason(device) for device in set(section.devices.tolist())}
+            said = np.array(
+                [self.reasons.code(unpriced[device]) for device in section.devices.tolist()], dtype=np.int32
+            )
+            for place in np.flatnonzero(needed > offered).tolist():
+                fit = memory_reason(float(needed[place]), float(offered[place]))
+                said[place] = self.reasons.code(fit, unpriced[section.devices[place]])
+            section.kept[key] = said
         return section.kept[key]  # type: ignore[no-any-return]
 
     def _one_by_one(self, job: Job, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:

@@ -14,7 +14,6 @@ from perfmodel.planning.sweep_axes import FED_BY
 from perfmodel.planning.sweep_results import Outcome, Prices
 from perfmodel.planning.sweep_workers import Section
 from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
-from perfmodel.prediction.agreement_options import LIBRARY
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.messages import MERGED
@@ -69,7 +68,7 @@ class Jobs:
     dataset_size: int
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
-    def outcome(self, section: Section, job: Job) -> tuple[Outcome, int]:
+    def outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
         """Return what predict says of a job for each worker of a section.
 
         Parameters
@@ -81,8 +80,8 @@ class Jobs:
 
         Returns
         -------
-        tuple of (Outcome, int)
-            The job, one value for each worker, and mini-batches on a device at once. [-]
+        tuple of (Outcome, Hashable)
+            The job, one value for each worker, and what tells apart jobs that need other memory. [-]
 
         Raises
         ------
@@ -97,9 +96,8 @@ class Jobs:
         before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
         if agreement is not None and agreement.delays_copies:
             before_s, meanwhile_s = before_s + meanwhile_s, 0.0
-        parts = self._applied(section, agreement)
-        hiding = parts if agreement is not None and agreement.hides_copies else section.own
-        exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s)
+        parts, computing_s = self._applied(section, agreement)
+        exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
         parts = replace(parts, exposed_transfer_s=exposed_s, transfer_s=before_s + meanwhile_s)
         parts = path.fed(parts, batch_size=section.batch_size)
         kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
@@ -114,7 +112,7 @@ class Jobs:
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=self.dataset_size,
         )
-        return outcome, buffers
+        return outcome, (job.key(("workers",)), path.prefetch > 0)
 
     def _once(self, key: Hashable, make: Any) -> Any:
         """Return what was made under a key, or raise the error that came of it."""
@@ -136,47 +134,57 @@ class Jobs:
     def _target(self, section: Section, job: Job) -> Target:
         workers = job.values["workers"]
         return self._once(
-            ("target", section.wiring, job.key(("workers",))),
+            ("target", section.alike.wiring, job.key(("workers",))),
             lambda: resolve_target(workers=workers, **section.first.asked),
         )
 
     def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
         asked = {name: job.values[name] for name in FED_BY}
         return self._once(
-            ("path", section.wiring, job.key(("workers", *FED_BY))), lambda: resolve_data_path(target, **asked)
+            ("path", section.alike.wiring, job.key(("workers", *FED_BY))), lambda: resolve_data_path(target, **asked)
         )
 
     def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
-        prepared = section.first.prepared
-        profile, exchange = prepared.profile, prepared.profile.exchange
+        prepared, alike = section.first.prepared, section.alike
         asked = Asked(**{name: job.values[name] for name in AGREED_BY})
-        wiring, _, *others = section.wiring  # type: ignore[misc]
-        of_profile = id(profile) if asked.sync == LIBRARY else (exchange.bucket_mib, exchange.pull_order)
-        return self._once(
-            ("agreement", wiring, of_profile, *others, job.key(("workers", *AGREED_BY))),
+        return self._once(  # type: ignore[no-any-return]
+            ("agreement", alike.wiring, alike.exchanged, job.key(("workers", *AGREED_BY))),
             lambda: resolve_agreement(
-                asked, machine=target.machine, subject=prepared.subject, profile=profile, dtype=prepared.dtype
+                asked,
+                machine=target.machine,
+                subject=prepared.subject,
+                profile=prepared.profile,
+                dtype=prepared.dtype,
             ),
         )
 
-    def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, int]:
-        """Return what copies take before a step and meanwhile, and how many mini-batches are on the device."""
+    def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
+        """Return what copies take before a step and meanwhile, and how many mini-batches are on each device."""
         key = ("feed", job.key(("workers",)), path.prefetch > 0)
         if key not in section.kept:
-            alone = section.first.prepared
-            subject = replace(alone.subject, feed=None)
-            fed = replace(alone, subject=subject, target=target, batch_size=section.batch_size, data_path=path)
-            section.kept[key] = (*fed.feed_times(), 1 + bool(np.any(fed.copies()[1].copied_bytes)))
+            before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
+            for kind, places in section.by_framework:
+                subject, sizes = replace(kind.prepared.subject, feed=None), section.batch_size[places]
+                fed = replace(kind.prepared, subject=subject, target=target, batch_size=sizes, data_path=path)
+                before, meanwhile = fed.copies()
+                shared = target.shared_bytes_per_s
+                before_s[places] = before.time(shared_bytes_per_s=shared)
+                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
+                buffers[places] = 1 + bool(np.any(meanwhile.copied_bytes))
+            section.kept[key] = (before_s, meanwhile_s, buffers)
         return section.kept[key]  # type: ignore[no-any-return]
 
-    def _applied(self, section: Section, agreement: Agreement | None) -> StepTime:
-        """Return the step in which workers agree, without copies; the last one is kept for jobs fed another way."""
-        if agreement is None:
-            return section.own
+    def _applied(self, section: Section, agreement: Agreement | None) -> tuple[StepTime, Any]:
+        """Return the step in which workers agree, without copies, and how long it keeps a device.
+
+        What the last agreement came to is kept for jobs that are only fed another way.
+        """
         last = section.kept.get("applied")
         if last is None or last[0] is not agreement:
-            last = section.kept["applied"] = (agreement, _applied(section, agreement))
-        return last[1]  # type: ignore[no-any-return]
+            parts = section.own if agreement is None else _applied(section, agreement)
+            hiding = parts if agreement is not None and agreement.hides_copies else section.own
+            last = section.kept["applied"] = (agreement, parts, hiding.device_s)
+        return last[1], last[2]
 
 
 def _applied(section: Section, agreement: Agreement) -> StepTime:
@@ -193,7 +201,9 @@ def _one_by_one(section: Section, agreement: Agreement) -> StepTime:
     names = tuple(StepTime.__dataclass_fields__)
     found = []
     for index in range(len(section.batch_size)):
-        alone = StepTime(**{name: float(getattr(own, name)[index]) for name in names})
+        alone = StepTime(
+            **{name: float(np.take(getattr(own, name), index if np.ndim(getattr(own, name)) else 0)) for name in names}
+        )
         of_one = replace(
             schedule,
             ready_s=schedule.ready_s[:, index],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,15 +59,20 @@ class Outcome:
     usd_per_hour: Any
     dataset_size: int
 
+    @cached_property
+    def step_s(self) -> Any:
+        """Time of one step. [s]"""
+        return self.parts.step_s
+
     @property
     def samples_per_s(self) -> Any:
         """Samples of all workers that count. [samples/s]"""
-        return self.counted_workers * self.batch_size / self.parts.step_s
+        return self.counted_workers * self.batch_size / self.step_s
 
     @property
     def epoch_s(self) -> Any:
         """Time of one pass over the data set. [s]"""
-        return np.ceil(self.dataset_size / (self.counted_workers * self.batch_size)) * self.parts.step_s
+        return np.ceil(self.dataset_size / (self.counted_workers * self.batch_size)) * self.step_s
 
     @property
     def usd_per_epoch(self) -> Any:
@@ -84,7 +90,7 @@ def _part(name: str) -> Callable[[Outcome], Any]:
 
 
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
-    "step_s": _part("step_s"),
+    "step_s": lambda outcome: outcome.step_s,
     "samples_per_s": lambda outcome: outcome.samples_per_s,
     "epoch_s": lambda outcome: outcome.epoch_s,
     "usd_per_epoch": lambda outcome: outcome.usd_per_epoch,

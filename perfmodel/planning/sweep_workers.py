@@ -20,6 +20,7 @@ from perfmodel.prediction.prepared import Prepared, TimedStep, prepare
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,13 @@ class Kind:
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
 
+    @cached_property
+    def schedule(self) -> GradientSchedule | None:
+        """When gradients are ready; None where there are none. [s]"""
+        if Phase.BACKWARD not in self.prepared.subject.phase.parts:
+            return None
+        return self.prepared.gradients(self.timed.groups, self.timed.numbers)
+
     @property
     def target(self) -> Target:
         """What it runs on."""
@@ -65,22 +73,42 @@ class Kind:
         return str(self.target.processor_spec.stem)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """What tells sections apart.
+
+    Parameters
+    ----------
+    wiring : Hashable
+        Which way mini-batches and gradients go. [-]
+    exchanged : Hashable
+        What else decides about an exchange: the framework's habits, data type, optimizer, phase, and what a library
+        takes of a device. [-]
+    layers : tuple of str
+        Layers in the order in which their gradients are ready. [-]
+    """
+
+    wiring: Hashable
+    exchanged: Hashable
+    layers: tuple[str, ...]
+
+
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers that differ in batch size and device only: what they exchange, and which way, is alike.
+    """Workers whose exchange is alike, what is exchanged and which way, whatever they compute before.
 
     Parameters
     ----------
     kinds : sequence of Kind
         The workers. [-]
-    wiring : Hashable
-        What says which way they exchange. [-]
+    alike : Alike
+        What they have in common. [-]
     only : ndarray of int or None
         Some of them, by their order here; None for all. [1]
     """
 
     kinds: Sequence[Kind]
-    wiring: Hashable
+    alike: Alike
     only: NDArray[np.int64] | None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 
@@ -89,8 +117,19 @@ class Section:
         """One that stands for all in what is alike."""
         return self.kinds[0]
 
-    def _joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Return one array of a value, or an array, of each kind; configurations are the last axis."""
+    def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
+        """Return one array of a value, or an array, of each kind; configurations are the last axis.
+
+        Parameters
+        ----------
+        per_kind : sequence of object
+            Values, in the order of the kinds. [any]
+
+        Returns
+        -------
+        ndarray
+            One for each worker. [as given]
+        """
         parts = []
         for kind, value in zip(self.kinds, per_kind, strict=True):
             values = np.asarray(value)
@@ -102,31 +141,33 @@ class Section:
     @cached_property
     def places(self) -> NDArray[np.int64]:
         """Where they stand among the workers of a task. [1]"""
-        return self._joined([kind.places for kind in self.kinds])
+        return self.joined([kind.places for kind in self.kinds])
 
     @cached_property
     def batch_size(self) -> NDArray[np.float64]:
         """Samples. [samples]"""
-        return self._joined([kind.prepared.batch_size for kind in self.kinds])
+        return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
     @cached_property
     def own(self) -> StepTime:
         """What each does by itself. [s]"""
-        return StepTime(
-            **{
-                part.name: self._joined([getattr(kind.timed.parts, part.name) for kind in self.kinds])
-                for part in fields(StepTime)
-            }
-        )
+        of_kinds = {
+            part.name: [getattr(kind.timed.parts, part.name) for kind in self.kinds] for part in fields(StepTime)
+        }
+        nothing = {
+            name for name, values in of_kinds.items() if all(np.ndim(each) == 0 and each == 0 for each in values)
+        }
+        return StepTime(**{name: 0.0 if name in nothing else self.joined(values) for name, values in of_kinds.items()})
 
     @cached_property
     def schedule(self) -> GradientSchedule:
         """When the gradients of each are ready. [s]"""
-        each = [kind.prepared.gradients(kind.timed.groups, kind.timed.numbers) for kind in self.kinds]
+        each = [kind.schedule for kind in self.kinds]
         varied = {
-            name: self._joined([getattr(schedule, name) for schedule in each])
+            name: self.joined([getattr(schedule, name) for schedule in each])
             for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
         }
+        assert each[0] is not None
         return replace(each[0], **varied)
 
     @cached_property
@@ -134,24 +175,33 @@ class Section:
         """What each keeps with one mini-batch on the device, what another one takes, and what the device offers. [B]"""
         footprints = [kind.prepared.footprint(kind.timed.groups) for kind in self.kinds]
         total, more, capacity = (
-            self._joined([getattr(footprint, name) for footprint in footprints])
+            self.joined([getattr(footprint, name) for footprint in footprints])
             for name in ("total_bytes", "input_bytes", "capacity_bytes")
         )
         return total, more, capacity
 
     @cached_property
+    def by_framework(self) -> list[tuple[Kind, NDArray[np.int64]]]:
+        """One of each framework, and the places of its like here; they copy mini-batches alike."""
+        found: dict[Hashable, tuple[Kind, list[bool]]] = {}
+        for index, kind in enumerate(self.kinds):
+            key = (id(kind.prepared.profile), kind.prepared.pinned)
+            found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
+        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
+
+    @cached_property
     def devices(self) -> NDArray[Any]:
         """Names of the devices' files."""
-        return self._joined([np.full(1, kind.device, dtype=object) for kind in self.kinds])
+        return self.joined([np.full(1, kind.device, dtype=object) for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their order here."""
-        return Section(kinds=self.kinds, wiring=self.wiring, only=members)
+        return Section(kinds=self.kinds, alike=self.alike, only=members)
 
     @cached_property
     def beside_working_dies(self) -> Section:
         """The same workers at the clock that dies of a board have while several work."""
-        return Section(kinds=[_slower(kind) for kind in self.kinds], wiring=self.wiring, only=self.only)
+        return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
 
 
 def _slower(kind: Kind) -> Kind:
@@ -215,7 +265,7 @@ class Workers:
             kinds[key].append(place)
         if not names:
             kinds[()] = list(range(count))
-        sections: dict[Hashable, list[Kind]] = defaultdict(list)
+        sections: dict[Alike, list[Kind]] = defaultdict(list)
         refused, slow = [], []
         timed: dict[Hashable, TimedStep] = {}
         for key, listed in kinds.items():
@@ -230,7 +280,7 @@ class Workers:
                 slow.append(places)
             else:
                 sections[self._alike(kind)].append(kind)
-        made = [Section(kinds=kinds_of, wiring=key) for key, kinds_of in sections.items()]
+        made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
         return Block(
             sections=tuple(made),
             refused=tuple(refused),
@@ -297,25 +347,20 @@ class Workers:
         self._devices.append(target.device)
         return len(self._devices) - 1
 
-    def _alike(self, kind: Kind) -> Hashable:
+    def _alike(self, kind: Kind) -> Alike:
         """Return what workers have in common that exchange the same the same way."""
         prepared, target = kind.prepared, kind.target
         units = None
         if isinstance(target, GpuTarget) and LIBRARY in self._strategies:
             units = target.device.unit_count  # what a library's kernels take of a device
-        counts = tuple(prepared.subject.graph.trained_parameter_counts.items())
-        table = prepared.plan.table
-        order = tuple((each.layer, each.phase.value) for each in table.occurrences)
-        network = self._once(("order", counts, order), lambda: len(self._kept))
-        return (
-            self._wiring(target),
-            id(prepared.profile),
-            prepared.dtype,
-            id(prepared.subject.optimizer),
-            prepared.subject.phase,
-            prepared.pinned,
-            network,
-            units,
+        exchange: Hashable = id(prepared.profile)
+        if LIBRARY not in self._strategies:
+            exchange = (prepared.profile.exchange.bucket_mib, prepared.profile.exchange.pull_order)
+        subject = prepared.subject
+        return Alike(
+            wiring=self._wiring(target),
+            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase, units),
+            layers=() if kind.schedule is None else kind.schedule.layers,
         )
 
     @cached_property
@@ -336,10 +381,7 @@ class Workers:
         devices = [device for _, device in system.devices]
         alike = tuple(devices.index(device) for device in devices)
         boards = tuple(dict.fromkeys(device.board for device in devices))
-        places = tuple(
-            (place.name, place.kind, place.node, place.has_rdma, place.copy_engine_count)
-            for place in system.wiring.places
-        )
+        places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
         drives = tuple((array.name, id(array.drive), array.drive_count, array.efficiency) for array in system.storages)
         networks = tuple((name, link.name) for name, link in system.networks)
         hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
