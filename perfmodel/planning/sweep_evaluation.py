@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweep_axes import DEFAULTS, OF_JOB, OF_WORKER
-from perfmodel.planning.sweep_jobs import Job, Jobs
+from perfmodel.planning.sweep_jobs import Job, Jobs, Refusal
 from perfmodel.planning.sweep_results import FITS, REASON, RESULTS, Outcome, Prices, Reasons, memory_reason
 from perfmodel.planning.sweep_task import ONE_BY_ONE, Side
 from perfmodel.planning.sweep_workers import Block, Section, Workers
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweep_task import SweepTask
 
     Columns = dict[str, NDArray[Any]]
+
+
+ROWS_PER_KIND: Final = 4
+"""Configurations of a worker that are worth timing it for many at once: what that costs beside a prediction. [1]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +96,21 @@ class _Doing:
         self.reasons = Reasons()
         self.columns = empty_columns(evaluation.columns, task.size)
         self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
-        self.is_slow = isinstance(self.space.graph, Run) or any(
-            self.space.value(name, code) != DEFAULTS[name]
-            for name in ("global_batch_size", "calibration")
-            for code in range(len(self.space.by_name[name]) if name in self.space.by_name else 0)
+        self.is_slow = (
+            self._is_sparse()
+            or isinstance(self.space.graph, Run)
+            or any(
+                self.space.value(name, code) != DEFAULTS[name]
+                for name in ("global_batch_size", "calibration")
+                for code in range(len(self.space.by_name[name]) if name in self.space.by_name else 0)
+            )
         )
+
+    def _is_sparse(self) -> bool:
+        """Tell whether hardly two configurations have a worker in common, whatever its batch size."""
+        batches = self.space.by_name.get("batch_size")
+        kinds = np.unique(self.task.workers // (1 if batches is None else len(batches)))
+        return self.task.pairs is not None and self.task.size < ROWS_PER_KIND * len(kinds)
 
     def every_job(self) -> None:
         of_jobs = Side.of(self.space, OF_JOB).codes(self.task.jobs)
@@ -140,24 +154,12 @@ class _Doing:
     def _section(self, section: Section, job: Job, jobs: Jobs, rows: NDArray[np.int64]) -> None:
         try:
             outcome, memory = jobs.outcome(section, job)
-        except PerfmodelError as error:
-            self.columns[REASON][rows] = self._refusals(section, str(error))
+        except Refusal as refusal:
+            codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
+            self.columns[REASON][rows] = section.joined(codes)
             return
         for name, column in self.columns.items():
             column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
-
-    def _refusals(self, section: Section, reason: str) -> NDArray[np.int32]:
-        """Return codes of why a job cannot be, which names the system of one worker, with that of each."""
-        spoken_of = section.first.target.machine
-        codes = []
-        for kind in section.kinds:
-            machine = kind.target.machine
-            own = reason if machine is None or spoken_of is None else reason.replace(
-                spoken_of.system.name, machine.system.name
-            )  # fmt: skip
-            codes.append(np.full(len(kind.places), self.reasons.code(own), dtype=np.int32))
-        joined = np.concatenate(codes)
-        return joined if section.only is None else joined[section.only]
 
     def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
         """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""

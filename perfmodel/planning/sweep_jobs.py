@@ -52,6 +52,24 @@ class Job:
         return tuple(self.codes.get(name) for name in names)
 
 
+class Refusal(Exception):  # noqa: N818 - no error: a row of the table
+    """Why a job cannot be, in the words of predict, and the system that these name.
+
+    Parameters
+    ----------
+    reason, system : str
+        The reason; the name of the system of the worker that was asked first. [-]
+    """
+
+    def __init__(self, reason: str, system: str) -> None:
+        self.reason, self.system = reason, system
+        super().__init__(reason)
+
+    def of(self, system: str) -> str:
+        """Return the reason for a worker of another system that is wired alike."""
+        return self.reason.replace(self.system, system) if self.system else self.reason
+
+
 @dataclass(eq=False)
 class Jobs:
     """Times jobs of sections, and keeps what further jobs want again.
@@ -85,9 +103,15 @@ class Jobs:
 
         Raises
         ------
-        PerfmodelError
+        Refusal
             If it cannot be.
         """
+        try:
+            return self._outcome(section, job)
+        except PerfmodelError as error:
+            raise Refusal(str(error), section.first.system) from error
+
+    def _outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
         target = self._target(section, job)
         if target.machine is not None and target.machine.shares_boards:
             section = section.beside_working_dies
@@ -114,15 +138,15 @@ class Jobs:
         )
         return outcome, (job.key(("workers",)), path.prefetch > 0)
 
-    def _once(self, key: Hashable, make: Any) -> Any:
-        """Return what was made under a key, or raise the error that came of it."""
+    def _once(self, section: Section, key: Hashable, make: Any) -> Any:
+        """Return what was made under a key, or raise what came of it, for whichever section it was asked first."""
         if key not in self._kept:
             try:
                 self._kept[key] = make()
             except PerfmodelError as error:
-                self._kept[key] = error
+                self._kept[key] = Refusal(str(error), section.first.system)
         found = self._kept[key]
-        if isinstance(found, PerfmodelError):
+        if isinstance(found, Refusal):
             raise found
         return found
 
@@ -134,6 +158,7 @@ class Jobs:
     def _target(self, section: Section, job: Job) -> Target:
         workers = job.values["workers"]
         return self._once(
+            section,
             ("target", section.alike.wiring, job.key(("workers",))),
             lambda: resolve_target(workers=workers, **section.first.asked),
         )
@@ -141,13 +166,16 @@ class Jobs:
     def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
         asked = {name: job.values[name] for name in FED_BY}
         return self._once(
-            ("path", section.alike.wiring, job.key(("workers", *FED_BY))), lambda: resolve_data_path(target, **asked)
+            section,
+            ("path", section.alike.wiring, job.key(("workers", *FED_BY))),
+            lambda: resolve_data_path(target, **asked),
         )
 
     def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
         prepared, alike = section.first.prepared, section.alike
         asked = Asked(**{name: job.values[name] for name in AGREED_BY})
         return self._once(  # type: ignore[no-any-return]
+            section,
             ("agreement", alike.wiring, alike.exchanged, job.key(("workers", *AGREED_BY))),
             lambda: resolve_agreement(
                 asked,

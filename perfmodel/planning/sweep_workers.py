@@ -68,6 +68,11 @@ class Kind:
         return self.prepared.target
 
     @property
+    def system(self) -> str:
+        """Name of the system that the device stands in; empty where it stands alone."""
+        return "" if self.target.machine is None else self.target.machine.system.name
+
+    @property
     def device(self) -> str:
         """Name of the device's file."""
         return str(self.target.processor_spec.stem)
