@@ -157,7 +157,7 @@ class Jobs:
 
     def _target(self, section: Section, job: Job) -> Target:
         workers = job.values["workers"]
-        return self._once(
+        return self._once(  # type: ignore[no-any-return]
             section,
             ("target", section.alike.wiring, job.key(("workers",))),
             lambda: resolve_target(workers=workers, **section.first.asked),
@@ -165,7 +165,7 @@ class Jobs:
 
     def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
         asked = {name: job.values[name] for name in FED_BY}
-        return self._once(
+        return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.key(("workers", *FED_BY))),
             lambda: resolve_data_path(target, **asked),
@@ -192,8 +192,12 @@ class Jobs:
         if key not in section.kept:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
             for kind, places in section.by_framework:
-                subject, sizes = replace(kind.prepared.subject, feed=None), section.batch_size[places]
-                fed = replace(kind.prepared, subject=subject, target=target, batch_size=sizes, data_path=path)
+                changed: dict[str, Any] = {"target": target, "data_path": path}
+                changed |= {
+                    "subject": replace(kind.prepared.subject, feed=None),
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
                 before, meanwhile = fed.copies()
                 shared = target.shared_bytes_per_s
                 before_s[places] = before.time(shared_bytes_per_s=shared)

@@ -168,7 +168,7 @@ class Section:
     def schedule(self) -> GradientSchedule:
         """When the gradients of each are ready. [s]"""
         each = [kind.schedule for kind in self.kinds]
-        varied = {
+        varied: dict[str, Any] = {
             name: self.joined([getattr(schedule, name) for schedule in each])
             for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
         }
@@ -302,7 +302,7 @@ class Workers:
         """Return workers that differ in their batch size only; None where predict must answer each."""
         space = self.space
         given = space.resolved(codes)
-        asked = {name: given.get(name) for name in ("device", "system", "threads")}
+        asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
         target = resolve_target(**asked)
         if target.lowered_for not in FAST_TARGETS:
             return None
