@@ -194,7 +194,8 @@ def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]
     .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
     """
     found, start, held, end = [], 0, 0.0, 0
-    for end, size in enumerate(sizes_bytes, start=1):
+    plain = sizes_bytes.tolist() if isinstance(sizes_bytes, np.ndarray) else sizes_bytes
+    for end, size in enumerate(plain, start=1):
         held += size
         if held >= bucket_bytes:
             found.append(slice(start, end))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -47,9 +48,23 @@ class Job:
     codes: Mapping[str, int]
     values: Mapping[str, Any]
 
-    def key(self, names: tuple[str, ...]) -> Hashable:
-        """Return what tells the job from others by some arguments."""
+    def _key(self, names: tuple[str, ...]) -> Hashable:
         return tuple(self.codes.get(name) for name in names)
+
+    @cached_property
+    def size(self) -> Hashable:
+        """What tells it from jobs of other numbers of workers."""
+        return self._key(("workers",))
+
+    @cached_property
+    def agreed(self) -> Hashable:
+        """What tells it from jobs whose workers agree another way."""
+        return self._key(("workers", *AGREED_BY))
+
+    @cached_property
+    def fed(self) -> Hashable:
+        """What tells it from jobs whose mini-batches come another way."""
+        return self._key(("workers", *FED_BY))
 
 
 class Refusal(Exception):  # noqa: N818 - no error: a row of the table
@@ -136,7 +151,7 @@ class Jobs:
             usd_per_hour=self._usd_per_hour(section),
             dataset_size=self.dataset_size,
         )
-        return outcome, (job.key(("workers",)), path.prefetch > 0)
+        return outcome, (job.size, path.prefetch > 0)
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:
         """Return what was made under a key, or raise what came of it, for whichever section it was asked first."""
@@ -159,7 +174,7 @@ class Jobs:
         workers = job.values["workers"]
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("target", section.alike.wiring, job.key(("workers",))),
+            ("target", section.alike.wiring, job.size),
             lambda: resolve_target(workers=workers, **section.first.asked),
         )
 
@@ -167,18 +182,17 @@ class Jobs:
         asked = {name: job.values[name] for name in FED_BY}
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("path", section.alike.wiring, job.key(("workers", *FED_BY))),
+            ("path", section.alike.wiring, job.fed),
             lambda: resolve_data_path(target, **asked),
         )
 
     def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
         prepared, alike = section.first.prepared, section.alike
-        asked = Asked(**{name: job.values[name] for name in AGREED_BY})
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("agreement", alike.wiring, alike.exchanged, job.key(("workers", *AGREED_BY))),
+            ("agreement", alike.wiring, alike.exchanged, job.agreed),
             lambda: resolve_agreement(
-                asked,
+                Asked(**{name: job.values[name] for name in AGREED_BY}),
                 machine=target.machine,
                 subject=prepared.subject,
                 profile=prepared.profile,
@@ -188,7 +202,7 @@ class Jobs:
 
     def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return what copies take before a step and meanwhile, and how many mini-batches are on each device."""
-        key = ("feed", job.key(("workers",)), path.prefetch > 0)
+        key = ("feed", job.size, path.prefetch > 0)
         if key not in section.kept:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
             for kind, places in section.by_framework:
