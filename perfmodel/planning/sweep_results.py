@@ -74,7 +74,7 @@ class Outcome:
         """Time of one pass over the data set. [s]"""
         return np.ceil(self.dataset_size / (self.counted_workers * self.batch_size)) * self.step_s
 
-    @property
+    @cached_property
     def usd_per_epoch(self) -> Any:
         """Price of all devices for that time. [USD]"""
         return self.epoch_s / SECONDS_PER_HOUR * (self.usd_per_hour * self.device_count)
