@@ -110,6 +110,8 @@ class Section:
         What they have in common. [-]
     only : ndarray of int or None
         Some of them, by their order here; None for all. [1]
+    kept : dict
+        What jobs of these workers want again. [-]
     """
 
     kinds: Sequence[Kind]
