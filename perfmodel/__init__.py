@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load_device,
         load_library,
         load_link,
+        load_price,
         load_storage,
         load_system,
     )
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.advice import Advice, advise
+    from perfmodel.planning.comparison import Comparison, compare
+    from perfmodel.planning.plan import plan
+    from perfmodel.planning.plan_report import Plan
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
@@ -52,17 +57,22 @@ if TYPE_CHECKING:
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "Advice": "perfmodel.planning.advice",
     "Calibration": "perfmodel.hardware.measured_machine",
+    "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
+    "Plan": "perfmodel.planning.plan_report",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
     "Sweep": "perfmodel.planning.sweep_table",
     "Work": "perfmodel.records",
+    "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
+    "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.fit_table",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
@@ -73,9 +83,11 @@ _MODULE_OF = {
     "load_framework": "perfmodel.framework.profile",
     "load_library": "perfmodel.hardware.catalogue",
     "load_link": "perfmodel.hardware.catalogue",
+    "load_price": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
+    "plan": "perfmodel.planning.plan",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
@@ -86,23 +98,28 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "plan",
+    "formula",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "Advice",
     "Calibration",
+    "Comparison",
     "Dataset",
     "FrameworkProfile",
     "LayerGraph",
+    "Plan",
     "Prediction",
     "ScalingReport",
     "Sweep",
     "Work",
     "__version__",
+    "advise",
     "audit",
     "calibrate",
     "catalogue",
+    "compare",
     "errors",
     "fit",
     "from_huggingface_config",
@@ -115,10 +132,12 @@ __all__ = [
     "load_framework",
     "load_library",
     "load_link",
+    "load_price",
     "load_storage",
     "load_system",
     "max_batch_size",
     "measurements",
+    "plan",
     "predict",
     "refresh",
     "scaling",

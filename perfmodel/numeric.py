@@ -148,6 +148,17 @@ def exponential(value: Quantity) -> Quantity:
     return _elementwise(power, value)
 
 
+def exponential_less_one(value: Quantity) -> Quantity:
+    """Return e to a power less one, element by element, with all digits where the power is small.
+
+    Examples
+    --------
+    >>> float(exponential_less_one(1e-12))
+    1e-12
+    """
+    return exponential(value) - 1 if is_symbolic(value) else np.expm1(value)
+
+
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
     """Return one of equal parts of a count that they divide, e.g. the channels of a group; exact for symbols too.
 

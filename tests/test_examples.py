@@ -1,8 +1,10 @@
 """Every example runs and prints what it promises."""
 
+import ast
 import re
 import runpy
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -93,33 +95,98 @@ class TestNumpy:
             assert stepped == pytest.approx((differences[0] - differences[1]) / 2e-4, rel=0.02, abs=1e-4)
 
 
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+FIGURES = {
+    "01_first_prediction": 3,
+    "02_which_gpu_for_resnet50": 3,
+    "03_four_gpus_on_one_root": 4,
+    "04_parameter_server_against_ring": 5,
+    "06_validate_against_the_measured_table": 3,
+    "07_calibrate_this_machine": 3,
+}
+"""Figures of each notebook."""
+
+MEASURING = {"07_calibrate_this_machine"}
+"""Notebooks that time this machine: what they print is not the same twice."""
+
+UNITS = ("%", "MB", "GB", "GB/s", "FLOP/s", "GFLOP/s", "images/s", "million", "ms", "s", "hours?", "minutes?", "times")
+WITH_UNIT = re.compile(rf"(?<![\w.])\d[\d,.]* (?:{'|'.join(UNITS)})(?!\w)")
+
+
+def outputs_of(notebook):
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
 def printed_by(notebook):
     """Return what the code cells of a notebook show as text."""
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = outputs_of(notebook)
     assert not [output for output in outputs if output.output_type == "error"]
     return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-@pytest.mark.filterwarnings("ignore")  # of the packages that run notebooks
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_it_was_committed_with(path):
+def said_in(notebook):
+    """Return the phrases whose numbers the last cell of a notebook holds against its own."""
+    tree = ast.parse(notebook.cells[-1].source)
+    (said,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "said"
+    )
+    assert all(isinstance(value, ast.JoinedStr) for value in said.values)  # made of numbers, not written again
+    return [key.value for key in said.keys]
+
+
+def committed(path):
     import nbformat
+
+    return nbformat.read(path, as_version=4)
+
+
+def test_the_notebooks_are_those_with_known_figures():
+    assert [path.stem for path in NOTEBOOKS] == sorted(FIGURES)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the packages that run notebooks
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_what_it_was_committed_with(path, tmp_path, record_property):
     from nbclient import NotebookClient
 
-    committed = nbformat.read(path, as_version=4)
-    executed = nbformat.read(path, as_version=4)
-    NotebookClient(executed, timeout=300, kernel_name="python3").execute()
-    assert printed_by(executed).split() == printed_by(committed).split()  # streams may come in pieces
-    pictures = [
-        output for cell in committed.cells if cell.cell_type == "code" for output in cell.outputs
-        if "image/png" in output.get("data", {})
-    ]  # fmt: skip
-    assert len(pictures) == 2
+    executed = committed(path)
+    begun = time.perf_counter()
+    # in another folder, so that nothing is read from or left in this one
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(executed, timeout=300, kernel_name="python3", resources=resources).execute()
+    record_property("seconds", round(time.perf_counter() - begun, 1))
+    if path.stem in MEASURING:
+        assert "predicted [ms]" in printed_by(executed)
+    else:
+        assert printed_by(executed).split() == printed_by(committed(path)).split()  # streams may come in pieces
+    for notebook in (committed(path), executed):
+        pictures = [output for output in outputs_of(notebook) if "image/png" in output.get("data", {})]
+        assert len(pictures) == FIGURES[path.stem]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_number_with_a_unit_in_the_prose_is_held_against_the_notebooks_own(path):
+    notebook = committed(path)
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = prose.replace("80 % interval", "interval")  # its name
+    said = said_in(notebook)
+    assert not [phrase for phrase in said if phrase not in prose]
+    for phrase in sorted(said, key=len, reverse=True):
+        prose = prose.replace(phrase, "...")
+    assert not WITH_UNIT.findall(prose)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_as_it_ran_from_top_to_bottom(path):
+    notebook = committed(path)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [cell for cell in cells if "execution" in cell.metadata]  # times of one run
+    assert not [output for output in outputs_of(notebook) if output.get("name") == "stderr"]
+    assert not re.search(r"at 0x[0-9a-f]{6}|/(?:home|tmp|root|work)/", path.read_text(encoding="utf-8"))
 
 
 def test_the_survey_is_recomputed_to_the_digits_it_prints():
-    import nbformat
-
-    told = printed_by(nbformat.read(EXAMPLES / "survey.ipynb", as_version=4))
+    told = printed_by(committed(EXAMPLES / "03_four_gpus_on_one_root.ipynb"))
     for figure in ("31.5077", "262144", "0.253968", "1.015873", "0.7619", "0.2619", "65.62", "0.492188", "507.8 ms"):
         assert figure in told

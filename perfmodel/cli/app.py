@@ -11,9 +11,12 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
+from perfmodel.cli.advise import advise_command
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
+from perfmodel.cli.compare import compare_command
 from perfmodel.cli.fit import fit_command
+from perfmodel.cli.plan import plan_command
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
@@ -55,7 +58,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("predict")(predict_command)
+app.command("compare")(compare_command)
+app.command("advise")(advise_command)
 app.command("scaling")(scaling_command)
+app.command("plan")(plan_command)
 app.command("stragglers")(stragglers_command)
 app.command("sweep")(sweep_command)
 app.command("validate", cls=ValidateCommand)(validate_command)

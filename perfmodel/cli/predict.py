@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from perfmodel.cli.bill import bill_of
 from perfmodel.cli.networks import load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, key_values, number_as_typed
 
 if TYPE_CHECKING:
+    from perfmodel.cli.bill import Bill
     from perfmodel.cli.executed import Executed
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prediction import Prediction
@@ -135,6 +137,10 @@ def predict_command(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
     ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Price or instance, or USD an hour of one device: what a step costs."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -188,6 +194,7 @@ def predict_command(
     network = load_graph(graph, options=option or [])
     samples = largest_batch_size(network, how | place) if batch_size == LARGEST else number_as_typed(batch_size)
     prediction = predict(network, batch_size=samples, **how, **place)
+    bill = None if price is None else bill_of(prediction, number_as_typed(price))
     if plot is not None:
         prediction.plot(plot)
     if trace is not None:
@@ -201,8 +208,8 @@ def predict_command(
             measured, network=graph, framework=framework, batch_size=samples, target=target, options=place
         )
     emit(
-        lambda: _text(prediction, executed, layers_shown=top, in_words=explain),
-        lambda: _content(prediction, executed, layers_shown=top, in_words=explain),
+        lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
+        lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
         as_json=as_json,
         out=out,
     )
@@ -304,11 +311,15 @@ def largest_batch_size(graph: LayerGraph, options: dict[str, Any]) -> int:
     return found
 
 
-def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> str:
+def _text(
+    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+) -> str:
     from perfmodel.cli.executed import executed_text
     from perfmodel.prediction.report import report
 
     blocks = [report(prediction, layers_shown=layers_shown)]
+    if bill is not None:
+        blocks.append(bill.to_text())
     if in_words:
         blocks.append(prediction.explain())
     if executed is not None:
@@ -316,11 +327,15 @@ def _text(prediction: Prediction, executed: Executed | None, *, layers_shown: in
     return "\n\n".join(blocks)
 
 
-def _content(prediction: Prediction, executed: Executed | None, *, layers_shown: int, in_words: bool) -> dict[str, Any]:
+def _content(
+    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+) -> dict[str, Any]:
     from perfmodel.cli.executed import executed_dict
     from perfmodel.prediction.report import layer_totals
 
     content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
     if in_words:
         content["explanation"] = prediction.explain()
+    if bill is not None:
+        content["bill"] = bill.to_dict()
     return content | {"executed": None if executed is None else executed_dict(executed)}

@@ -65,7 +65,14 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
-    from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_storage, load_system
+    from perfmodel.hardware.catalogue import (
+        load_dataset,
+        load_device,
+        load_library,
+        load_price,
+        load_storage,
+        load_system,
+    )
     from perfmodel.hardware.collective_library import load_collective_library
     from perfmodel.hardware.fit_plan import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
@@ -78,6 +85,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "systems": load_system,
         "libraries": load_library,
         "frameworks": _load_framework_with_libraries,
+        "prices": load_price,
         "collectives": load_collective_library,
         "calibrations": _load_calibration_with_classes,
         "fits": load_fit_plan,

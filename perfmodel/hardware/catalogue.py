@@ -1,4 +1,4 @@
-"""The catalogue: load a device, link, storage, data set, system or library by name or path, and list them all."""
+"""The catalogue: load a device, link, storage, data set, system, library or price by name or path, list them all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.device_catalogue import device_kinds, load_device
 from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
+from perfmodel.hardware.price_catalogue import load_price
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
@@ -30,6 +31,7 @@ __all__ = [
     "load_library",
     "load_link",
     "load_machine",
+    "load_price",
     "load_storage",
     "load_system",
 ]
@@ -289,6 +291,7 @@ _LOADER_BY_FOLDER: Final[dict[str, Callable[[str], Any]]] = {
     "datasets": load_dataset,
     "systems": load_system,
     "libraries": load_library,
+    "prices": load_price,
 }
 """Kinds whose objects describe themselves; of the others the catalogue prints the file's ``name``."""
 

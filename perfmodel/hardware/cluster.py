@@ -162,6 +162,40 @@ class Cluster(Wired):
         """Hardware threads of all machines but a server. [1]."""
         return sum(system.thread_count for _, system in self.machines[: self.node_count])
 
+    def of_machines(
+        self, machines: list[tuple[str, System]], *, name: str, network: str | None, folder: Path
+    ) -> Cluster:
+        """Return the same cluster of other machines.
+
+        Parameters
+        ----------
+        machines : list of (str, System)
+            Machines by name, a server last. [-]
+        name : str
+            Of the new cluster, for people. [-]
+        network : str or None
+            Another network between them; None for the one that it has. [-]
+        folder : Path
+            Where paths in its file start. [-]
+
+        Returns
+        -------
+        Cluster
+            All machines in one graph. [-]
+
+        Raises
+        ------
+        SpecError
+            If a machine has no adapter to the network.
+        """
+        asked = self.file.fabric.link if network is None else network
+        fabric = self.file.fabric.model_copy(update={"link": asked})
+        link = load_link(folder / asked if spec_files.is_path(asked) else asked)
+        if faults := _without_adapter(machines, link):
+            raise SpecError(name, faults)
+        file = self.file.model_copy(update={"name": name, "fabric": fabric})
+        return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
+
     def describe(self) -> str:
         """Return the cluster in one line."""
         server = " and a server" if self.file.server is not None else ""
@@ -190,13 +224,11 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
         With every fault: an unknown machine or link, two machines of one name, a machine without an adapter to the
         fabric.
     """
-    from perfmodel.hardware.catalogue import load_machine
-
     machines: list[tuple[str, System]] = []
     faults: list[str] = []
-    for place, name, system in stated_machines(file):
+    for place, (name, system) in _stated_machines(file):
         try:
-            machines.append((name, load_machine(machine_path(system, path=path))))
+            machines.append((name, _machine(system, path=path)))
         except PerfmodelError as error:
             faults.append(f"{place}: value {system!r}: {error}")
         if name in [other for other, _ in machines[:-1]]:
@@ -209,48 +241,25 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
     faults += _without_adapter(machines, link)
     if faults:
         raise SpecError(path, faults)
-    return Cluster(file=file, machines=tuple(machines), wiring=joined(file, machines, link))
+    return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
 
 
-def stated_machines(file: ClusterFile) -> Iterable[tuple[str, str, str]]:
-    """Yield where each machine was stated, its name, and the system that it is.
-
-    Parameters
-    ----------
-    file : ClusterFile
-        What the file states. [-]
-
-    Yields
-    ------
-    tuple of (str, str, str)
-        Field, name, and system as the file names it; a server last. [-]
-    """
+def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]:
+    """Yield where each machine was stated, its name, and the system that it is."""
     number = 0
     for row, node in enumerate(file.node):
         for index in range(node.count):
             name = f"node{number}" if node.names is None else node.names[index]
             number += node.names is None
-            yield f"node[{row}].system", name, node.system
+            yield f"node[{row}].system", (name, node.system)
     if file.server is not None:
-        yield "server.system", file.server.name, file.server.system
+        yield "server.system", (file.server.name, file.server.system)
 
 
-def machine_path(system: str, *, path: Path) -> str | Path:
-    """Return a machine of a cluster's file so that it can be loaded from anywhere.
+def _machine(system: str, *, path: Path) -> System:
+    from perfmodel.hardware.catalogue import load_machine
 
-    Parameters
-    ----------
-    system : str
-        Name, or path from the folder of the cluster's file. [-]
-    path : Path
-        The cluster's file. [-]
-
-    Returns
-    -------
-    str or Path
-        Name or path. [-]
-    """
-    return path.parent / system if spec_files.is_path(system) else system
+    return load_machine(path.parent / system if spec_files.is_path(system) else system)
 
 
 def _adapters(system: System, link: Link) -> list[str]:
@@ -272,23 +281,8 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
     return faults
 
 
-def joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
-    """Return the wiring of all machines, prefixed with their names, and the fabric between them.
-
-    Parameters
-    ----------
-    file : ClusterFile
-        What the cluster's file states. [-]
-    machines : list of (str, System)
-        Machines by name. [-]
-    link : Link
-        The fabric's network. [-]
-
-    Returns
-    -------
-    Wiring
-        Everything in one graph. [-]
-    """
+def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -> Wiring:
+    """Return the wiring of all machines, prefixed with their names, and the fabric between them."""
     fabric = file.fabric
     places, wires = [Place(name=FABRIC, kind="fabric", detail=link.name)], []
     size = fabric.machines_per_leaf

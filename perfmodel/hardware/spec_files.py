@@ -35,6 +35,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "libraries": "library",
     "collectives": "library of collectives",
     "frameworks": "framework",
+    "prices": "price",
     "calibrations": "calibration",
     "fits": "fit plan",
     "intervals": "interval scale",

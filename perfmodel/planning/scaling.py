@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.effective_progress import steps_to_target
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.asked import check_options, listed
 from perfmodel.planning.scaling_report import ScalingReport, ScalingRow
 from perfmodel.prediction.agreement_arguments import sync_names
-from perfmodel.prediction.agreement_options import refuse_unused, taken
+from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
@@ -162,28 +162,6 @@ def _of_server(p: Prediction) -> tuple[float | None, float | None]:
     return knee if math.isfinite(knee) else None, float(visits.server_utilisation)
 
 
-def _listed(argument: str, given: Any) -> list[Any]:
-    """Return the different entries of what may be a single one."""
-    entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    if not entries:
-        raise ArgumentError(argument, given, "at least one")
-    return list(dict.fromkeys(entries))
-
-
-def _check_options(options: dict[str, Any], syncs: Sequence[str], *, most_workers: int) -> None:
-    known = [name for name in inspect.signature(predict).parameters if name not in OF_A_ROW]
-    for name in options:
-        if name not in known:
-            kind = "option of scaling"
-            raise UnknownNameError(kind, name, known)
-    group_size = options.get("group_size")
-    if group_size is not None:
-        whole_number("group_size", group_size)
-    refuse_unused(options, syncs, worker_count=most_workers)
-    if options.get("straggler") is not None:
-        straggler_of(options["straggler"], backup_workers=options.get("backup_workers", 0)).check_backups(most_workers)
-
-
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
     """Read what a caller says of progress."""
     if critical_batch_size is None:
@@ -275,9 +253,9 @@ def scaling(
     """
     if batch_size is not None and global_batch_size is not None:
         raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
-    syncs = [one_of("sync", name, sync_names()) for name in _listed("sync", sync)]
-    counts = [whole_number("workers", count) for count in _listed("workers", workers)]
-    _check_options(options, syncs, most_workers=max(counts))
+    syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
+    counts = [whole_number("workers", count) for count in listed("workers", workers)]
+    check_options(options, syncs, most_workers=max(counts), of_a_row=OF_A_ROW, of="scaling")
     if usd_per_hour is not None and dataset_size is None:
         raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
     question = _Question(

@@ -13,7 +13,8 @@ import numpy as np
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweep_evaluation import Evaluation, empty_columns
-from perfmodel.planning.sweep_results import REASON, Reasons, checked_columns, prices_of
+from perfmodel.planning.sweep_prices import Prices, prices_of
+from perfmodel.planning.sweep_results import REASON, Reasons, checked_columns
 from perfmodel.planning.sweep_run import check_executor, outcomes
 from perfmodel.planning.sweep_space import space_of
 from perfmodel.planning.sweep_table import Sweep
@@ -53,7 +54,8 @@ def sweep(
         ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` always are. None
         for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
-        Price of a device, of every one or by its name; of all devices that work each is paid. [USD/h]
+        Price of a device, of every one or by its name; each of all devices that work is paid. None for its share of
+        the newest instance on demand whose price is known (``pm.load_price``). [USD/h]
     dataset_size : int
         Samples of an epoch; None for those of the one data set that is read, else of ImageNet (1,281,167). [samples]
     limit : int
@@ -95,7 +97,8 @@ def sweep(
     (4, 'gtx_1080')
     """
     asked = checked_columns(columns)
-    prices = prices_of(usd_per_hour)
+    is_priced = usd_per_hour is not None or "usd_per_epoch" in asked
+    prices = prices_of(usd_per_hour) if is_priced else Prices()
     check_executor(executor)
     space = space_of(graph, axes, configurations=configurations, limit=limit)
     if not isinstance(graph, Run):

@@ -13,7 +13,8 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweep_axes import DEFAULTS, OF_JOB, OF_WORKER
 from perfmodel.planning.sweep_jobs import Job, Jobs, Refusal
-from perfmodel.planning.sweep_results import FITS, REASON, RESULTS, Outcome, Prices, Reasons, memory_reason
+from perfmodel.planning.sweep_prices import Prices
+from perfmodel.planning.sweep_results import FITS, REASON, RESULTS, Outcome, Reasons, memory_reason
 from perfmodel.planning.sweep_task import ONE_BY_ONE, Side
 from perfmodel.planning.sweep_workers import Block, Section, Workers
 from perfmodel.prediction.predict import predict

@@ -12,7 +12,8 @@ import numpy as np
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweep_axes import FED_BY
-from perfmodel.planning.sweep_results import Outcome, Prices
+from perfmodel.planning.sweep_prices import Prices
+from perfmodel.planning.sweep_results import Outcome
 from perfmodel.planning.sweep_workers import Section
 from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
 from perfmodel.prediction.asynchronous_agreement import Asynchronous

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.prediction.arguments import positive
+from perfmodel.cost.money import hire_cost
+from perfmodel.errors import UnknownNameError
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import bytes_text
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from perfmodel.prediction.step_time import StepTime
-
-SECONDS_PER_HOUR: Final = 3600.0
-"""By definition. [s/h]"""
 
 FITS: Final = "fits"
 """Column that says whether a configuration can be, and fits in memory."""
@@ -77,7 +73,7 @@ class Outcome:
     @cached_property
     def usd_per_epoch(self) -> Any:
         """Price of all devices for that time. [USD]"""
-        return self.epoch_s / SECONDS_PER_HOUR * (self.usd_per_hour * self.device_count)
+        return hire_cost(duration_s=self.epoch_s, usd_per_hour=self.usd_per_hour, instance_count=self.device_count)
 
     @property
     def fits(self) -> Any:
@@ -131,61 +127,6 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
             kind = "column"
             raise UnknownNameError(kind, str(name), (*RESULTS, REASON))
     return (*dict.fromkeys(name for name in asked if name not in (FITS, REASON)), FITS, REASON)
-
-
-@dataclass(frozen=True, eq=False)
-class Prices:
-    """What devices cost by the hour.
-
-    Parameters
-    ----------
-    usd_per_hour : float, mapping of str to float, or None
-        Of every device, or by device; None where nobody says. [USD/h]
-    """
-
-    usd_per_hour: float | Mapping[str, float] | None = None
-
-    def of(self, device: str) -> float:
-        """Return the price of a device [USD/h], by the name of its file; NaN where none is known."""
-        if isinstance(self.usd_per_hour, Mapping):
-            return float(self.usd_per_hour.get(device, math.nan))
-        return math.nan if self.usd_per_hour is None else float(self.usd_per_hour)
-
-    def missing(self, device: str) -> str:
-        """Return why there is no price of a device; empty where there is one."""
-        if not math.isnan(self.of(device)):
-            return ""
-        if self.usd_per_hour is None:
-            return "no price: usd_per_hour= says what a device costs"
-        return f"usd_per_hour has no price of {device}"
-
-
-def prices_of(usd_per_hour: Any) -> Prices:
-    """Return the prices that a caller gives, checked.
-
-    Parameters
-    ----------
-    usd_per_hour : float, mapping of str to float, or None
-        Of every device, or by device. [USD/h]
-
-    Returns
-    -------
-    Prices
-        The prices. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If one is not a finite number above zero.
-    """
-    if usd_per_hour is None:
-        return Prices()
-    if not isinstance(usd_per_hour, Mapping):
-        return Prices(positive("usd_per_hour", usd_per_hour))
-    for name in usd_per_hour:
-        if not isinstance(name, str):
-            raise ArgumentError("usd_per_hour", name, "names of devices with their prices")
-    return Prices({name: positive(f"usd_per_hour[{name!r}]", price) for name, price in usd_per_hour.items()})
 
 
 def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:

@@ -31,6 +31,7 @@ class CpuTarget(Target):
         hardware_threads = cpu.thread_count if system is None else system.thread_count
         cores = cpu.core_count if system is None else system.core_count
         self.core_count = cores
+        self.socket_count = 1 if system is None else system.socket_count
         self.name = cpu.name if system is None else system.name
         self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
         self.threads = self.thread_count

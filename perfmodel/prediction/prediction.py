@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.layer_row import LayerRow, Piece
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
@@ -46,7 +47,7 @@ PLAYED_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction:
+class Prediction(Billed):
     """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
 
     Parameters

@@ -46,6 +46,7 @@ class Target(ABC):
     bandwidth_bytes_per_s: float
     machine: Machine | None = None
     shared_bytes_per_s: float = math.inf
+    socket_count: int = 1
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:

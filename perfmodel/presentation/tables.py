@@ -61,6 +61,8 @@ class Table(Sequence[Row], Generic[Row]):
         Heading by field name, where it is not the field's name itself. [-]
     row_type : type or None
         The class of the rows; needed only where there may be none. [-]
+    one_unit : sequence of str
+        Fields that are written in one unit, so that they can be compared from column to column. [-]
 
     Examples
     --------
@@ -85,10 +87,12 @@ class Table(Sequence[Row], Generic[Row]):
         title: str = "",
         headings: Mapping[str, str] | None = None,
         row_type: type[Row] | None = None,
+        one_unit: Sequence[str] = (),
     ) -> None:
         self.rows = tuple(rows)
         self.title = title
         self.headings = dict(headings or {})
+        self.one_unit = tuple(one_unit)
         self.row_type = row_type or (type(self.rows[0]) if self.rows else None)
         if self.row_type is not None and not is_dataclass(self.row_type):
             raise ArgumentError(argument="rows", given=self.row_type.__name__, allowed="rows must be dataclasses")
@@ -122,7 +126,7 @@ class Table(Sequence[Row], Generic[Row]):
         return hash(self.rows)
 
     def _with(self, rows: Iterable[Row]) -> Table[Row]:
-        return Table(rows, title=self.title, headings=self.headings, row_type=self.row_type)
+        return Table(rows, title=self.title, headings=self.headings, row_type=self.row_type, one_unit=self.one_unit)
 
     def column(self, name: str) -> tuple[Any, ...]:
         """Return the values of one column.
@@ -227,11 +231,12 @@ class Table(Sequence[Row], Generic[Row]):
     def _rendered(self, count: int, columns: Sequence[str] | None = None) -> list[_Column]:
         """Return columns of the first rows as text."""
         rendered = []
+        together = [value for name in self.one_unit for value in self.column(name)[:count]]
         for name in self.columns if columns is None else columns:
             values = self.column(name)[:count]
-            unit, texts = column_texts(name, values)
+            unit, texts = column_texts(name, [*values, *together] if name in self.one_unit else values)
             heading = self.headings.get(name, name)
-            rendered.append(_Column(f"{heading} [{unit}]" if unit else heading, tuple(texts)))
+            rendered.append(_Column(f"{heading} [{unit}]" if unit else heading, tuple(texts[: len(values)])))
         return rendered
 
     def _rows_left_out(self, count: int) -> str:
@@ -267,12 +272,27 @@ class Table(Sequence[Row], Generic[Row]):
         return f"<Table {self.title!r}: {len(self)} rows of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        columns = self._rendered(ROWS_SHOWN)
-        head = "".join(column.html_cell("th", column.heading) for column in columns)
-        lines = zip(*(column.texts for column in columns), strict=True)
+        return self.to_html()
+
+    def to_html(self, *, columns: Sequence[str] | None = None) -> str:
+        """Return the table as HTML without script or external asset.
+
+        Parameters
+        ----------
+        columns : sequence of str or None
+            Columns to show; None for all. [-]
+
+        Returns
+        -------
+        str
+            A table and what is left out of it; every text is escaped. [-]
+        """
+        shown = self._rendered(ROWS_SHOWN, columns)
+        head = "".join(column.html_cell("th", column.heading) for column in shown)
+        lines = zip(*(column.texts for column in shown), strict=True)
         body = "".join(
             f"<tr>{''.join(column.html_cell('td', text) for column, text in cells)}</tr>"
-            for cells in (zip(columns, line, strict=True) for line in lines)
+            for cells in (zip(shown, line, strict=True) for line in lines)
         )
         caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
         left_out = html.escape(self._rows_left_out(ROWS_SHOWN))

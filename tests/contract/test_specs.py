@@ -22,6 +22,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.link import LinkFamily
 from perfmodel.hardware.link_catalogue import link_names
+from perfmodel.hardware.price import KINDS as PRICE_KINDS
 from perfmodel.hardware.source import ESTIMATE, SpecFile, numbers_in
 from perfmodel.hardware.storage import KINDS as STORAGE_KINDS
 from perfmodel.hardware.system import SystemFile
@@ -33,7 +34,7 @@ CLASS_BY_FOLDER = {
     "libraries": LibraryProfile,
     "collectives": CollectiveLibrary,
 }
-CLASS_BY_KIND = {"devices": device_kinds(), "storage": STORAGE_KINDS}
+CLASS_BY_KIND = {"devices": device_kinds(), "storage": STORAGE_KINDS, "prices": PRICE_KINDS}
 FILES = sorted(
     path
     for folder in (*CLASS_BY_KIND, *CLASS_BY_FOLDER)
@@ -64,7 +65,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def test_there_are_files_of_each_kind():
-    assert {path.parent.name for path in FILES} >= {"devices", "links", "storage", "datasets", "systems"}
+    assert {path.parent.name for path in FILES} >= {"devices", "links", "storage", "datasets", "systems", "prices"}
 
 
 def test_stem_is_lower_snake_case(path):
@@ -138,6 +139,7 @@ def test_catalogue_lists_every_file():
     assert listed.names("device") == spec_files.names("devices")
     assert listed.names("link") == link_names()
     assert set(listed.to_dict()["storage"]) == set(spec_files.names("storage"))
+    assert set(listed.to_dict()["price"]) == set(spec_files.names("prices"))
     assert set(listed.to_dict()["data set"]) == set(spec_files.names("datasets"))
     assert all(entry.description for entry in listed.entries)
     assert "gtx_1080" in str(listed)

@@ -1,0 +1,47 @@
+"""``perfmodel advise``: what each single change of a job would be worth, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.configuration import (
+    BatchSizeOption,
+    DeviceOption,
+    FrameworkOption,
+    OptionOption,
+    SetOption,
+    SystemOption,
+    base_arguments,
+)
+from perfmodel.cli.networks import load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit
+from perfmodel.cli.predict import NETWORK_HELP
+
+
+def advise_command(
+    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    device: DeviceOption = None,
+    system: SystemOption = None,
+    batch_size: BatchSizeOption = None,
+    framework: FrameworkOption = None,
+    others: SetOption = None,
+    option: OptionOption = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="KIND,KIND...", help="Kinds of change to try: batch_size, sync, device ...")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
+    ] = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Rank every single change of a job by the samples per second that it gains, each with its reason."""
+    from perfmodel.planning.advice import advise
+    from perfmodel.planning.advice_report import report
+
+    check_writable(out, argument="--out")
+    job = base_arguments(device=device, system=system, batch_size=batch_size, framework=framework, others=others or [])
+    advice = advise(load_graph(graph, options=option or []), kinds=None if kinds is None else kinds.split(","), **job)
+    emit(lambda: report(advice, shown=top), advice.to_dict, as_json=as_json, out=out)

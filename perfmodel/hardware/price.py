@@ -1,0 +1,262 @@
+"""Prices: what an instance of a cloud costs an hour, and what storage costs a month; each with region and date.
+
+Each kind is a class; the registry is ``KINDS``. A published table that a price was read from is kept as it was printed,
+its errors as named corrections beside it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from perfmodel.errors import nearest_match
+from perfmodel.hardware.source import (
+    Count,
+    Fraction,
+    Identifier,
+    InRange,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+    Text,
+    fault_at,
+)
+
+HourlyPrice = Annotated[PositiveNumber, AfterValidator(InRange(1e-4, 10_000, "USD/h"))]
+"""Price of one instance. [USD/h]"""
+
+HOURS_PER_MONTH: Final = 730.0
+"""Hours of a month as clouds count them: 365 / 12 days. [h]"""
+
+
+class Accelerators(SpecTable):
+    """Devices of one instance.
+
+    Attributes
+    ----------
+    device : str
+        Name of, or path to, the device's spec file. [-]
+    count : int
+        Devices: dies, as one device is one die. [1]
+    """
+
+    device: Text
+    count: Count
+
+
+class SustainedUse(SpecTable):
+    """Discount of a cloud on machines that run for much of a month, without being asked for.
+
+    Attributes
+    ----------
+    tier_multipliers : tuple of float
+        Share of the full price in each of the equal parts of a month, in order. [1]
+    hours_per_month : float
+        Hours of a month. [h]
+    """
+
+    tier_multipliers: Annotated[tuple[Fraction, ...], Field(min_length=1)]
+    hours_per_month: Annotated[PositiveNumber, AfterValidator(InRange(600, 800, "h"))] = HOURS_PER_MONTH
+
+
+class PublishedRow(SpecTable):
+    """A row of a published table of yearly costs, as it was printed.
+
+    Attributes
+    ----------
+    instance_count : int
+        Machines that the row says it is for. [1]
+    vcpu_count : int
+        Virtual processors of all of them. [1]
+    ram_gb : float
+        Memory of all of them. [GB]
+    gpu_count : int
+        GPUs of all of them. [1]
+    vram_gb : float
+        Memory of all GPUs. [GB]
+    usd_per_year : float
+        Cost of a year. [USD]
+    """
+
+    instance_count: Count
+    vcpu_count: Count
+    ram_gb: PositiveNumber
+    gpu_count: Annotated[int, Field(ge=0, strict=True)]
+    vram_gb: NonNegativeNumber
+    usd_per_year: PositiveNumber
+
+
+class Correction(SpecTable):
+    """An error of a published row.
+
+    Attributes
+    ----------
+    field : str
+        Field of the row. [-]
+    printed, corrected : float
+        What it says, and what it should say. [unit of the field]
+    reason : str
+        Why. [-]
+    """
+
+    field: Text
+    printed: NonNegativeNumber
+    corrected: NonNegativeNumber
+    reason: Text
+
+
+class Price(SpecFile):
+    """What every price has.
+
+    Attributes
+    ----------
+    kind : str
+        A key of ``KINDS``. [-]
+    provider : str
+        Who sells it, e.g. ``aws``. [-]
+    region : str
+        Where, e.g. ``us-east-1``. [-]
+    valid_from : date
+        First day of the price, as far as its source tells. [-]
+    currency : str
+        ``USD``. [-]
+    """
+
+    kind: str
+    provider: Identifier
+    region: Text
+    valid_from: date = Field(default=None, validate_default=True)
+    currency: Literal["USD"]
+
+    @field_validator("valid_from", mode="before")
+    @classmethod
+    def _has_a_day(cls, given: object) -> object:
+        if given is None:
+            message = "is missing: a price needs its date, e.g. valid_from = 2017-08-01"
+            raise ValueError(message)
+        if not isinstance(given, date | str):
+            message = "must be a date, e.g. 2017-08-01"
+            raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError alone
+        return given
+
+    @property
+    def place_and_day(self) -> str:
+        """Where and since when it holds, for people."""
+        return f"{self.region}, since {self.valid_from.isoformat()}"
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the price in one line."""
+
+
+class InstancePrice(Price):
+    """What one instance costs an hour.
+
+    Attributes
+    ----------
+    kind : str
+        That it is one. [-]
+    instance : str
+        As the provider calls it, with what is attached. [-]
+    purchase : str
+        ``on_demand``, or ``capacity_block``: paid in advance for a fixed time. [-]
+    usd_per_hour : float
+        Price of one instance so bought. [USD/h]
+    spot_usd_per_hour : float or None
+        Price of one that may be taken away at any time, where it is known. [USD/h]
+    spot_valid_from : date or None
+        First day that price was seen. [-]
+    accelerators : Accelerators or None
+        Its devices; None for an instance of CPUs alone. [-]
+    system : str or None
+        A system whose spec file describes the instance, or stands for it. [-]
+    sustained_use : SustainedUse or None
+        Discount on long use; not on spot. [-]
+    published : PublishedRow or None
+        The row of a published table that is about it. [-]
+    correction : tuple of Correction
+        What is wrong in that row. [-]
+    """
+
+    kind: Literal["instance"]
+    instance: Text
+    purchase: Literal["on_demand", "capacity_block"] = "on_demand"
+    usd_per_hour: HourlyPrice
+    spot_usd_per_hour: HourlyPrice | None = None
+    spot_valid_from: date | None = None
+    accelerators: Accelerators | None = None
+    system: Text | None = None
+    sustained_use: SustainedUse | None = None
+    published: PublishedRow | None = None
+    correction: tuple[Correction, ...] = ()
+
+    @model_validator(mode="after")
+    def _a_spot_price_has_a_day(self) -> Self:
+        if (self.spot_usd_per_hour is None) != (self.spot_valid_from is None):
+            allowed = "spot_usd_per_hour and spot_valid_from are given together: a price needs its date"
+            raise fault_at(("spot_valid_from",), self.spot_valid_from, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _corrections_are_of_the_row(self) -> Self:
+        row = {} if self.published is None else self.published.model_dump()
+        for index, correction in enumerate(self.correction):
+            if correction.field not in row:
+                nearest = nearest_match(correction.field, row)
+                hint = f" (nearest: {nearest})" if nearest else ""
+                allowed = f"must be a field of [published]{hint}"
+                raise fault_at(("correction", index, "field"), correction.field, allowed)
+            if correction.printed != row[correction.field]:
+                allowed = f"must be {row[correction.field]:g}, as [published] has it"
+                raise fault_at(("correction", index, "printed"), correction.printed, allowed)
+        return self
+
+    @property
+    def corrected(self) -> PublishedRow | None:
+        """The published row without its errors; None where there is no row."""
+        if self.published is None:
+            return None
+        changes = {each.field: each.corrected for each in self.correction}
+        return self.published.model_copy(update=changes)
+
+    @property
+    def device_count(self) -> int:
+        """Accelerators of one instance, 0 where it has none. [1]."""
+        return 0 if self.accelerators is None else self.accelerators.count
+
+    def describe(self) -> str:
+        """Return the price in one line."""
+        spot = "" if self.spot_usd_per_hour is None else f", spot {self.spot_usd_per_hour:g}"
+        devices = "" if self.accelerators is None else f", {self.accelerators.count} x {self.accelerators.device}"
+        how = self.purchase.replace("_", " ")
+        return (
+            f"{self.provider} {self.instance}, {self.usd_per_hour:g} USD/h {how}{spot}{devices}, {self.place_and_day}"
+        )
+
+
+class StoragePrice(Price):
+    """What storage costs a month.
+
+    Attributes
+    ----------
+    kind : str
+        That it is one. [-]
+    usd_per_gb_month : float
+        Price of a GB for a month. [USD per GB and month]
+    """
+
+    kind: Literal["storage"]
+    usd_per_gb_month: Annotated[PositiveNumber, AfterValidator(InRange(1e-5, 100, "USD per GB and month"))]
+
+    def describe(self) -> str:
+        """Return the price in one line."""
+        return f"{self.provider} storage, {self.usd_per_gb_month:g} USD per GB and month, {self.place_and_day}"
+
+
+KINDS: Final[Mapping[str, type[Price]]] = {"instance": InstancePrice, "storage": StoragePrice}
+"""Kind -> its class; a new kind is a class and a line here."""

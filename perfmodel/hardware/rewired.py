@@ -1,0 +1,260 @@
+"""A machine or a cluster with something else in it: other cards, links, drives or networks; all else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.hardware.cluster import Cluster
+from perfmodel.hardware.faults import faults_of
+from perfmodel.hardware.link_catalogue import load_link
+from perfmodel.hardware.source import SpecTable
+from perfmodel.hardware.system import System, SystemFile
+from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import wiring_of
+
+Table = TypeVar("Table", bound=SpecTable)
+
+
+def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
+    """Return a table of a spec file with some of its fields changed, checked as if it had been read.
+
+    Parameters
+    ----------
+    table : SpecTable
+        The table. [-]
+    fields : mapping of str to object
+        Those that change. [unit of each field]
+
+    Returns
+    -------
+    SpecTable
+        One of the same class. [-]
+
+    Raises
+    ------
+    SpecError
+        With every fault of the new table.
+    """
+    own = type(table)
+    try:
+        return own.model_validate({name: getattr(table, name) for name in own.model_fields} | dict(fields))
+    except ValidationError as error:
+        raise SpecError(own.__name__, faults_of(error, own)) from error
+
+
+def rewired(
+    system: Wired,
+    change: Callable[[SystemFile], SystemFile],
+    *,
+    what: str,
+    folder: Path,
+    network: str | None = None,
+) -> Wired:
+    """Return a system whose machines are other ones.
+
+    Parameters
+    ----------
+    system : System or Cluster
+        A machine, or machines and what is between them; a server of a cluster changes too. [-]
+    change : callable
+        Makes a machine's file from the one that it has. [-]
+    what : str
+        What is different, for the name. [-]
+    folder : Path
+        Folder of the system's file, where paths in it start. [-]
+    network : str or None
+        The cluster's other network between machines; None for the one that it has. [-]
+
+    Returns
+    -------
+    System or Cluster
+        The same but for that. [-]
+
+    Raises
+    ------
+    SpecError
+        If it cannot be wired so.
+    """
+    changed: dict[int, System] = {}
+    for machine in system.hosts.values():
+        if id(machine) not in changed:
+            file = change(machine.file)
+            file = file.model_copy(update={"name": f"{machine.name}, {what}"})
+            wiring = wiring_of(file, processor=machine.processor, path=folder / f"{machine.file.stem}.toml")
+            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring)
+    if isinstance(system, Cluster):
+        machines = [(name, changed[id(machine)]) for name, machine in system.machines]
+        return system.of_machines(machines, name=f"{system.name}, {what}", network=network, folder=folder)
+    return next(iter(changed.values()))
+
+
+def with_gpu(file: SystemFile, device: str) -> SystemFile:
+    """Return a machine with another card in every slot.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    device : str
+        Name of the card. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it. [-]
+    """
+    return file.model_copy(update={"device": tuple(with_fields(slot, {"device": device}) for slot in file.device)})
+
+
+def with_one_more_gpu(file: SystemFile) -> SystemFile:
+    """Return a machine with one more card beside its last one.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it: below the same root or switch. [-]
+    """
+    if not file.device:
+        return file
+    *others, last = file.device
+    ports = [last.port_of(index) for index in range(last.count)]
+    more = with_fields(last, {"count": last.count + 1, "to": (*ports, ports[-1]), "names": None})
+    return file.model_copy(update={"device": (*others, more)})
+
+
+def with_host_links(file: SystemFile, link: str) -> SystemFile:
+    """Return a machine whose cards have another link to their host, and no root or switch on the way is slower.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    link : str
+        Link of cards and slots, e.g. ``pcie_4_x16``. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it. [-]
+    """
+    rate = load_link(link).bandwidth_bytes_per_s
+    hubs = {
+        kind: tuple(
+            hub if load_link(hub.link).bandwidth_bytes_per_s >= rate else with_fields(hub, {"link": link})
+            for hub in getattr(file, kind)
+        )
+        for kind in ("root", "switch")
+    }
+    slots = tuple(with_fields(slot, {"link": link, "override": True}) for slot in file.device)
+    return file.model_copy(update=hubs | {"device": slots})
+
+
+def with_peer_links(file: SystemFile, link: str) -> SystemFile:
+    """Return a machine whose cards have another link to one another, straight or to a switch among them.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    link : str
+        Link of each, e.g. ``nvlink_3_x12``. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it. [-]
+    """
+    pairs = tuple(with_fields(each, {"link": link}) for each in file.peer_link)
+    switches = tuple(with_fields(each, {"link": link}) for each in file.peer_switch)
+    return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
+
+
+def with_own_lanes(file: SystemFile) -> SystemFile:
+    """Return a machine in which each card hangs off its socket by lanes of its own, past any root or switch.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine; itself where no card shares its way. [-]
+    """
+    upper: dict[str, str] = {}
+    for kind in ("root", "switch"):
+        number = 0
+        for hub in getattr(file, kind):
+            for index in range(hub.count):
+                upper[f"{kind}{number}" if hub.names is None else hub.names[index]] = hub.port_of(index)
+                number += hub.names is None
+
+    def socket_of(port: str) -> str:
+        return socket_of(upper[port]) if port in upper else port
+
+    slots = tuple(
+        with_fields(slot, {"to": tuple(socket_of(slot.port_of(index)) for index in range(slot.count))})
+        for slot in file.device
+    )
+    return file.model_copy(update={"device": slots})
+
+
+def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float) -> SystemFile:
+    """Return a machine with so many times its drives, each kind of them striped into one array.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    times : int
+        Drives over those that it has. [1]
+    raid_efficiency : float
+        Share of the summed rates that a new array reaches; arrays that exist keep theirs. [1]
+
+    Returns
+    -------
+    SystemFile
+        The machine with them. [-]
+    """
+    slots = []
+    for slot in file.storage:
+        if len(slot.ports) > 1:
+            raise ArgumentError("storage", slot.drive, "drives that hang off one port: those of an array do")
+        efficiency = raid_efficiency if slot.raid is None else slot.raid_efficiency
+        fields = {"count": times * slot.count, "names": None, "raid": 0, "raid_efficiency": efficiency}
+        slots.append(with_fields(slot, fields))
+    return file.model_copy(update={"storage": tuple(slots)})
+
+
+def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFile:
+    """Return a machine whose adapters to a network are to another one, in the same slots.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    network : str
+        The new network, e.g. ``infiniband_hdr``. [-]
+    instead_of : str
+        The one that it replaces, by its full name. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it. [-]
+    """
+    slots = tuple(
+        with_fields(nic, {"network": network}) if load_link(nic.network).name == instead_of else nic for nic in file.nic
+    )
+    return file.model_copy(update={"nic": slots})

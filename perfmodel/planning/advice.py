@@ -1,0 +1,293 @@
+"""advise(): what each single change of a job would be worth, and why."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
+from perfmodel.planning.changes.software import foreign_library
+from perfmodel.planning.comparison import Comparison, compare
+from perfmodel.planning.wording import plain, signed_seconds_text
+from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.predict import predict
+from perfmodel.prediction.report import fit_sentence
+from perfmodel.presentation.quantities import percent_text
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.measurements.run import Run
+    from perfmodel.prediction.prediction import Prediction
+
+NO_CHANGE: Final = 1e-9
+"""Relative change of throughput below which nothing changes: what rounding leaves. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceRow:
+    """One change that can be made, and what it is worth.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of change. [-]
+    change : str
+        In a few words. [-]
+    gain_samples_per_s : float
+        Samples per second with it, less those without: positive is faster. [samples/s]
+    speedup : float
+        Samples per second with it over those without. [1]
+    samples_per_s : float
+        With it. [samples/s]
+    step_s : float
+        With it. [s]
+    bottleneck : str
+        What bounds the step with it. [-]
+    reason : str
+        Which part of the step changed most, by how much, and what bounds it now. [-]
+    beware : str
+        What else changes: samples of an update, staleness, what is presumed. [-]
+    changes : mapping of str to object
+        Arguments of ``predict`` that have other values. [unit of each argument]
+    """
+
+    kind: str
+    change: str
+    gain_samples_per_s: float
+    speedup: float
+    samples_per_s: float
+    step_s: float
+    bottleneck: str
+    reason: str
+    beware: str
+    changes: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A change that cannot be made, or says nothing here.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of change. [-]
+    change : str
+        In a few words; empty where no change of the kind applies. [-]
+    reason : str
+        Why not. [-]
+    """
+
+    kind: str
+    change: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Advice:
+    """Single changes of a job by what they gain. Made by :func:`perfmodel.advise`.
+
+    Parameters
+    ----------
+    base : Prediction
+        The job as it was asked. [-]
+    arguments : mapping of str to object
+        Arguments of ``predict`` that it was asked with. [unit of each argument]
+    rows : Table of AdviceRow
+        Changes that can be made, the largest gain first; those that make it slower come last. [-]
+    rejected : Table of Rejected
+        Changes that cannot, with the reason. [-]
+    """
+
+    base: Prediction
+    arguments: Mapping[str, Any]
+    rows: Table[AdviceRow]
+    rejected: Table[Rejected]
+
+    @cached_property
+    def best_of_each_kind(self) -> Table[AdviceRow]:
+        """The change of each kind that gains most, the largest gain first. [-]"""
+        best: dict[str, AdviceRow] = {}
+        for row in self.rows:
+            best.setdefault(row.kind, row)
+        return Table(best.values(), row_type=AdviceRow)
+
+    def arguments_with(self, row: AdviceRow) -> dict[str, Any]:
+        """Return all arguments of ``predict`` for one change.
+
+        Parameters
+        ----------
+        row : AdviceRow
+            One of ``rows``. [-]
+
+        Returns
+        -------
+        dict of str to object
+            To be called as ``predict(graph, **arguments)``. [unit of each argument]
+        """
+        return {**self.arguments, **row.changes}
+
+    def __repr__(self) -> str:
+        return f"<Advice: {len(self.rows)} changes of {self.base!r}, {len(self.rejected)} that cannot be>"
+
+    def __str__(self) -> str:
+        from perfmodel.planning.advice_report import report
+
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        from perfmodel.planning.advice_report import report_html
+
+        return report_html(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
+        return self.rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job, all rows and what was rejected as plain values, devices and systems by name. [s]"""
+        return {
+            "job": plain(self.arguments),
+            "step_s": self.base.step_s,
+            "samples_per_s": self.base.samples_per_s,
+            "bottleneck": self.base.bottleneck,
+            "fits": self.base.memory.fits,
+            "rows": [
+                row | {"changes": {k: plain(v) for k, v in row["changes"].items()}} for row in self.rows.to_dicts()
+            ],
+            "rejected": self.rejected.to_dicts(),
+        }
+
+
+def _reason(c: Comparison) -> str:
+    """Say which part of the step changed most the way the whole did, and what bounds it then."""
+    total, second = c.total, c.second.bottleneck
+    bound = f"{second} still bounds it" if second == c.first.bottleneck else f"{second} bounds it now"
+    if abs(total.change_s) <= NO_CHANGE * total.first_s:
+        return "no part of the step changes: what this speeds up is hidden, or not used"
+    most = max(c.terms, key=lambda row: row.change_s if total.change_s > 0 else -row.change_s)
+    share = percent_text(abs(most.change_s) / total.first_s)
+    return f"{most.meaning} {signed_seconds_text(most.change_s)} a {c.per} ({share} of it); {bound}"
+
+
+def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
+    """Say what else changes with it, and what it presumes."""
+    said = [change.presumes] if change.presumes else []
+    if changed.framework != base.framework and "framework" not in change.changes:
+        said.append(f"it runs with {changed.framework}, not {base.framework}")
+    if changed.samples_per_update != base.samples_per_update:
+        said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
+    if abs(changed.mean_staleness - base.mean_staleness) > NO_CHANGE:
+        said.append(f"a gradient misses {changed.mean_staleness:.3g} updates, not {base.mean_staleness:.3g}")
+    known = {*base.told, *_on_wiring(changed)}
+    said += [remark for remark in changed.told if remark not in known]
+    return "; ".join(said)
+
+
+def _on_wiring(p: Prediction) -> tuple[str, ...]:
+    """Return remarks on the links of a system, which a change of them says itself."""
+    assert p.basis is not None
+    machine = p.basis.prepared.target.machine
+    return () if machine is None else machine.system.remarks
+
+
+def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
+    """Return what a change is worth, or why it cannot be."""
+    try:
+        changed = predict(now.graph, **{**now.given, **change.changes})
+    except PerfmodelError as error:
+        return Rejected(kind, change.what, str(error))
+    foreign = foreign_library(changed)
+    if foreign and not foreign_library(now.base):
+        return Rejected(kind, change.what, foreign)
+    if changed.memory.fits is False:
+        return Rejected(kind, change.what, fit_sentence(changed))
+    gain = changed.samples_per_s - now.base.samples_per_s
+    return AdviceRow(
+        kind=kind,
+        change=change.what,
+        gain_samples_per_s=gain,
+        speedup=changed.samples_per_s / now.base.samples_per_s,
+        samples_per_s=changed.samples_per_s,
+        step_s=changed.step_s,
+        bottleneck=changed.bottleneck,
+        reason=_reason(compare(now.base, changed)),
+        beware=_beware(now.base, changed, change),
+        changes=dict(change.changes),
+    )
+
+
+def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
+    """Return all changes of a kind; a reason where it does not apply, or no more of it do."""
+    try:
+        for change in CHANGES[kind](now):
+            if any(now[name] != value for name, value in change.changes.items()):
+                yield _tried(now, kind, change)
+    except (NotApplicableError, PerfmodelError) as error:
+        yield Rejected(kind, "", str(error))
+
+
+def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Any) -> Advice:
+    """Rank every single change of a job that the library can express by what it gains.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table. [-]
+    kinds : str, iterable of str or None
+        Kinds of change to try, keys of ``perfmodel.planning.changes.CHANGES``; None for all. [-]
+    **arguments : object
+        Arguments of :func:`perfmodel.predict`: the job as it is. [unit of each argument]
+
+    Returns
+    -------
+    Advice
+        ``rows`` by gain in samples per second, each with its reason and the arguments that it changes, and
+        ``rejected`` with why not; prints, ``to_frame()``, ``to_dict()``. [samples/s]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such kind, or ``predict`` has no such argument; names the nearest.
+    ArgumentError
+        If ``predict`` refuses the job itself.
+
+    Notes
+    -----
+    Valid for: as :func:`perfmodel.predict`. A gain is ``predict`` with the change less ``predict`` without, in samples
+    per second: the same loss may take more samples with larger updates, staler gradients or a narrower type.
+    Ignores: prices, and that changes together may be worth more or less than their sum.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> job = {"batch_size": 64, "system": "survey_fig5", "workers": 4, "sync": "parameter_server"}
+    >>> best = pm.advise(pm.zoo.alexnet(), kinds=["sync", "prefetch"], **job).rows[0]
+    >>> best.kind, round(best.speedup, 1)
+    ('sync', 2.9)
+    """
+    defaults = {name: each.default for name, each in inspect.signature(predict).parameters.items() if name != "graph"}
+    for name in arguments:
+        if name not in defaults:
+            kind = "argument of predict"
+            raise UnknownNameError(kind, name, defaults)
+    asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
+    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
+    if not wanted:
+        raise ArgumentError("kinds", kinds, "at least one, or None for all")
+    now = Situation(graph=graph, given=arguments, defaults=defaults, base=predict(graph, **arguments))
+    tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
+    rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
+    rows.sort(key=lambda row: -row.gain_samples_per_s)
+    return Advice(
+        base=now.base,
+        arguments=dict(arguments),
+        rows=Table(rows, row_type=AdviceRow),
+        rejected=Table([outcome for outcome in tried if isinstance(outcome, Rejected)], row_type=Rejected),
+    )

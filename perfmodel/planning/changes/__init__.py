@@ -1,0 +1,48 @@
+"""Single changes of a job that the library can express: one function each; ``CHANGES`` is the list of them.
+
+A function takes the situation and yields changes of ``predict``'s arguments; where it says nothing to a job it raises
+with the reason. A new change is a function and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software
+from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
+
+__all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
+
+CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
+    "batch_size": sizes.batch_size,
+    "prefetch": feeding.prefetch,
+    "pinned": feeding.pinned,
+    "decode_cores": feeding.decode_cores,
+    "storage": feeding.storage,
+    "raid": feeding.raid,
+    "host_link": machines.host_link,
+    "own_lanes": machines.own_lanes,
+    "network": machines.network,
+    "device": machines.device,
+    "workers": machines.workers,
+    "threads": machines.threads,
+    "sync": agreeing.sync,
+    "overlap": agreeing.overlap,
+    "bucket_bytes": agreeing.bucket_bytes,
+    "server_count": agreeing.server_count,
+    "periods": agreeing.periods,
+    "group_size": agreeing.group_size,
+    "staleness_bound": agreeing.staleness_bound,
+    "backup_workers": agreeing.backup_workers,
+    "dtype": software.dtype,
+    "framework": software.framework,
+    "library": software.library,
+    "recompute": sizes.recompute,
+    "accumulation_steps": sizes.accumulation_steps,
+    "micro_batches": sizes.micro_batches,
+    "schedule": sizes.schedule,
+    "sequence_parallel": sizes.sequence_parallel,
+    "shard_stage": sizes.shard_stage,
+}
+"""Kind -> what yields the changes of that kind."""

@@ -1,0 +1,137 @@
+"""Changes of hardware: more or other GPUs, threads, faster links and networks, lanes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.cluster import Cluster
+from perfmodel.hardware.link_catalogue import load_link, names_of_family
+from perfmodel.hardware.rewired import (
+    rewired,
+    with_fields,
+    with_gpu,
+    with_host_links,
+    with_network,
+    with_one_more_gpu,
+    with_own_lanes,
+)
+from perfmodel.planning.changes.situation import Change, Situation
+from perfmodel.prediction.cpu_target import CpuTarget
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.link import Link
+    from perfmodel.hardware.system import SystemFile
+    from perfmodel.hardware.wired import Wired
+
+PEER_WIRED = "its GPUs are joined by peer links, which such cards have not; system= names another machine"
+
+
+def _files(system: Wired) -> list[SystemFile]:
+    return [machine.file for machine in system.hosts.values()]
+
+
+def _is_peer_wired(system: Wired) -> bool:
+    return any(file.peer_link or file.peer_switch for file in _files(system))
+
+
+def device(now: Situation) -> Iterator[Change]:
+    """Yield every other GPU, in place of the one that works, or in all slots of the system."""
+    if now.machine is not None:
+        now.needs(not _is_peer_wired(now.system), PEER_WIRED)
+    for name in spec_files.names("devices"):
+        if spec_files.kind_of(spec_files.find("devices", name)) != "gpu":
+            continue
+        if now.machine is None:
+            place: dict[str, Any] = {"device": name} | {each: None for each in ("system", "threads") if now[each]}
+            yield Change(what=name, changes=place)
+        elif name != now.gpu.stem:
+            system = rewired(now.system, partial(with_gpu, device=name), what=f"with {name}", folder=now.folder)
+            what = f"{name} in every slot"
+            yield Change(what=what, changes={"system": system}, presumes="presumes that such a card fits the slots")
+
+
+def workers(now: Situation) -> Iterator[Change]:
+    """Yield one more worker, and twice as many; where the system has no further GPU, with one more in it."""
+    system, count = now.system, now["workers"]
+    spread_over = now["stages"] * now["tensor_size"]
+    devices = len(system.devices)
+    if (count + 1) * spread_over > devices and spread_over == 1:
+        now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and peer links join just these")
+        more = rewired(system, with_one_more_gpu, what="with one more GPU", folder=now.folder)
+        what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"
+        changes = {"system": more, "workers": count + system.node_count}
+        yield Change(what=what, changes=changes, presumes="presumes a slot for it")
+    else:
+        yield Change(what=f"{count + 1} workers", changes={"workers": count + 1})
+    if 2 * count * spread_over <= devices and count > 1:
+        yield Change(what=f"{2 * count} workers", changes={"workers": 2 * count})
+
+
+def threads(now: Situation) -> Iterator[Change]:
+    """Yield a CPU thread for each physical core, and for each hardware thread."""
+    target = now.target
+    now.needs(isinstance(target, CpuTarget), "no CPU with a data sheet computes")
+    assert isinstance(target, CpuTarget)
+    most = (target.system or target.cpu).thread_count
+    for count, what in ((target.core_count, "each physical core"), (most, "each hardware thread")):
+        if count != target.thread_count:
+            yield Change(what=f"{count} threads, one for {what}", changes={"threads": count})
+
+
+def _settled(system: Wired) -> Link:
+    """Return the slowest link by which a card hangs off its slot."""
+    wires = {wire.lower: wire for wire in system.topology.wires if not wire.peer}
+    links = [load_link(wires[name].upward.link) for name, _ in system.devices]
+    return min(links, key=lambda link: link.bandwidth_bytes_per_s)
+
+
+def _next_generation(link: Link) -> str:
+    return f"{link.family.protocol}_{(link.family.generation or 0) + 1}_x{link.lane_count}"
+
+
+def host_link(now: Situation) -> Iterator[Change]:
+    """Yield cards and slots of the next generation of PCIe."""
+    gpu = now.gpu
+    if now.machine is None:
+        name = _next_generation(load_link(gpu.host_link.link_name))
+        load_link(name)
+        newer = with_fields(gpu.host_link, {"generation": gpu.host_link.generation + 1})
+        changed = gpu.model_copy(update={"host_link": newer, "name": f"{gpu.name} with {name}"})
+        what, presumes = f"{name} to the host, card and slot", f"{gpu.name} has {gpu.host_link.link_name}"
+        yield Change(what=what, changes={"device": changed}, presumes=f"presumes such a card: {presumes}")
+        return
+    name = _next_generation(_settled(now.system))
+    system = rewired(now.system, partial(with_host_links, link=name), what=f"with {name}", folder=now.folder)
+    what, presumes = f"{name} to the host, cards, slots and roots", f"{gpu.name} has {gpu.host_link.link_name}"
+    yield Change(what=what, changes={"system": system}, presumes=f"presumes such cards: {presumes}")
+
+
+def own_lanes(now: Situation) -> Iterator[Change]:
+    """Yield no root or switch that several GPUs share."""
+    files = _files(now.system)
+    now.needs(any(with_own_lanes(file).device != file.device for file in files), "no GPUs share a root or switch")
+    system = rewired(now.system, with_own_lanes, what="each GPU on lanes of its own", folder=now.folder)
+    what = "lanes to the socket for each GPU, no shared root"
+    yield Change(what=what, changes={"system": system}, presumes="presumes a socket with as many lanes")
+
+
+def network(now: Situation) -> Iterator[Change]:
+    """Yield the next faster network of the same kind between machines."""
+    system = now.system
+    now.needs(isinstance(system, Cluster), "there is one machine")
+    assert isinstance(system, Cluster)
+    link = load_link(system.file.fabric.link)
+    rates = {}
+    for family in spec_files.names("links"):
+        other = load_link(names_of_family(family)[-1])
+        if other.family.protocol == link.family.protocol and other.bandwidth_bytes_per_s > link.bandwidth_bytes_per_s:
+            rates[other.name] = other.bandwidth_bytes_per_s
+    now.needs(rates, f"no file describes a faster network than {link.name}")
+    for name in sorted(rates, key=rates.__getitem__):
+        change = partial(with_network, network=name, instead_of=link.name)
+        changed = rewired(system, change, what=f"with {name}", folder=now.folder, network=name)
+        what, presumes = f"{name} between machines", "presumes the same latency of the fabric"
+        yield Change(what=what, changes={"system": changed}, presumes=presumes)

@@ -1,0 +1,381 @@
+"""plan(): what to hire for a job, in time and for the money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.price import InstancePrice, StoragePrice
+from perfmodel.hardware.storage import Storage
+from perfmodel.measurements.run import Run
+from perfmodel.planning.asked import check_options, listed
+from perfmodel.planning.plan_bill import SPOT, Hired, Terms
+from perfmodel.planning.plan_candidates import Candidate, CandidateLike, read_candidates
+from perfmodel.planning.plan_report import HEADINGS, Plan
+from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
+from perfmodel.planning.plan_terms import Job, energy_terms, read_job, spot_terms, storage_terms
+from perfmodel.planning.plan_verdict import Entry, Verdict
+from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.agreement_options import taken
+from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.bill import instances_of, processors_of, target_of
+from perfmodel.prediction.predict import predict
+from perfmodel.prediction.report import fit_sentence
+from perfmodel.prediction.straggler import straggler_of
+from perfmodel.presentation.tables import Table
+from perfmodel.units import GIGA
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.prediction import Prediction
+
+OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
+"""Arguments of ``predict`` that a plan gives itself."""
+
+ON_DEMAND: Final = "on_demand"
+PURCHASES: Final = (ON_DEMAND, SPOT)
+"""Ways to buy."""
+
+OWN: Final = "own"
+"""What a plan calls the purchase of machines whose price is a number."""
+
+MOST_PENALTY: Final = 1e6
+"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Question:
+    """What is the same in every row."""
+
+    graph: LayerGraph | Run
+    sizes: dict[str, Any]
+    options: dict[str, Any]
+    job: Job
+    staleness_penalty: float
+    limits: Limits
+    terms: Terms
+    prices: tuple[InstancePrice, ...]
+    predictions: dict[Any, Prediction | ArgumentError] = field(default_factory=dict)
+
+    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError:
+        """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
+        (kind, thing), *_ = candidate.hardware.items()
+        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), sync, workers)
+        if key not in self.predictions:
+            options = taken(self.options, sync)
+            if options.get("straggler") is not None:
+                options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
+            try:
+                how = self.sizes | candidate.hardware | options
+                self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
+            except ArgumentError as error:
+                self.predictions[key] = error
+        return self.predictions[key]
+
+    def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
+        """Return one row with what it is made of."""
+        price = candidate.price
+        bought = purchase
+        if purchase == ON_DEMAND:
+            bought = price.purchase if isinstance(price, InstancePrice) else OWN
+        row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
+        p = self.predicted(candidate, sync, workers)
+        if isinstance(p, ArgumentError):
+            return _cannot(candidate, row, p.argument, str(p))
+        try:
+            count = instances_of(p, price) if isinstance(price, InstancePrice) else processors_of(p)
+        except ArgumentError as error:
+            return _cannot(candidate, row, "price", str(error))
+        if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
+            return _cannot(candidate, row, "price", "no price on spot is known")
+        hired = Hired(
+            work_s=self._work_s(p),
+            price=price,
+            purchase=bought,
+            instance_count=count,
+            device_count=processors_of(p),
+            device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
+        )
+        return Entry(row=self._billed(row, p, hired), hardware=candidate.hardware, hired=hired, prediction=p)
+
+    def _work_s(self, p: Prediction) -> float:
+        """Return the time of all steps, with those that staleness costs. [s]"""
+        once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
+        return once_s * (1 + self.staleness_penalty * p.mean_staleness)
+
+    def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:
+        bill = hired.bill(self.terms)
+        missed = self.limits.missed(bill.hours, bill.usd)
+        limited_by, reason = (", ".join(missed) or None), None
+        if missed:
+            over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
+            reason = " and ".join(over[name] for name in missed)
+        if bill.hours == float("inf"):
+            limited_by, reason = "interruptions", "it is interrupted before it can write a checkpoint"
+        if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
+            limited_by, reason = MEMORY, fit_sentence(p)
+        return replace(
+            row,
+            instances=hired.instance_count,
+            step_s=p.step_s,
+            hours=bill.hours,
+            usd=bill.usd,
+            storage_usd=bill.storage_usd,
+            energy_usd=bill.energy_usd,
+            energy_kwh=bill.energy_kwh,
+            checkpoint_interval_s=bill.checkpoint_interval_s,
+            lost_share=bill.lost_share,
+            mean_staleness=p.mean_staleness,
+            limited_by=limited_by,
+            reason=reason,
+        )
+
+
+def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
+    return Entry(row=replace(row, limited_by=limited_by, reason=reason), hardware=candidate.hardware)
+
+
+def _entries(question: _Question, candidates: list[Candidate], syncs: list[str], purchases: list[str]) -> list[Entry]:
+    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none."""
+    entries = [
+        question.entry(candidate, sync, workers, purchase)
+        for candidate in candidates
+        for workers in candidate.workers
+        for sync in (syncs if workers > 1 else [NO_SYNC])
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
+    ]
+    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError)]
+    if len(errors) == len(question.predictions) and len({str(error) for error in errors}) == 1:
+        raise errors[0]  # what no row can do is a mistake of the question
+    marked = with_front([entry.row for entry in entries])
+    return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
+
+
+def _notes(question: _Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
+    """Return what a reader must know of the numbers."""
+    notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
+    days = sorted({price.valid_from for price in question.prices})
+    if len(days) > 1:
+        notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
+    if any(row.energy_kwh is not None for row in rows):
+        notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
+    if any((row.mean_staleness or 0) > 0 for row in rows):
+        penalty = question.staleness_penalty
+        more = (
+            f"{penalty:g} of the updates more for each update of staleness, as given" if penalty else "no more updates"
+        )
+        notes.append(f"workers that do not wait need {more} (staleness_penalty=)")
+    if SPOT in purchases:
+        terms = question.terms
+        notes.append(
+            f"each instance on spot is taken away {terms.interruptions_per_hour:g} times an hour, as given, and "
+            f"stops the whole job; checkpoints of {terms.checkpoint_bytes / GIGA:,.3g} GB at the interval of Daly; "
+            f"back after {terms.restart_s:g} s and reading one"
+        )
+    if question.job.dataset is None:
+        notes.append("mini-batches come from host memory: dataset= reads and decodes them")
+    return tuple(notes)
+
+
+def plan(
+    graph: LayerGraph | Run,
+    *,
+    candidates: CandidateLike | Iterable[CandidateLike],
+    batch_size: int | None = None,
+    global_batch_size: int | None = None,
+    dataset: str | Path | Dataset | None = None,
+    dataset_size: int | None = None,
+    epochs: int | None = None,
+    samples: int | None = None,
+    deadline_hours: float | None = None,
+    budget_usd: float | None = None,
+    sync: str | Iterable[str] = "ring_all_reduce",
+    purchase: str | Iterable[str] = ON_DEMAND,
+    interruptions_per_hour: float | None = None,
+    checkpoint_to: str | Path | Storage | None = None,
+    restart_s: float = 0.0,
+    storage_price: str | Path | StoragePrice | None = None,
+    storage_gb: float | None = None,
+    usd_per_kwh: float | None = None,
+    power_usage_effectiveness: float = 1.0,
+    staleness_penalty: float = 0.0,
+    **options: Any,
+) -> Plan:
+    """Say what to hire for a job: time and money of every candidate, the best, what binds, what would have to change.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table. [-]
+    candidates : iterable
+        Prices by name, instance or path, whose files say what hardware they are of; or mappings with ``price``,
+        ``device`` or ``system``, ``workers`` (one or several numbers; all devices of an instance that has a system
+        unless given) and ``name``. A ``price`` that is a number is that of an hour of one device of your own. [-]
+    batch_size, global_batch_size : int
+        Samples per step, of each worker or of all together. [samples]
+    dataset : str, Path or Dataset
+        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. [-]
+    dataset_size : int
+        Samples of an epoch whose mini-batches are in host memory. [samples]
+    epochs, samples : int
+        How much is to be done, in one of the two. [1, samples]
+    deadline_hours : float
+        Most hours; None for any. [h]
+    budget_usd : float
+        Most money; None for any. [USD]
+    sync : str or iterable of str
+        Ways of several workers to agree, waiting or not, as in :func:`perfmodel.predict`. [-]
+    purchase : str or iterable of str
+        ``on_demand`` (at the price of the file, or a capacity block where it is one), ``spot``, or both. [-]
+    interruptions_per_hour : float
+        How often one instance on spot is taken away; each stops the whole job. [1/h]
+    checkpoint_to : str, Path or Storage
+        Where checkpoints are written to and read from, on spot. [-]
+    restart_s : float
+        From an interruption until a new instance is there, before it reads the checkpoint. [s]
+    storage_price : str, Path or StoragePrice
+        Of ``storage_gb`` for each instance. [-]
+    storage_gb : float
+        Storage that each instance has reserved. [GB]
+    usd_per_kwh : float
+        Price of electricity, which machines of your own pay; the prices of clouds have it in them. [USD/kWh]
+    power_usage_effectiveness : float
+        What the building draws over what its machines draw. [1]
+    staleness_penalty : float
+        Share of updates that one update of staleness adds, your own; none unless given. [1]
+    **options : object
+        All other arguments of :func:`perfmodel.predict`. [-]
+
+    Returns
+    -------
+    Plan
+        ``rows``, ``pareto``, ``best``, ``binding``, ``nearest_miss``, ``changes``; ``plot()``, ``to_frame()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, there is no candidate, or none can do what is asked for one and the same reason.
+    UnknownNameError
+        If a name, instance or option is unknown; names the nearest.
+    SpecError
+        If a file is wrong, such as a price without a date.
+
+    Notes
+    -----
+    The best is the cheapest that keeps deadline and budget; with a budget alone the fastest.
+    Valid for: instances that are paid by the second from the first of a month on, where use is sustained.
+    Ignores: traffic, taxes, servers of their own, waiting for capacity, prices on spot that move.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> report = pm.plan(pm.zoo.resnet50(), candidates=["p2.xlarge", "p3.2xlarge"], batch_size=32,
+    ...     dataset_size=50_000, epochs=10, deadline_hours=2)
+    >>> report.best.candidate, report.binding
+    ('aws_p3_2xlarge_2017', ())
+    """
+    read = read_candidates(candidates, devices_per_worker=_devices_per_worker(options))
+    syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
+    purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
+    most_workers = max(count for candidate in read for count in candidate.workers)
+    check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
+    job = read_job(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
+    sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
+    question = _Question(
+        graph=graph,
+        prices=tuple(each.price for each in read if isinstance(each.price, InstancePrice)),
+        sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
+        options=options,
+        job=job,
+        staleness_penalty=from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty),
+        limits=Limits.of(
+            deadline_hours=None if deadline_hours is None else positive("deadline_hours", deadline_hours),
+            budget_usd=None if budget_usd is None else positive("budget_usd", budget_usd),
+        ),
+        terms=Terms(
+            **spot_terms(
+                graph,
+                options,
+                is_asked=SPOT in purchases,
+                interruptions_per_hour=interruptions_per_hour,
+                checkpoint_to=checkpoint_to,
+                restart_s=restart_s,
+            ),
+            **storage_terms(storage_price=storage_price, storage_gb=storage_gb),
+            **energy_terms(
+                usd_per_kwh=usd_per_kwh, power_usage_effectiveness=power_usage_effectiveness, candidates=read
+            ),
+        ),
+    )
+    return _decided(question, _entries(question, read, syncs, purchases), purchases)
+
+
+def _devices_per_worker(options: Mapping[str, Any]) -> int:
+    """Return how many devices have a worker's network among them. [1]"""
+    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
+
+
+def _of_own(purchases: list[str]) -> list[str]:
+    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
+    return [ON_DEMAND] if ON_DEMAND in purchases else purchases
+
+
+def _sizes(**given: Any) -> dict[str, Any]:
+    """Return the mini-batch as predict takes it, refused here where no row could do it."""
+    return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
+
+
+def _decided(question: _Question, entries: list[Entry], purchases: list[str]) -> Plan:
+    """Return the plan of all rows."""
+    verdict = Verdict(
+        entries=entries,
+        limits=question.limits,
+        terms=question.terms,
+        amount=question.job.amount,
+        graph=question.graph,
+        options=question.options,
+    )
+    rows = [entry.row for entry in entries]
+    best = verdict.best
+    nearest = None if best is not None else verdict.nearest_miss()
+    return Plan(
+        title=_title(question, entries),
+        limits=question.limits,
+        rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
+        best=best,
+        best_hours=None
+        if best is None
+        else _hours_of(next(each for each in entries if each.row is best), question.terms),
+        nearest_miss=None if nearest is None else nearest[0],
+        binding=verdict.binding(),
+        changes=verdict.changes(),
+        notes=_notes(question, purchases, rows),
+    )
+
+
+def _hours_of(entry: Entry, terms: Terms) -> tuple[float, float] | None:
+    """Return how long a job takes by the ends of the 80 % interval of its step; None where there is none. [h]"""
+    assert entry.prediction is not None
+    assert entry.hired is not None
+    p = entry.prediction
+    try:
+        low_s, high_s = p.interval_s
+    except ArgumentError:
+        return None
+    low, high = (entry.hired.bill(terms, share=end_s / p.step_s).hours for end_s in (low_s, high_s))
+    return low, high
+
+
+def _title(question: _Question, entries: list[Entry]) -> str:
+    """Return the job and its limits in a line."""
+    p = next((entry.prediction for entry in entries if entry.prediction is not None), None)
+    subject = getattr(question.graph, "name", "the network") if p is None else f"{p.subject} with {p.framework}"
+    limits = question.limits
+    within = "" if limits.deadline_hours is None else f", within {limits.deadline_hours:,g} h"
+    for_money = "" if limits.budget_usd is None else f", for at most {limits.budget_usd:,g} USD"
+    return f"{question.job.describe()} of {subject}{within}{for_money}"

@@ -1,0 +1,283 @@
+"""What a prediction costs in money and energy: which instances it hires, and what they charge for its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from perfmodel.cost.money import energy, hire_cost
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments import flag, from_zero_to, positive
+from perfmodel.presentation.quantities import is_number
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.price import InstancePrice
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.target import Target
+
+MOST_OVERHEAD = 10.0
+"""Largest power usage effectiveness; a larger number is a slip of the pen. [1]"""
+
+
+class Billed:
+    """What a prediction costs: the methods of :class:`Prediction` that ask for a price or for watts."""
+
+    def cost_usd(
+        self,
+        price: str | Path | InstancePrice | float,
+        *,
+        dataset_size: int | None = None,
+        spot: bool = False,
+    ) -> float:
+        """Return what one step costs, or one epoch.
+
+        Parameters
+        ----------
+        price : str, Path, InstancePrice or float
+            Of an instance, as :func:`perfmodel.load_price` takes it; every instance that has a device at work is paid
+            whole, without a discount on long use. A number is the price of one device. [USD/h]
+        dataset_size : int
+            Samples of an epoch, whose cost is then returned; None for that of a step. [samples]
+        spot : bool
+            Whether instances are bought that may be taken away; nothing is lost by that here, unlike in
+            :func:`perfmodel.plan`. [-]
+
+        Returns
+        -------
+        float
+            Cost. [USD]
+
+        Raises
+        ------
+        ArgumentError
+            If the instance has other devices, or fewer than work on one host, or no price on spot.
+        UnknownNameError
+            If no price has that name; names the nearest.
+        """
+        p = cast("Prediction", self)
+        duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
+        usd_per_hour, count = hire_of(p, price, spot=flag("spot", spot))
+        return float(hire_cost(duration_s=duration_s, usd_per_hour=usd_per_hour, instance_count=count))
+
+    def energy_j(
+        self,
+        *,
+        dataset_size: int | None = None,
+        utilisation: float = 1.0,
+        idle_w: float | None = None,
+        power_usage_effectiveness: float = 1.0,
+    ) -> float:
+        """Return what the devices draw in one step, or one epoch; unless told otherwise an upper bound.
+
+        Parameters
+        ----------
+        dataset_size : int
+            Samples of an epoch, whose energy is then returned; None for that of a step. [samples]
+        utilisation : float
+            Share of the time that a device draws its thermal design power; it is at rest otherwise. [1]
+        idle_w : float
+            Power of a device at rest, needed with a utilisation below 1 where its file does not state it. [W]
+        power_usage_effectiveness : float
+            What the building draws over what its machines draw. [1]
+
+        Returns
+        -------
+        float
+            Energy of all devices, without their hosts. [J]
+
+        Raises
+        ------
+        ArgumentError
+            If a number is not allowed, or a power is not known.
+        """
+        p = cast("Prediction", self)
+        duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
+        share = from_zero_to(1, "utilisation", utilisation)
+        busy_w, rest_w = power_of(p, idle_w=idle_w, utilisation=share)
+        return float(
+            energy(
+                duration_s=duration_s,
+                busy_w=busy_w,
+                idle_w=rest_w,
+                utilisation=share,
+                device_count=processors_of(p),
+                power_usage_effectiveness=effectiveness_of(power_usage_effectiveness),
+            )
+        )
+
+
+def effectiveness_of(given: float) -> float:
+    """Return a power usage effectiveness that must be one.
+
+    Parameters
+    ----------
+    given : float
+        What the building draws over what its machines draw. [1]
+
+    Returns
+    -------
+    float
+        The same. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If it is below 1, or no number.
+    """
+    effectiveness = from_zero_to(MOST_OVERHEAD, "power_usage_effectiveness", given)
+    if effectiveness < 1:
+        raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
+    return effectiveness
+
+
+def target_of(p: Prediction) -> Target:
+    """Return what a prediction is for.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+
+    Returns
+    -------
+    Target
+        A GPU, alone or of a system, or sockets. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it was not made by ``predict``.
+    """
+    if p.basis is None:
+        raise ArgumentError("basis", None, "what predict() keeps of the hardware: without it there is no price")
+    return p.basis.prepared.target
+
+
+def processors_of(p: Prediction) -> int:
+    """Return how many devices work: GPUs, or sockets of a machine.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+
+    Returns
+    -------
+    int
+        Devices. [1]
+    """
+    target = target_of(p)
+    if target.machine is not None:
+        return target.machine.worker_count
+    return target.socket_count
+
+
+def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
+    """Return what one device draws at work and at rest.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+    idle_w : float or None
+        Power at rest; None for what the device's file states. [W]
+    utilisation : float
+        Share of the time at work; with 1 the power at rest does not matter. [1]
+
+    Returns
+    -------
+    tuple of float
+        Thermal design power, and power at rest. [W]
+
+    Raises
+    ------
+    ArgumentError
+        If nobody states a power that matters.
+    """
+    device = target_of(p).processor_spec
+    busy_w = getattr(device, "tdp_w", None)
+    if busy_w is None:
+        raise ArgumentError("device", device.name, "one whose file states its power: a measured machine has none")
+    rest_w = getattr(device, "idle_w", None) if idle_w is None else positive("idle_w", idle_w)
+    if rest_w is None and utilisation < 1:
+        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}: no file states it")
+    if rest_w is not None and rest_w > busy_w:
+        raise ArgumentError("idle_w", rest_w, f"at most the {busy_w:g} W of {device.name} at work")
+    return busy_w, 0.0 if rest_w is None else rest_w
+
+
+def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: bool) -> tuple[float, int]:
+    """Return what an hour of one instance costs, and how many are hired.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+    price : str, Path, InstancePrice or float
+        Price of an instance; a number is that of one device. [USD/h]
+    spot : bool
+        Whether they may be taken away. [-]
+
+    Returns
+    -------
+    tuple
+        Price [USD/h] and instances [1].
+
+    Raises
+    ------
+    ArgumentError
+        If the instance is not one that the prediction is for, or has no price on spot.
+    """
+    from perfmodel.hardware.price_catalogue import load_instance_price
+
+    if is_number(price):
+        if spot:
+            raise ArgumentError("spot", spot, "False with a number as price, which is paid as it is")
+        return positive("price", price), processors_of(p)
+    known: InstancePrice = load_instance_price(price)  # type: ignore[arg-type]
+    count = instances_of(p, known)
+    if not spot:
+        return known.usd_per_hour, count
+    if known.spot_usd_per_hour is None:
+        raise ArgumentError("spot", spot, f"False: no price of {known.instance} on spot is known ({known.stem})")
+    return known.spot_usd_per_hour, count
+
+
+def instances_of(p: Prediction, price: InstancePrice) -> int:
+    """Return how many instances a prediction occupies: one for each host with a device at work.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+    price : InstancePrice
+        Of one of them. [-]
+
+    Returns
+    -------
+    int
+        Instances. [1]
+
+    Raises
+    ------
+    ArgumentError
+        If its devices are others, or fewer than work on one host.
+    """
+    target = target_of(p)
+    owned = price.accelerators
+    named = price.stem or price.name
+    if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:
+        raise ArgumentError("price", named, f"one of an instance without GPUs: the prediction is for {target.name}")
+    if target.processor != "gpu" or target.lowered_for == "measured":
+        return 1
+    device = target.processor_spec
+    if owned is None or Path(owned.device).stem != device.stem:
+        has = "no device" if owned is None else owned.device
+        raise ArgumentError("price", named, f"one of an instance with {device.stem}; {price.instance} has {has}")
+    on_hosts = [1] if target.machine is None else [host.worker_count for host in target.machine.hosts]
+    if max(on_hosts) > owned.count:
+        allowed = (
+            f"one with at least {max(on_hosts)} devices, which work on one host; {price.instance} has {owned.count}"
+        )
+        raise ArgumentError("price", named, allowed)
+    return len(on_hosts)

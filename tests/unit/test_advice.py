@@ -1,0 +1,361 @@
+"""What each single change of a job is worth: recomputed from its stated arguments, on every kind of job."""
+
+import doctest
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.cli.app import run
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.hardware.rewired import with_fields, with_own_lanes
+from perfmodel.planning.changes import CHANGES
+
+FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
+JOBS = {
+    "one_gpu": {"device": "gtx_980", "batch_size": 32, "framework": "caffe_cudnn5", "pinned": False},
+    "fed": FIG5 | {"dataset": "imagenet_jpeg", "prefetch": 0, "decode_cores": 2, "framework": "tensorflow_1_1"},
+    "waiting": FIG5
+    | {"sync": "parameter_server", "overlap": False, "straggler": {"distribution": "normal", "cv": 0.1}},
+    "cluster": {"system": "survey_fig6", "workers": 16, "batch_size": 32, "sync": "mixed", "group_size": 4},
+    "bounded": FIG5 | {"sync": "bounded_staleness", "staleness_bound": 2},
+    "cpu": {"device": "i7_3820", "batch_size": 64, "threads": 8, "framework": "caffe_1_0_rc3"},
+    "strong": {"system": "survey_fig5", "workers": 2, "global_batch_size": 64},
+    "pipeline": {
+        "system": "dgx_1_p100", "batch_size": 32, "parallelism": "pipeline", "stages": 4, "micro_batches": 4,
+    },
+    "tensor": {"system": "dgx_1_p100", "batch_size": 8, "parallelism": "tensor", "tensor_size": 2, "workers": 2},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alexnet():
+    return pm.zoo.alexnet()
+
+
+@pytest.fixture(scope="module", params=JOBS, ids=str)
+def advised(request, alexnet):
+    return request.param, pm.advise(alexnet, **JOBS[request.param])
+
+
+def test_every_gain_is_predict_with_the_change_less_predict_without(alexnet, advised):
+    """From the arguments that a row states and nothing else: a stale base or a cached gain would show here."""
+    name, advice = advised
+    base = pm.predict(alexnet, **JOBS[name])
+    assert advice.base.samples_per_s == base.samples_per_s
+    assert len(advice.rows) > 20
+    for row in advice.rows:
+        changed = pm.predict(alexnet, **{**JOBS[name], **row.changes})
+        assert row.gain_samples_per_s == changed.samples_per_s - base.samples_per_s
+        assert row.samples_per_s == changed.samples_per_s
+        assert row.step_s == changed.step_s
+        assert row.speedup == changed.samples_per_s / base.samples_per_s
+        assert row.bottleneck == changed.bottleneck
+        assert changed.memory.fits is not False
+        assert advice.arguments_with(row) == {**JOBS[name], **row.changes}
+
+
+def test_rows_are_ranked_and_every_kind_is_answered_for(advised):
+    _, advice = advised
+    gains = [row.gain_samples_per_s for row in advice.rows]
+    assert gains == sorted(gains, reverse=True)
+    answered = {row.kind for row in advice.rows} | {entry.kind for entry in advice.rejected}
+    assert answered == set(CHANGES)
+    assert all(entry.reason for entry in advice.rejected)
+    best = advice.best_of_each_kind
+    assert len({row.kind for row in best}) == len(best)
+    for row in best:
+        assert row.gain_samples_per_s == max(each.gain_samples_per_s for each in advice.rows if each.kind == row.kind)
+
+
+def test_every_change_changes_something_that_was_given(advised):
+    name, advice = advised
+    for row in advice.rows:
+        assert row.changes
+        assert any(JOBS[name].get(argument, "not given") != value for argument, value in row.changes.items()), row
+
+
+def test_the_reason_names_the_part_that_changed_most_and_by_how_much(alexnet, advised):
+    name, advice = advised
+    base = pm.predict(alexnet, **JOBS[name])
+    for row in [*advice.best_of_each_kind, *advice.rows[-3:]]:
+        c = pm.compare(base, pm.predict(alexnet, **{**JOBS[name], **row.changes}))
+        if abs(c.total.change_s) <= 1e-9 * c.total.first_s:
+            assert "no part of the step changes" in row.reason
+            continue
+        sign = 1 if c.total.change_s > 0 else -1
+        most = max(c.terms, key=lambda term, sign=sign: sign * term.change_s)
+        assert row.reason.startswith(most.meaning)
+        sign_text, share = re.search(r" ([+-]).*?([\d.]+) % of it", row.reason).groups()
+        assert sign_text == ("+" if sign > 0 else "-")
+        assert float(share) / 100 == pytest.approx(abs(most.change_s) / c.total.first_s, abs=1e-3)
+        assert f"{row.bottleneck} {'still bounds' if row.bottleneck == base.bottleneck else 'bounds'} it" in row.reason
+
+
+def test_what_else_changes_is_told(alexnet):
+    advice = pm.advise(alexnet, kinds=["sync", "batch_size", "own_lanes"], **FIG5)
+    by_change = {row.change: row for row in advice.rows}
+    downpour = next(row for change, row in by_change.items() if change == "sync downpour")
+    assert "an update is of 64 samples, not 256" in downpour.beware
+    assert "a gradient misses 3 updates, not 0" in downpour.beware
+    assert "an update is of 512 samples, not 256" in by_change["batch_size 128, twice as many"].beware
+    assert "presumes" in by_change["sync in_network"].beware
+    assert not by_change["sync halving_doubling"].beware
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "expected"),
+    [
+        ("one_gpu", "pinned", {"pinned": True}),
+        ("one_gpu", "prefetch", {"prefetch": 2}),
+        ("one_gpu", "recompute", None),
+        ("fed", "prefetch", {"prefetch": 1}),
+        ("fed", "decode_cores", {"decode_cores": None}),
+        ("fed", "storage", {"input_from": "memory"}),
+        ("waiting", "overlap", {"overlap": True}),
+        ("waiting", "backup_workers", {"backup_workers": 1}),
+        ("waiting", "server_count", {"server_count": 2}),
+        ("cluster", "group_size", {"group_size": 8}),
+        ("cluster", "periods", {"push_period": 2}),
+        ("bounded", "staleness_bound", {"staleness_bound": 4}),
+        ("bounded", "sync", {"sync": "downpour", "staleness_bound": None}),
+        ("cpu", "threads", {"threads": 4}),
+        ("cpu", "device", {"device": "v100_sxm2", "threads": None}),
+        ("strong", "batch_size", {"global_batch_size": 128}),
+        ("strong", "workers", {"workers": 4}),
+        ("strong", "bucket_bytes", {"bucket_bytes": math.inf}),
+        ("pipeline", "micro_batches", {"micro_batches": 8}),
+        ("pipeline", "schedule", {"schedule": "gpipe"}),
+        ("tensor", "shard_stage", {"shard_stage": 1}),
+        ("one_gpu", "dtype", None),
+        ("one_gpu", "framework", {"framework": "pytorch_1_0"}),
+        ("one_gpu", "library", {"library": "cudnn_7"}),
+        ("strong", "dtype", {"dtype": "fp16"}),
+        ("strong", "accumulation_steps", {"accumulation_steps": 2}),
+    ],
+)
+def test_each_kind_yields_the_change_that_it_is_for(alexnet, job, kind, expected):
+    """What a person would try by hand is among the rows, or among what cannot be with its reason."""
+    advice = pm.advise(alexnet, kinds=kind, **JOBS[job])
+    if expected is None:
+        assert not len(advice.rows) or kind == "dtype"
+        assert len(advice.rejected)
+        return
+    held = [row.changes for row in advice.rows if expected.items() <= row.changes.items()]
+    told = [entry.change for entry in advice.rejected if str(next(iter(expected.values()))) in entry.change]
+    assert held or told
+    if not told:
+        assert {**JOBS[job], **held[0]} != JOBS[job]
+
+
+def test_another_gpu_in_a_system_keeps_its_wiring(alexnet):
+    advice = pm.advise(alexnet, kinds="device", **FIG5)
+    row = next(row for row in advice.rows if row.change.startswith("gtx_980 "))
+    changed = row.changes["system"]
+    before = pm.load_system("survey_fig5")
+    assert [device.name for _, device in changed.devices] == 4 * [pm.load_device("gtx_980").name]
+    assert {wire.lower: wire.upper for wire in changed.wiring.wires} == {
+        wire.lower: wire.upper for wire in before.wiring.wires
+    }
+    assert {row.change.split()[0] for row in advice.rows} | {entry.change.split()[0] for entry in advice.rejected} == {
+        name for name in pm.catalogue().names("device") if pm.load_device(name).kind == "gpu"
+    } - {"gtx_1080"}
+
+
+def test_amd_cards_do_not_run_cuda_libraries_and_no_other_way(alexnet):
+    job = {"device": "gtx_980", "batch_size": 32, "framework": "caffe_1_0_rc3"}  # whose file knows no AMD library
+    reasons = {entry.change: entry.reason for entry in pm.advise(alexnet, kinds=["device", "library"], **job).rejected}
+    assert "another vendor's" in reasons["mi300x"]
+    assert not any(change in reasons for change in ("v100_sxm2", "library cudnn_4"))
+    assert "no values for maxwell" in reasons[""]  # of rocBLAS and MIOpen; for its own the file in use has some
+    assert "rocblas_4" in reasons[""]
+
+
+def test_no_gain_is_made_of_values_that_a_library_has_not(alexnet):
+    job = {"device": "a100_40_sxm", "batch_size": 64, "framework": "pytorch_2"}
+    advice = pm.advise(alexnet, kinds="library", **job)
+    tried = {row.changes["library"] for row in advice.rows}
+    assert tried
+    assert all("ampere" in pm.load_library(name).architecture for name in tried)
+    assert "cublas_8_0" in advice.rejected[0].reason
+
+
+def test_newer_links_are_one_generation_and_nothing_else(alexnet):
+    row = pm.advise(alexnet, kinds="host_link", **FIG5).rows[0]
+    changed, before = row.changes["system"].topology, pm.load_system("survey_fig5").topology
+    assert changed.route("memory0", "gpu0").capacity_bytes_per_s == pytest.approx(
+        2 * before.route("memory0", "gpu0").capacity_bytes_per_s, rel=0.06
+    )  # 4.0 has twice the rate of 3.0, of which copies reach 81, not 79 %
+    alone = pm.advise(alexnet, kinds="host_link", device="gtx_1080", batch_size=64).rows[0]
+    assert alone.changes["device"].host_link.generation == 4
+    assert "GTX 1080 has pcie_3_x16" in alone.beware
+    p = pm.predict(alexnet, device=alone.changes["device"], batch_size=64)
+    assert p.transfer_s == pytest.approx(pm.predict(alexnet, device="gtx_1080", batch_size=64).transfer_s / 2, rel=0.06)
+
+
+def test_a_table_that_cannot_be_is_refused_with_its_faults():
+    (slot,) = pm.load_system("survey_fig5").file.device
+    with pytest.raises(SpecError, match="count"):
+        with_fields(slot, {"count": 0})
+
+
+def test_lanes_of_their_own_take_every_card_past_roots_and_switches():
+    file = with_own_lanes(pm.load_system("dgx_1_p100").file)
+    (slot,) = file.device
+    assert [slot.port_of(index) for index in range(8)] == 4 * ["socket0"] + 4 * ["socket1"]
+
+
+def test_more_drives_are_read_together(alexnet):
+    job = FIG5 | {"dataset": "imagenet_raw"}
+    advice = pm.advise(alexnet, kinds="raid", **job)
+    for row, times in zip(sorted(advice.rows, key=lambda row: row.samples_per_s), (2, 4), strict=True):
+        array = row.changes["system"].storages[0]
+        assert array.drive_count == times
+        assert array.efficiency == 0.97
+    assert advice.rows[0].speedup == 1  # one NVMe drive gives four GTX 1080 as many raw images as they want
+    sata = {"system": "k80_card", "workers": 2, "batch_size": 128, "dataset": "imagenet_raw", "sync": "none"}
+    sata |= {"phase": "forward"}
+    base = pm.predict(alexnet, **sata)
+    assert base.bottleneck == "storage"  # one SATA drive
+    found = {
+        row.changes["system"].storages[0].drive_count: row for row in pm.advise(alexnet, kinds="raid", **sata).rows
+    }
+    assert found[2].samples_per_s == pytest.approx(2 * 128 / (base.step_s - base.input_wait_s), rel=1e-9)
+    assert found[4].gain_samples_per_s == found[2].gain_samples_per_s > 0  # the devices bound from two drives on
+
+
+def test_one_more_gpu_is_in_the_system(alexnet):
+    (row,) = pm.advise(alexnet, kinds="workers", **FIG5).rows
+    assert len(row.changes["system"].devices) == row.changes["workers"] == 5
+    strong = pm.advise(alexnet, kinds="workers", **JOBS["strong"])
+    assert [row.changes for row in strong.rows] == [{"workers": 4}]
+    assert [entry.change for entry in strong.rejected] == ["3 workers"]  # which do not divide 64 samples
+
+
+def test_positions_of_a_transformer_are_shared():
+    (row,) = pm.advise(pm.zoo.bert(), kinds="sequence_parallel", **JOBS["tensor"]).rows
+    assert row.changes == {"sequence_parallel": True}
+    assert row.gain_samples_per_s != 0
+
+
+def test_a_faster_network_replaces_adapters_and_fabric(alexnet):
+    advice = pm.advise(alexnet, kinds="network", **JOBS["cluster"])
+    changed = {row.change: row.changes["system"] for row in advice.rows}
+    for system in changed.values():
+        assert {link.name for _, link in system.networks} == {system.file.fabric.link}
+    assert any("infiniband_ndr" in change for change in changed)
+    assert not any("qdr" in change or "ethernet" in change for change in changed)
+
+
+def test_a_job_that_does_not_fit_is_told_what_makes_it_fit(alexnet):
+    job = {"device": "gtx_980", "batch_size": 3000}
+    advice = pm.advise(alexnet, **job)
+    assert advice.base.memory.fits is False
+    assert "does not fit" in str(advice)
+    most = pm.max_batch_size(alexnet, device="gtx_980")
+    fitting = next(row for row in advice.rows if row.kind == "batch_size" and "memory holds" in row.change)
+    assert fitting.changes == {"batch_size": most}
+    too_large = next(entry for entry in advice.rejected if "twice" in entry.change)
+    assert "It does not fit" in too_large.reason
+    assert "as many as memory holds" in str(advice)  # though it gains nothing
+
+
+def test_text_html_frame_and_dict_hold_the_advice(advised):
+    pytest.importorskip("pandas")
+    _, advice = advised
+    text = str(advice)
+    for row in advice.best_of_each_kind:
+        assert row.change in " ".join(text.split())
+    assert "<table" in advice._repr_html_()
+    assert "<script" not in advice._repr_html_()
+    assert len(advice.to_frame()) == len(advice.rows)
+    plain = json.loads(json.dumps(advice.to_dict()))
+    assert [row["gain_samples_per_s"] for row in plain["rows"]] == [row.gain_samples_per_s for row in advice.rows]
+    assert repr(advice).startswith("<Advice")
+
+
+def test_a_run_of_a_table_is_advised_too():
+    measured = pm.measurements.load("shi2016")
+    job = measured.runs[0]
+    advice = pm.advise(job, kinds=["device", "batch_size", "framework"], device="gtx_980")
+    base = pm.predict(job, device="gtx_980")
+    assert advice.rows[0].gain_samples_per_s == (
+        pm.predict(job, **{"device": "gtx_980", **advice.rows[0].changes}).samples_per_s - base.samples_per_s
+    )
+    assert any(entry.kind == "framework" and "executed" in entry.reason for entry in advice.rejected)
+
+
+def test_inference_exchanges_nothing(alexnet):
+    advice = pm.advise(alexnet, kinds=["sync", "recompute", "dtype"], phase="forward", **FIG5)
+    assert {entry.kind: entry.reason for entry in advice.rejected} | {
+        "sync": "nothing is learnt in this phase",
+        "recompute": "there is no backward phase that would need activations",
+    } == {entry.kind: entry.reason for entry in advice.rejected}
+
+
+def test_a_measured_machine_is_advised_with_what_it_has(alexnet):
+    machine = pm.load_calibration("xeon_2_cores_torch_2_13")
+    advice = pm.advise(
+        alexnet, kinds=["device", "framework", "dtype", "threads", "batch_size"], device=machine, batch_size=8
+    )
+    assert {entry.kind for entry in advice.rejected} >= {"framework", "dtype", "threads"}
+    gpu = next(row for row in advice.rows if row.kind == "device")
+    assert "it runs with Generic, not" in gpu.beware or "it runs with generic, not" in gpu.beware
+    assert gpu.changes["device"] in pm.catalogue().names("device")
+
+
+def test_long_reasons_that_are_alike_are_told_once(alexnet):
+    job = {"system": "dgx_a100", "workers": 8, "batch_size": 64, "framework": "pytorch_2", "sync": "all_reduce"}
+    advice = pm.advise(alexnet, kinds="framework", **job)
+    alike = [entry for entry in advice.rejected if "sync='all_reduce' is not allowed" in entry.reason]
+    assert len(alike) > 5
+    text = " ".join(str(advice).split())
+    assert text.count("sync='all_reduce' is not allowed") == 1
+    assert all(entry.change in text for entry in alike)
+
+
+def test_wrong_words_are_refused_before_any_work(alexnet):
+    with pytest.raises(UnknownNameError, match="batch_size"):
+        pm.advise(alexnet, kinds=["batchsize"], **FIG5)
+    with pytest.raises(UnknownNameError, match="batch_size"):
+        pm.advise(alexnet, batchsize=4, device="gtx_980")
+    with pytest.raises(ArgumentError, match="batch_size"):
+        pm.advise(alexnet, device="gtx_980", batch_size=0)
+    with pytest.raises(ArgumentError, match="kinds"):
+        pm.advise(alexnet, device="gtx_980", batch_size=4, kinds=[])
+
+
+def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
+    words = ["advise", "alexnet", "--system", "survey_fig5", "--batch-size", "64", "--set", "workers=4"]
+    words += ["--set", "sync=parameter_server", "--kinds", "sync,batch_size"]
+    assert run([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    advice = pm.advise(alexnet, kinds=["sync", "batch_size"], sync="parameter_server", **FIG5)
+    assert [row["change"] for row in found["rows"]] == [row.change for row in advice.rows]
+    assert [row["gain_samples_per_s"] for row in found["rows"]] == [row.gain_samples_per_s for row in advice.rows]
+    assert run([*words, "--top", "3"]) == 0
+    text = capsys.readouterr().out
+    assert all(row.change in text for row in advice.rows[:3])
+    for wrong, told in ((["--kinds", "synk"], "sync"), (["--set", "worker=4"], "workers"), (["--top", "0"], "top")):
+        assert run([*words, *wrong]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_the_page_says_what_the_code_computes():
+    page = Path(__file__).parents[2] / "docs" / "advice.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 20
+    assert not failed
+    for line in re.findall(r"^perfmodel (advise .*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        assert run(shlex.split(line)) == 0
+    kinds = {
+        name
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert kinds >= set(CHANGES)

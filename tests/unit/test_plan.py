@@ -1,0 +1,455 @@
+"""What to hire: rows against predictions and formulas, the choice against brute force, changes by planning again."""
+
+import json
+import math
+import random
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.cli.app import run
+from perfmodel.cost.interruptions import daly_interval, interrupted_time
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
+
+IMAGES = 1_281_167
+JOB = {"batch_size": 32, "dataset_size": IMAGES, "epochs": 10}
+ON_SPOT = {"interruptions_per_hour": 0.2, "checkpoint_to": "gce_pd_ssd_1700_gb", "restart_s": 240}
+SEVERAL = [
+    "p2.xlarge",
+    "p3.2xlarge",
+    {"price": "p2.16xlarge", "workers": [2, 8, 16]},
+    {"price": "aws_p4d_24xlarge_2020", "workers": (1, 4, 8)},
+    "gce_n1_standard_4_p100_2017",
+]
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return pm.zoo.resnet50()
+
+
+@pytest.fixture(scope="module")
+def many(resnet):
+    both = {"sync": ("ring_all_reduce", "downpour"), "purchase": ("on_demand", "spot")}
+    return pm.plan(resnet, candidates=SEVERAL, **JOB, **both, **ON_SPOT)
+
+
+def find(report, candidate, purchase="on_demand", workers=1, sync=None):
+    (row,) = (
+        row
+        for row in report.rows
+        if (row.candidate, row.purchase, row.workers) == (candidate, purchase, workers) and sync in (None, row.sync)
+    )
+    return row
+
+
+def job_s(p):
+    return 10 * math.ceil(IMAGES / (p.counted_workers * 32)) * p.step_s
+
+
+def test_rows_on_demand_are_predictions_times_prices(resnet, many):
+    p = pm.predict(resnet, batch_size=32, device="v100_sxm2")
+    row = find(many, "aws_p3_2xlarge_2017")
+    assert (row.step_s, row.sync, row.instances) == (p.step_s, "none", 1)
+    assert row.hours == pytest.approx(job_s(p) / 3600)
+    assert row.usd == pytest.approx(3.06 * row.hours)
+    assert row.energy_kwh == pytest.approx(0.3 * row.hours)
+    for workers in (2, 16):
+        p = pm.predict(resnet, batch_size=32, system="p2_16xlarge", workers=workers)
+        row = find(many, "aws_p2_16xlarge_2016", workers=workers, sync="ring_all_reduce")
+        assert row.step_s == p.step_s
+        assert row.hours == pytest.approx(job_s(p) / 3600)
+        assert row.usd == pytest.approx(14.4 * row.hours)  # the whole instance, however many of its dies work
+        assert row.energy_kwh == pytest.approx(workers * 0.15 * row.hours)
+
+
+def test_what_does_not_wait_is_priced_beside_what_does(resnet, many):
+    p = pm.predict(resnet, batch_size=32, system="p2_16xlarge", workers=16, sync="downpour")
+    row = find(many, "aws_p2_16xlarge_2016", workers=16, sync="downpour")
+    assert (row.step_s, row.mean_staleness) == (p.step_s, p.mean_staleness)
+    assert row.mean_staleness == pytest.approx(15)
+    candidates = [{"price": "p2.16xlarge", "workers": 16}]
+    told = pm.plan(resnet, candidates=candidates, sync=["ring_all_reduce", "downpour"], staleness_penalty=0.02, **JOB)
+    waits, runs_on = told.rows
+    assert runs_on.hours == pytest.approx(1.3 * row.hours)  # 15 updates of staleness, 2 % more for each
+    assert waits.hours == find(many, "aws_p2_16xlarge_2016", workers=16, sync="ring_all_reduce").hours
+    assert told.best is waits
+    assert any("0.02 of the updates more" in note for note in told.notes)
+
+
+def test_sustained_use_lowers_the_price_of_a_long_job(resnet):
+    def hired(epochs):
+        (row,) = pm.plan(resnet, candidates=["gce_n1_standard_4_p100_2017"], **JOB | {"epochs": epochs}).rows
+        return row
+
+    short, long = hired(1), hired(1000)
+    assert short.hours < 182.5
+    assert short.usd == pytest.approx(1.65 * short.hours)
+    assert long.hours > 1460
+    months, rest = divmod(long.hours, 730)
+    tiers = (1.0, 0.8, 0.6, 0.4)
+    billed = 511 * months + sum(tiers[k] * max(0.0, min(rest - 182.5 * k, 182.5)) for k in range(4))
+    assert long.usd == pytest.approx(1.65 * billed)
+
+
+def test_rows_on_spot_pay_for_checkpoints_and_lost_work(resnet, many):
+    disk = pm.load_storage("gce_pd_ssd_1700_gb")
+    checkpoint_s = 4 * resnet.parameter_count / disk.write_bandwidth_bytes_per_s
+    calm, row = find(many, "aws_p3_2xlarge_2017"), find(many, "aws_p3_2xlarge_2017", "spot")
+    rates = {"checkpoint_s": checkpoint_s, "mean_uptime_s": 3600 / 0.2}
+    interval_s = float(daly_interval(**rates))
+    restart_s = 240 + 4 * resnet.parameter_count / disk.read_bandwidth_bytes_per_s
+    took_s = interrupted_time(work_s=3600 * calm.hours, interval_s=interval_s, restart_s=restart_s, **rates)
+    assert row.hours == pytest.approx(float(took_s) / 3600, rel=1e-9)
+    assert row.hours > 1.01 * calm.hours
+    assert row.usd == pytest.approx(0.918 * row.hours)
+    assert row.checkpoint_interval_s == pytest.approx(interval_s)
+    assert row.lost_share == pytest.approx(1 - calm.hours / row.hours)
+    momentum = pm.plan(resnet, candidates=["p3.2xlarge"], purchase="spot", optimizer="adam", **JOB, **ON_SPOT).rows[0]
+    assert momentum.checkpoint_interval_s > 1.6 * row.checkpoint_interval_s  # three times the state: sqrt(3)
+    unknown = find(many, "aws_p4d_24xlarge_2020", "spot", workers=1)
+    assert (unknown.hours, unknown.limited_by, unknown.reason) == (None, "price", "no price on spot is known")
+
+
+def test_more_instances_are_interrupted_more_often(resnet, tmp_path):
+    source = (spec_files.shipped_folder() / "prices" / "aws_p4d_24xlarge_2020.toml").read_text()
+    spot = "usd_per_hour = 32.77\nspot_usd_per_hour = 10\nspot_valid_from = 2021-01-01"
+    source = source.replace("usd_per_hour = 32.77", spot)
+    source = source.replace('["usd_per_hour"]', '["usd_per_hour", "spot_usd_per_hour"]')
+    path = tmp_path / "mine.toml"
+    path.write_text(source)
+    candidate = {"price": path, "system": "dgx_a100_x4", "workers": (8, 32)}
+    both = pm.plan(resnet, candidates=candidate, purchase=("on_demand", "spot"), **JOB, **ON_SPOT).rows
+    one, one_spot, four, four_spot = both
+    assert [row.instances for row in both] == [1, 1, 4, 4]
+    assert four.usd == pytest.approx(4 * 32.77 * four.hours)
+    assert four_spot.lost_share > 2.5 * one_spot.lost_share > 0
+    assert one.lost_share == four.lost_share == 0
+
+
+def test_a_job_that_never_reaches_a_checkpoint_says_so(resnet):
+    candidates = ["p3.2xlarge"]
+    hopeless = ON_SPOT | {"interruptions_per_hour": 3600, "checkpoint_to": "hdd_7200_rpm", "restart_s": 10_000}
+    row = pm.plan(resnet, candidates=candidates, purchase="spot", **JOB, **hopeless).rows[0]
+    assert row.limited_by == "interruptions"
+    assert not row.is_on_front
+
+
+def test_the_front_is_what_nothing_beats(many):
+    running = [row for row in many.rows if row.hours is not None]
+    assert len(running) > 15
+    for row in running:
+        beaten = any(
+            other.hours <= row.hours and other.usd <= row.usd and (other.hours, other.usd) != (row.hours, row.usd)
+            for other in running
+        )
+        assert row.is_on_front != beaten
+    assert [row.hours for row in many.pareto] == sorted(row.hours for row in many.pareto)
+    assert [row.usd for row in many.pareto] == sorted((row.usd for row in many.pareto), reverse=True)
+    assert len(many.pareto) >= 2
+
+
+def test_choice_and_binding_limit_by_brute_force(resnet, many):
+    rows = [(row.hours, row.usd) for row in many.rows if row.purchase != "spot" and row.hours is not None]
+    rng = random.Random(3)
+    seen = set()
+    for _ in range(12):
+        hours = rng.choice([None, 10 ** rng.uniform(-0.5, 2)])
+        usd = rng.choice([None, 10 ** rng.uniform(0.8, 2.6)])
+        report = pm.plan(resnet, candidates=SEVERAL, sync=("ring_all_reduce", "downpour"), deadline_hours=hours,
+                         budget_usd=usd, **JOB)  # fmt: skip
+        fastest = hours is None and usd is not None
+
+        def best(hours, usd, fastest=fastest):
+            kept = [row for row in rows if row[0] <= (hours or math.inf) and row[1] <= (usd or math.inf)]
+            return min(kept, key=lambda row: row if fastest else row[::-1], default=None)
+
+        chosen = best(hours, usd)
+        assert (chosen is None) == (report.best is None)
+        if chosen is not None:
+            assert (report.best.hours, report.best.usd) == pytest.approx(chosen)
+        binding = [
+            name
+            for name, limit, lifted in (("deadline", hours, best(None, usd)), ("budget", usd, best(hours, None)))
+            if limit is not None and lifted is not None and lifted != chosen
+        ]
+        if chosen is None and not binding:
+            binding = ["deadline", "budget"]
+        assert list(report.binding) == binding
+        for row in report.rows:
+            late = hours is not None and row.hours > hours
+            dear = usd is not None and row.usd > usd
+            assert row.limited_by == (", ".join(["deadline"] * late + ["budget"] * dear) or None)
+        seen.add((chosen is None, *binding))
+    assert len(seen) >= 4  # several outcomes were met
+
+
+def test_what_would_have_to_change_does_when_it_is_changed(resnet):
+    asked = {"candidates": SEVERAL, "deadline_hours": 1.0, "budget_usd": 50.0}
+    missed = pm.plan(resnet, **asked, **JOB)
+    assert missed.best is None
+    assert not missed.is_feasible
+    changes = {change.what: change for change in missed.changes}
+    assert set(changes) == {"deadline_hours", "speed", "epochs"}  # at any price nothing is done in an hour
+    assert missed.binding == ("deadline",)
+    later = changes["deadline_hours"].needed
+    assert pm.plan(resnet, **asked | {"deadline_hours": later}, **JOB).best.candidate == "aws_p4d_24xlarge_2020"
+    assert pm.plan(resnet, **asked | {"deadline_hours": 0.999 * later}, **JOB).best is None
+    epochs = changes["epochs"].needed
+    assert pm.plan(resnet, **asked, **JOB | {"epochs": int(epochs)}).best is not None
+    assert pm.plan(resnet, **asked, **JOB | {"epochs": int(epochs) + 1}).best is None
+    assert changes["speed"].needed == pytest.approx(missed.nearest_miss.hours / 1.0)
+    assert "nearest miss: aws_p4d_24xlarge_2020" in str(missed)
+
+
+def test_more_money_and_a_faster_step_on_spot(resnet):
+    asked = {"candidates": ["p3.2xlarge", "p2.xlarge"], "purchase": "spot", "budget_usd": 5.0, **ON_SPOT}
+    job = {"batch_size": 32, "samples": 10_000_000}
+    missed = pm.plan(resnet, **asked, **job)
+    changes = {change.what: change.needed for change in missed.changes}
+    assert missed.binding == ("budget",)
+    assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * (1 + 1e-12)}, **job).best is not None
+    assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * 0.999}, **job).best is None
+    fewer = int(changes["samples"])
+    assert pm.plan(resnet, **asked, **job | {"samples": fewer - 64}).best is not None  # a step more or less
+    assert pm.plan(resnet, **asked, **job | {"samples": int(1.001 * fewer)}).best is None
+    assert changes["speed"] == pytest.approx(10_000_000 / fewer, rel=1e-5)
+
+
+def test_memory_binds_and_a_smaller_mini_batch_would_do(resnet):
+    job = JOB | {"batch_size": 200}
+    report = pm.plan(resnet, candidates=["p2.xlarge", "p3.2xlarge"], deadline_hours=1000, **job)
+    assert report.best is None
+    assert report.binding == ("memory",)
+    (change,) = report.changes
+    assert (change.what, change.needed) == ("batch_size", pm.max_batch_size(resnet, device="v100_sxm2"))
+    assert pm.plan(resnet, candidates=["p3.2xlarge"], **job | {"batch_size": int(change.needed)}).best is not None
+    beside = pm.plan(resnet, candidates=["p3.2xlarge", "gce_a2_highgpu_1g_2021"], **job)
+    assert beside.best.candidate == "gce_a2_highgpu_1g_2021"
+    assert beside.rows[0].limited_by == "memory"
+    assert "does not fit" in beside.rows[0].reason
+    assert (beside.binding == ("memory",)) == (beside.rows[0].usd < beside.best.usd)
+
+
+def test_rows_that_cannot_be_stay_with_their_reason(resnet):
+    report = pm.plan(resnet, candidates=[{"price": "p2.8xlarge", "workers": (8, 9, 17)}, "aws_p3_8xlarge_2017"], **JOB)
+    eight, nine, too_many, one = report.rows
+    assert eight.reason is None
+    assert "at least 9 devices" in nine.reason
+    assert "from 1 to 16" in too_many.reason
+    assert one.usd == pytest.approx(
+        12.24 * one.hours
+    )  # four devices are paid, one works: no system says how more would
+    assert nine.hours is too_many.hours is None
+    assert "cannot be: aws_p2_8xlarge_2016 (on demand) with 9 workers" in " ".join(str(report).split())
+
+
+def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_month(resnet):
+    candidates = [{"price": 0.4, "system": "survey_fig5", "workers": (1, 4)}, "p3.2xlarge"]
+    extra = {"usd_per_kwh": 0.3, "storage_price": "gce_local_ssd_2015", "storage_gb": 375}
+    one, four, cloud = pm.plan(resnet, candidates=candidates, power_usage_effectiveness=1.5, **extra, **JOB).rows
+    assert (one.candidate, one.purchase, four.instances) == ("survey_fig5", "own", 4)
+    assert four.energy_kwh == pytest.approx(1.5 * 4 * 0.18 * four.hours)
+    assert four.energy_usd == pytest.approx(0.3 * four.energy_kwh)
+    assert four.usd == pytest.approx(4 * 0.4 * four.hours + four.energy_usd + four.storage_usd)
+    assert cloud.energy_usd == 0
+    assert cloud.storage_usd == pytest.approx(81.75 * cloud.hours / 730)
+
+
+def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
+    p = pm.predict(resnet, batch_size=32, device="v100_sxm2")
+    sure = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1000, **JOB)
+    steps = job_s(p) / p.step_s
+    assert sure.best_hours == pytest.approx([steps * end / 3600 for end in p.interval_s])
+    assert sure.best_hours[0] < sure.best.hours < sure.best_hours[1]
+    assert "keep a reserve" not in " ".join(str(sure).split())
+    tight = pm.plan(resnet, candidates=["p3.2xlarge"], deadline_hours=1.01 * sure.best.hours, **JOB)
+    assert "keep a reserve" in " ".join(str(tight).split())
+
+
+def test_a_machine_of_ones_own_is_not_taken_away(resnet):
+    own = [{"price": 0.4, "device": "gtx_1080"}]
+    (row,) = pm.plan(resnet, candidates=own, purchase=("on_demand", "spot"), **JOB, **ON_SPOT).rows
+    assert (row.purchase, row.lost_share) == ("own", 0)
+    (row,) = pm.plan(resnet, candidates=own, purchase="spot", **JOB, **ON_SPOT).rows
+    assert row.reason == "no price on spot is known"
+
+
+def test_a_run_a_pipeline_and_shards(resnet):
+    measured = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "resnet50")
+    (row,) = pm.plan(measured, candidates=["p2.xlarge"], samples=10_000, batch_size=8).rows
+    assert row.step_s == pm.predict(measured, batch_size=8, device="tesla_k80_gk210").step_s
+    spread = {"parallelism": "pipeline", "stages": 4, "micro_batches": 4}
+    (row,) = pm.plan(resnet, candidates=["aws_p4d_24xlarge_2020"], **spread, **JOB).rows
+    p = pm.predict(resnet, batch_size=32, system="dgx_a100", workers=2, **spread)
+    assert (row.workers, row.step_s) == (2, p.step_s)  # eight devices, four for each worker
+    assert row.hours == pytest.approx(job_s(p) / 3600)
+    assert row.energy_kwh == pytest.approx(8 * 0.4 * row.hours)
+
+
+def test_a_socket_and_a_measured_machine_are_hired_too(resnet):
+    job = {"batch_size": 4, "samples": 400}
+    socket = {"price": "n1-standard-8", "device": "i7_3820"}
+    measured = {"price": "n1-standard-1", "device": "xeon_2_cores_torch_2_13"}
+    one, two = pm.plan(resnet, candidates=[socket, measured], deadline_hours=100, **job).rows
+    assert one.limited_by is two.limited_by is None  # nobody says how much memory a socket has
+    p = pm.predict(resnet, batch_size=4, device="xeon_2_cores_torch_2_13")
+    assert two.usd == pytest.approx(0.0475 * 100 * p.step_s / 3600)
+    assert two.energy_kwh is None
+
+
+def test_a_broken_file_of_ones_own_hides_no_price(tmp_path, monkeypatch):
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "broken.toml").write_text("instance = ")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    assert pm.load_price("p3.2xlarge").stem == "aws_p3_2xlarge_2017"
+
+
+def test_a_capacity_block_and_an_instance_of_cpus(resnet):
+    block, cpu = pm.plan(
+        resnet, candidates=["aws_p4d_24xlarge_capacity_block_2024", "n1-standard-4"], **JOB | {"batch_size": 8}
+    ).rows
+    assert (block.purchase, block.workers) == ("capacity_block", 8)  # all of them unless told
+    p = pm.predict(resnet, batch_size=8, system="gce_n1_standard_4")
+    assert (cpu.step_s, cpu.workers) == (p.step_s, 1)
+    assert cpu.usd < 0.19 * cpu.hours  # longer than a quarter of a month
+
+
+def test_a_data_set_is_read_and_decoded(resnet):
+    (row,) = pm.plan(resnet, candidates=[{"price": "aws_p4d_24xlarge_2020", "workers": 8}], batch_size=32, epochs=3,
+                     dataset="imagenet_jpeg", decode_cores=2).rows  # fmt: skip
+    p = pm.predict(resnet, batch_size=32, system="dgx_a100", workers=8, dataset="imagenet_jpeg", decode_cores=2)
+    assert row.hours == pytest.approx(3 * p.epoch_s(dataset_size=IMAGES) / 3600)
+    assert p.bottleneck == "decode"
+
+
+def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
+    asked = []
+
+    def counted(*args, **given):
+        asked.append(given)
+        return pm.predict(*args, **given)
+
+    monkeypatch.setattr(sys.modules["perfmodel.planning.plan"], "predict", counted, raising=True)
+    pm.plan(resnet, candidates=["aws_p5_48xlarge_2023", "aws_p5_48xlarge_2025"], purchase=("on_demand", "spot"),
+            **JOB, **ON_SPOT)  # fmt: skip
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"deadline_hours": 0}, ArgumentError, "deadline_hours=0 is not allowed: a finite number above 0"),
+        ({"budget_usd": -5}, ArgumentError, "budget_usd=-5"),
+        ({"candidates": []}, ArgumentError, "candidates=.*at least one"),
+        ({"candidates": 5}, ArgumentError, "candidates"),
+        ({"candidates": ["p3.2xlage"]}, UnknownNameError, r"Did you mean 'p3\.2xlarge'"),
+        ({"candidates": [{"price": "p3.2xlarge", "worker": 2}]}, UnknownNameError, "Did you mean 'workers'"),
+        ({"candidates": [{"price": "p3.2xlarge", "workers": 0}]}, ArgumentError, "workers=0"),
+        ({"candidates": [{"price": "p3.2xlarge", "workers": []}]}, ArgumentError, "workers"),
+        ({"candidates": [{"system": "survey_fig5"}]}, ArgumentError, "each with a price"),
+        ({"candidates": [{"price": 0.5}]}, ArgumentError, "device= or system="),
+        ({"candidates": ["n1-standard-8"]}, ArgumentError, "no file says what hardware"),
+        ({"candidates": [{"price": "p3.2xlarge", "device": "gtx_1080"}]}, ArgumentError, "has v100_sxm2.*gtx_1080"),
+        ({"candidates": ["gce_local_ssd_2015"]}, ArgumentError, "price of an instance"),
+        ({"purchase": "spot"}, ArgumentError, "interruptions_per_hour=None"),
+        ({"purchase": "spot", "interruptions_per_hour": 1}, ArgumentError, "checkpoint_to=None"),
+        ({"purchase": "spott"}, UnknownNameError, "Did you mean 'spot'"),
+        ({"interruptions_per_hour": 1}, ArgumentError, "None without purchase='spot'"),
+        ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
+        ({"sync": []}, ArgumentError, "sync"),
+        ({"storage_gb": 10}, ArgumentError, "storage_price=None"),
+        ({"usd_per_kwh": 0.1}, ArgumentError, "usd_per_kwh"),
+        ({"samples": 5}, ArgumentError, "one of epochs= and samples="),
+        ({"epochs": None}, ArgumentError, "one of epochs= and samples="),
+        ({"dataset_size": None}, ArgumentError, "dataset_size"),
+        ({"batch_size": 0}, ArgumentError, "batch_size=0"),
+        ({"staleness_penalty": -1}, ArgumentError, "staleness_penalty"),
+        ({"frame_work": "generic"}, UnknownNameError, "Did you mean 'framework'"),
+        ({"device": "gtx_1080"}, UnknownNameError, "option of plan"),
+        ({"global_batch_size": 33}, ArgumentError, "global_batch_size=33"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(resnet, given, error, said):
+    with pytest.raises(error, match=said):
+        pm.plan(resnet, **{"candidates": ["p3.2xlarge"]} | JOB | given)
+
+
+def test_a_price_without_a_date_is_refused(resnet, tmp_path):
+    text = (spec_files.shipped_folder() / "prices" / "aws_p3_2xlarge_2017.toml").read_text()
+    path = tmp_path / "undated.toml"
+    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("valid_from")))
+    with pytest.raises(SpecError, match="a price needs its date"):
+        pm.plan(resnet, candidates=[path], **JOB)
+
+
+def test_the_report_prints_renders_draws_and_becomes_a_frame(many, tmp_path):
+    said = " ".join(str(many).split())
+    assert "best: " in said
+    assert "binding: nothing" in said
+    assert "times an hour, as given" in said
+    assert "<table>" in many._repr_html_()
+    assert list(many.to_frame()["usd"].dropna()) == [row.usd for row in many.rows if row.usd is not None]
+    content = json.loads(json.dumps(many.to_dict()))
+    assert "prices are not of one day: the oldest holds since 2016-09-29, the newest since 2020-11-02" in said
+    assert content["best"]["candidate"] == many.best.candidate
+    many.plot(tmp_path / "plan.png")
+    axes = many.plot().axes[0]
+    drawn = sum(len(each.get_offsets()) for each in axes.collections)
+    assert drawn == sum(row.hours is not None for row in many.rows)
+    assert len(axes.get_lines()[0].get_xdata()) == len(many.pareto)
+
+
+def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
+    words = ["plan", "resnet50", "--candidate", "p3.2xlarge", "--candidate", "p2.16xlarge:4,16", "--candidate",
+             "price=0.4;system=survey_fig5;workers=4", "--batch-size", "32", "--dataset-size", str(IMAGES), "--epochs",
+             "10", "--deadline-hours", "12", "--sync", "ring_all_reduce,downpour"]  # fmt: skip
+    assert run([*words, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    report = pm.plan(
+        resnet,
+        candidates=[
+            "p3.2xlarge",
+            {"price": "p2.16xlarge", "workers": (4, 16)},
+            {"price": 0.4, "system": "survey_fig5", "workers": 4},
+        ],
+        deadline_hours=12,
+        sync=("ring_all_reduce", "downpour"),
+        **JOB,
+    )
+    assert content == json.loads(json.dumps(report.to_dict()))
+    assert run([*words, "--plot", str(tmp_path / "plan.svg")]) == 0
+    assert "best: " in capsys.readouterr().out
+    assert (tmp_path / "plan.svg").stat().st_size > 1000
+    for wrong in (
+        ["--deadline-hours", "0"],
+        ["--budget-usd", "-3"],
+        ["--candidate", "p9.large"],
+        ["--candidate", "a=;b"],
+    ):
+        assert run([*words, *wrong]) == 2
+        assert "perfmodel: error:" in capsys.readouterr().err
+
+
+def test_the_page_runs_and_prints_what_it_shows(capsys):
+    """Words are those of the page, numbers within 1 %: they follow the predictions."""
+    page = (Path(__file__).parents[2] / "docs" / "money.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(code, "docs/money.md", "exec"), {})
+    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0]
+    printed = capsys.readouterr().out
+    number = re.compile(r"\d[\d,]*\.?\d*")
+    words, figures = (
+        [re.sub(r"[\s\d.,-]+", " ", text).split() for text in (printed, shown)],
+        [[float(each.replace(",", "")) for each in number.findall(text)] for text in (printed, shown)],
+    )
+    assert words[0] == words[1]
+    assert figures[0] == pytest.approx(figures[1], rel=0.01, abs=0.1)
+    (command,) = re.findall(r"    perfmodel (plan .*?--json)", page, re.DOTALL)
+    assert run(shlex.split(command.replace("\\\n", " "))) == 0
+    assert json.loads(capsys.readouterr().out)["best"]["candidate"] == "aws_p4d_24xlarge_2020"
