@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -153,7 +153,7 @@ class Axis:
 
 
 def axis_of(name: str, given: Any) -> Axis:
-    """Return the axis of an argument: of a list, tuple, range or array its members, else the one value.
+    """Return the axis of an argument: of a list, tuple, range, set, iterator or array its members, else the one value.
 
     Parameters
     ----------
@@ -177,9 +177,9 @@ def axis_of(name: str, given: Any) -> Axis:
     if name not in DEFAULTS:
         kind = "argument of a sweep"
         raise UnknownNameError(kind, name, DEFAULTS)
-    if isinstance(given, np.ndarray):
-        given = given.ravel().tolist()
-    values = tuple(given) if isinstance(given, list | tuple | range) else (given,)
+    if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
+        given = np.ravel(given).tolist()
+    values = tuple(given) if isinstance(given, list | tuple | range | set | frozenset | Iterator) else (given,)
     if not values:
         raise ArgumentError(name, given, "at least one value: an empty axis has no configurations")
     return Axis(name, values)

@@ -200,8 +200,8 @@ class Sweep:
             If no configuration has a value.
         """
         ranked = self._ranked(name)
-        most = 1 if count is None else min(whole_number("count", count), len(self))
-        among = np.flatnonzero(ranked <= np.partition(ranked, most - 1)[most - 1])
+        most = min(1 if count is None else whole_number("count", count), len(self))
+        among = np.flatnonzero(ranked <= np.partition(ranked, most - 1)[most - 1]) if most else np.empty(0, dtype=int)
         order = among[np.argsort(ranked[among], kind="stable")][:most]
         order = order[np.isfinite(ranked[order])]
         if not len(order):
@@ -384,6 +384,8 @@ class Sweep:
 def _front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the places that no other one beats, by rising first row."""
     order = np.lexsort(ranked[::-1])
+    if not len(order):
+        return order
     if len(ranked) <= 2:  # one or two columns need one pass over what is sorted
         last = ranked[-1][order]
         lowest_before = np.minimum.accumulate(np.r_[np.inf, last[:-1]])

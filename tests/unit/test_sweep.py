@@ -383,3 +383,28 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
     assert "overlap='maybe'" in capsys.readouterr().err
     assert run([*words, "--axis", "batch_sise=1"]) == 2
     assert "Did you mean 'batch_size'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given", [(16, 32), range(16, 33, 16), iter([16, 32]), np.array([16, 32]), pd.Series([16, 32])], ids=lambda _: ""
+)
+def test_values_may_come_in_any_collection(given):
+    assert pm.sweep(GRAPH, batch_size=given, device="gtx_1080")["batch_size"].tolist() == [16, 32]
+
+
+def test_where_nothing_can_be_there_is_no_best_and_an_empty_front():
+    s = pm.sweep(GRAPH, batch_size=[16, 32], device="gtx_1080", workers=2)
+    assert len(s.pareto("step_s", "usd_per_epoch")) == len(s.feasible) == len(s.feasible.pareto("step_s")) == 0
+    for empty in (s, s.feasible):
+        with pytest.raises(ArgumentError, match="a configuration that fits"):
+            empty.best("step_s")
+    with pytest.raises(ArgumentError, match="nothing to draw"):
+        s.plot("batch_size")
+
+
+def test_a_row_takes_a_few_bytes_whatever_its_arguments_are_called():
+    s = pm.sweep(
+        GRAPH, batch_size=range(1, 1001), device=["gtx_1080", "tesla_k40"], columns=["step_s", "usd_per_epoch"]
+    )
+    assert sum(column.nbytes for column in s.results.values()) <= 21 * len(s)
+    assert len(s.reasons) < 10
