@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Quantity = Any
 """A float, an ndarray, a sympy expression, or an object array of sympy expressions."""
 
+_NUMBERS = frozenset({float, int, bool, np.float64, np.bool_})
+"""Types that most operands have, none of them a symbol."""
+
 
 def is_symbolic(*operands: Quantity) -> bool:
     """Tell whether any operand is a sympy expression or an object array.
@@ -30,14 +33,21 @@ def is_symbolic(*operands: Quantity) -> bool:
     >>> is_symbolic(1.0, 2.0)
     False
     """
-    sympy = sys.modules.get("sympy")
     for operand in operands:
-        if isinstance(operand, np.ndarray):
-            if operand.dtype == object:
+        kind = type(operand)
+        if kind is np.ndarray:
+            if operand.dtype.hasobject:
                 return True
-        elif sympy is not None and isinstance(operand, sympy.Basic):
+        elif kind not in _NUMBERS and _is_expression(operand):
             return True
     return False
+
+
+def _is_expression(operand: Any) -> bool:
+    if isinstance(operand, np.ndarray):
+        return bool(operand.dtype.hasobject)
+    sympy = sys.modules.get("sympy")
+    return sympy is not None and isinstance(operand, sympy.Basic)
 
 
 def expanded(value: Quantity) -> Quantity:
@@ -285,9 +295,14 @@ def first_array_length(values: Iterable[Quantity]) -> int | None:
     2
     """
     for value in values:
-        length = first_array_length(value.values()) if isinstance(value, Mapping) else None
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object:
-            length = len(value)
+        if type(value) in _NUMBERS:
+            continue
+        length = None
+        if isinstance(value, np.ndarray):
+            if value.ndim == 1 and value.dtype != object:
+                length = len(value)
+        elif isinstance(value, Mapping):
+            length = first_array_length(value.values())
         if length is not None:
             return length
     return None

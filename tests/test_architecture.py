@@ -33,6 +33,8 @@ ORDER = (
     "atomic_write",
     "units",
     "errors",
+    "on_demand",
+    "derived",
 )
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 

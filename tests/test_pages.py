@@ -23,7 +23,7 @@ def test_the_layer_of_the_page_works_in_a_graph(tmp_path, monkeypatch):
     added = [line[1:] for line in listing.splitlines() if line.startswith("+") and not line.startswith("+++")]
     assert added == ["from perfmodel.layers.activation.softsign import Softsign as Softsign"]
     context = [line[1:] for line in listing.splitlines() if line.startswith(" ")]
-    assert set(context) <= set((ROOT / "perfmodel" / "layers" / "__init__.py").read_text().splitlines())
+    assert set(context) <= set((ROOT / "perfmodel" / "layers" / "__init__.pyi").read_text().splitlines())
     (tmp_path / "softsign.py").write_text("\n".join(line[1:] for line in new_file.splitlines()[2:]))
     monkeypatch.syspath_prepend(tmp_path)
     softsign = importlib.import_module("softsign").Softsign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -31,6 +32,9 @@ from perfmodel.errors import PerfmodelError, PerfmodelWarning
 BAD_INPUT = 2
 """Exit code of every error a user can mend."""
 
+RARELY = 100_000
+"""Objects made before Python looks for rubbish: modules and graphs are many objects, and none of them is any. [1]"""
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
@@ -49,14 +53,15 @@ class _TwoWordCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    name="perfmodel",
-    cls=_TwoWordCommands,
-    help="How long a neural network takes to train or run on given hardware, why, and what would change.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+SETTINGS: Any = {
+    "name": "perfmodel",
+    "cls": _TwoWordCommands,
+    "help": "How long a neural network takes to train or run on given hardware, why, and what would change.",
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(**SETTINGS)
 app.command("predict")(predict_command)
 app.command("compare")(compare_command)
 app.command("advise")(advise_command)
@@ -95,6 +100,16 @@ def _perfmodel(
         raise typer.Exit(BAD_INPUT)
 
 
+def _app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the command line with the one command that is asked for, as each takes time to build; else with all."""
+    asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
+    if len(asked) != 1 or asked[0].name != words[0]:
+        return app
+    alone = typer.Typer(**SETTINGS)
+    alone.registered_callback, alone.registered_commands = app.registered_callback, asked
+    return alone
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error of the user becomes one line.
 
@@ -112,8 +127,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
     try:
-        words = None if arguments is None else list(arguments)
-        outcome = app(args=words, prog_name="perfmodel", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        outcome = _app_for(words)(args=words, prog_name="perfmodel", standalone_mode=False)
         sys.stdout.flush()
     except PerfmodelError as error:
         return _refused(str(error))
@@ -158,4 +173,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         Words after ``perfmodel``; None for those of the process. [-]
     """
     warnings.showwarning = _shown
+    gc.set_threshold(RARELY)
     sys.exit(run(arguments))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,18 @@ INTERRUPTED = 130
 calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
 
 
+@contextmanager
+def telling_interrupts() -> Iterator[None]:
+    """Say where the points of a calibration are that is interrupted in the block, and end with the code of Ctrl-C."""
+    from perfmodel.calibration.machine.calibrate import CalibrationInterrupted
+
+    try:
+        yield
+    except CalibrationInterrupted as interrupted:
+        sys.stderr.write(f"perfmodel: {interrupted}\n")
+        raise typer.Exit(INTERRUPTED) from None
+
+
 def calibrate_command(
     target: Annotated[str, typer.Argument(help="cpu, or cuda:N for a GPU.")] = "cpu",
     backend: Annotated[
@@ -29,7 +43,9 @@ def calibrate_command(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points lie beside it."),
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="SECONDS", help="Time that measuring may take.")] = "60",
+    budget: Annotated[
+        str, typer.Option(metavar="SECONDS", help="Time that measuring may take; below 15 up to 4 s more.")
+    ] = "60",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
     ] = None,
@@ -43,10 +59,10 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure small kernels of this machine for about a minute and fit what predictions need."""
-    from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
+    from perfmodel.calibration.machine.calibrate import calibrate
     from perfmodel.calibration.machine.report import report_text
 
-    try:
+    with telling_interrupts():
         machine = calibrate(
             target,
             backend=backend,
@@ -56,9 +72,6 @@ def calibrate_command(
             resume=resume,
             dtypes=dtype or None,
         )
-    except CalibrationInterrupted as interrupted:
-        sys.stderr.write(f"perfmodel: {interrupted}\n")
-        raise typer.Exit(INTERRUPTED) from None
     emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
     if out is not None:
         sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")

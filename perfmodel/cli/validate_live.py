@@ -8,8 +8,10 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from perfmodel.cli.calibrate import telling_interrupts
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
 from perfmodel.cli.validate import CHECK_FAILED, ProgressOption, percent_bound
+from perfmodel.errors import ArgumentError
 
 COMMAND = "validate live"
 """What is typed."""
@@ -66,7 +68,9 @@ def validate_live_command(
     check_writable(save, argument="--save")
     if save is not None:
         check_table_path(save)
-    with progress_bar(f"live check on {device}", shown=progress) as told:
+        if repeats == 1:
+            raise ArgumentError("--repeats", repeats, "at least 2 with --save, as one repeat alone is not scored")
+    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
         report = validate_live(
             device,
             calibration=calibration,
@@ -78,11 +82,11 @@ def validate_live_command(
             seconds=seconds,
             progress=told,
         )
+    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, as what follows may fail
     if plot is not None:
         report.plot(plot)
     if save is not None:
         save_live_table(report, save)
-    emit(report.to_text, report.to_dict, as_json=as_json, out=out)
     if max_error is not None and not report.mean_error_percent <= max_error:
         sys.stderr.write(
             f"perfmodel: check failed: mean error {report.mean_error_percent:.1f} % is not within {max_error:g} %\n"

@@ -22,6 +22,8 @@ SKINNY_EXTENT = 32
 
 def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
     """Append axes of length one until ``axes`` follow the menu's."""
+    if entries.ndim > axes:
+        return entries
     return entries.reshape(*entries.shape, *(1,) * (axes + 1 - entries.ndim))
 
 
@@ -119,7 +121,7 @@ def tiled_matmul_time(
        quantisation).
     .. [2] S. Gray, maxas SGEMM notes, github.com/NervanaSystems/maxas/wiki/SGEMM (tile shapes, latency).
     """
-    axes = max(np.ndim(quantity) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency))
+    axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
     a, b, e, s = (
         _with_axes(np.asarray(entry, dtype=float), axes=axes)
         for entry in (tile_rows, tile_columns, tile_efficiency, split_k)
@@ -131,7 +133,7 @@ def tiled_matmul_time(
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
     part = k / s
     if (
-        np.ndim(shortest_part) or shortest_part != 0
+        getattr(shortest_part, "ndim", 0) or shortest_part != 0
     ):  # an entry that does not split has the whole sum as its part, whatever the shortest is
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency

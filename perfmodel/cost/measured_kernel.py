@@ -103,7 +103,7 @@ def kernel_features(
     element_bytes : int
         Size of one element. [B]
     vector_lanes : float
-        Elements of single precision that one instruction handles; smaller elements have more lanes. [1]
+        Elements of single precision that one instruction handles: of half the size twice as many, of twice half. [1]
     near_cache_bytes : float
         Cache in which the operands of one kernel stay while it is repeated. [B]
 
@@ -119,7 +119,7 @@ def kernel_features(
     >>> float(features["s_per_byte"]), float(features["s_per_far_byte"])
     (12000000.0, 8000000.0)
     """
-    lanes = vector_lanes * max(SINGLE_BYTES // element_bytes, 1)
+    lanes = vector_lanes * (SINGLE_BYTES / element_bytes)
     return FEATURES[family](columns, element_bytes=element_bytes, lanes=lanes, near_cache_bytes=near_cache_bytes)
 
 

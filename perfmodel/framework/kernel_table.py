@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.derived import derived
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Alternative, Matmul, Stream
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 PROBE_BATCH_SIZES = (1, 2, 3)
 MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launches", "library_launches")
+GEMM = "gemm"
+"""Beginning of the efficiency names of a BLAS's products."""
 UPDATE_KIND = "update"
 """What the optimizer's operations are counted as, whatever they are made of."""
 STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
@@ -98,7 +101,7 @@ def _exact(values: NDArray[np.float64]) -> NDArray[Any]:
     return exact
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class KernelTable:
     """Struct of arrays over the unique kernels of a lowered graph.
 
@@ -145,6 +148,16 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
 
+    def launches_at(self, batch_size: Any) -> tuple[Any, Any]:
+        """Return launches of all rows at a batch size, and those inside a call of a library. [1]"""
+        found = _launch_columns(self).at(batch_size)
+        return found["launches"], found["library_launches"]
+
+    @property
+    def weights(self) -> GroupWeights:
+        """How often each group counts. [1]"""
+        return _group_weights(self)
+
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
         """Return the table in which no group chooses these algorithms, but where it has no other.
 
@@ -162,6 +175,45 @@ class KernelTable:
         first_kept = np.argmin(left_out, axis=0)
         other = np.take_along_axis(self.choices, first_kept[None], axis=0)
         return replace(self, choices=np.where(left_out, other, self.choices))
+
+
+class GroupWeights(NamedTuple):
+    """How often each group of a table counts, in which sum.
+
+    Parameters
+    ----------
+    forward_backward, update : ndarray, shape (groups,)
+        Occurrences outside the optimizer, and in it. [1]
+    has_library_launches : bool
+        Whether any row is launched inside a library's call. [-]
+    """
+
+    forward_backward: NDArray[np.float64]
+    update: NDArray[np.float64]
+    has_library_launches: bool
+
+
+@derived
+def _group_weights(table: KernelTable) -> GroupWeights:
+    inside = _launch_columns(table)
+    row = inside.names.index("library_launches")
+    return GroupWeights(
+        forward_backward=table.multiplicity * ~table.is_update,
+        update=table.multiplicity * table.is_update,
+        has_library_launches=bool(inside.constant[row].any() or inside.slope[row].any()),
+    )
+
+
+@derived
+def _launch_columns(table: KernelTable) -> AffineColumns:
+    """Return the launches of matmul and stream rows in one."""
+    names = ("launches", "library_launches")
+    classes = (table.matmul, table.stream)
+    constant, slope = (
+        np.concatenate([getattr(each, part)[[each.names.index(name) for name in names]] for each in classes], axis=1)
+        for part in ("constant", "slope")
+    )
+    return AffineColumns(names, constant, slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +255,14 @@ class _Rows:
             self.efficiency.append(efficiency)
         return self._index[key]
 
-    def columns(self) -> AffineColumns:
-        return _affine(self.names, self.values)
+    def sorted(self) -> tuple[AffineColumns, tuple[str, ...], list[int]]:
+        """Return the rows with those of one name together, a BLAS's own first, and where each row went."""
+        names = self.efficiency
+        first = {name: row for row, name in reversed(list(enumerate(names)))}
+        order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), first[names[row]]))
+        place = {row: position for position, row in enumerate(order)}
+        columns = _affine(self.names, [self.values[row] for row in order])
+        return columns, tuple(names[row] for row in order), [place[row] for row in range(len(order))]
 
 
 def _affine(names: tuple[str, ...], rows: Sequence[Sequence[tuple[Any, ...]]]) -> AffineColumns:
@@ -254,18 +312,23 @@ class _TableBuilder:
 
     def finish(self, occurrences: Sequence[Occurrence]) -> KernelTable:
         matmul_rows, stream_rows = self.rows[Matmul.kernel_class], self.rows[Stream.kernel_class]
-        offset = {Matmul.kernel_class: 0, Stream.kernel_class: len(matmul_rows.values)}
+        matmul, matmul_efficiency, matmul_places = matmul_rows.sorted()
+        stream, stream_efficiency, stream_places = stream_rows.sorted()
+        row_of = {
+            Matmul.kernel_class: matmul_places,
+            Stream.kernel_class: [len(matmul_places) + place for place in stream_places],
+        }
         lengths = [len(entries) for entries in self.alternatives]
         widest = max((len(choices) for choices in self.group_choices), default=1)
         padded = [choices + [choices[0]] * (widest - len(choices)) for choices in self.group_choices]
         groups = np.array([occurrence.group for occurrence in occurrences], dtype=np.intp)
         return KernelTable(
-            matmul=matmul_rows.columns(),
-            stream=stream_rows.columns(),
-            matmul_efficiency=tuple(matmul_rows.efficiency),
-            stream_efficiency=tuple(stream_rows.efficiency),
+            matmul=matmul,
+            stream=stream,
+            matmul_efficiency=matmul_efficiency,
+            stream_efficiency=stream_efficiency,
             row_order=np.array(
-                [offset[kernel_class] + row for entries in self.alternatives for kernel_class, row in entries],
+                [row_of[kernel_class][row] for entries in self.alternatives for kernel_class, row in entries],
                 dtype=np.intp,
             ),
             alternative_starts=np.cumsum([0, *lengths[:-1]]).astype(np.intp),

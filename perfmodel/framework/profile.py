@@ -19,16 +19,9 @@ from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
+from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.library import LibrarySupport
-from perfmodel.hardware.source import (
-    Count,
-    Identifier,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    Text,
-)
+from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 from perfmodel.units import MIB, to_base_units
 
 
@@ -395,4 +388,9 @@ def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProf
     """
     if isinstance(name_or_path, FrameworkProfile):
         return name_or_path
+    return _profile_of(name_or_path)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _profile_of(name_or_path: str | Path) -> FrameworkProfile:
     return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile)

@@ -13,11 +13,10 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import networkx as nx
-
+from perfmodel import layers
 from perfmodel.errors import ArgumentError, GraphError, SpecError, UnknownNameError, nearest_match
 from perfmodel.graph.node import Usage
-from perfmodel.layers import LAYERS, Layer, Shape
+from perfmodel.layers import Layer, Shape
 
 FORMAT_VERSION: Final = 2
 """Version of the format written here."""
@@ -220,13 +219,13 @@ def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> Layer
     if not isinstance(inputs, list) or not all(map(_is_text, inputs)):
         found.append(f"{where}: inputs={inputs!r} must be a list of names")
     kind = given.get("kind")
-    if "kind" in given and not (isinstance(kind, str) and kind in LAYERS):
+    if "kind" in given and not (isinstance(kind, str) and kind in layers.LAYERS):
         noun = f"layer kind in {path}, {where}:"
-        raise UnknownNameError(noun, str(kind), LAYERS)
+        raise UnknownNameError(noun, str(kind), layers.LAYERS)
     faults += found
     if found:
         return None
-    layer = _layer(where, LAYERS[given["kind"]], given.get("options", {}), faults)
+    layer = _layer(where, layers.LAYERS[given["kind"]], given.get("options", {}), faults)
     usage = _usage(where, given, faults)
     return None if layer is None or usage is None else LayerEntry(given["name"], layer, tuple(inputs), usage)
 
@@ -289,14 +288,18 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
             problem = f"{path}: the name {entry.name!r} is given twice"
             raise GraphError(problem)
         position[entry.name] = index
-    digraph: nx.DiGraph[str] = nx.DiGraph()
-    digraph.add_nodes_from(position)
     for entry in entries:
         for name in entry.inputs:
             if name not in position:
                 problem = f"{path}: {unknown_input(entry.name, name, position)}"
                 raise GraphError(problem)
-            digraph.add_edge(name, entry.name)
+    if all(position[name] < position[entry.name] for entry in entries for name in entry.inputs):
+        return tuple(entries)
+    import networkx as nx  # which takes longer to load than most files to read
+
+    digraph: nx.DiGraph[str] = nx.DiGraph()
+    digraph.add_nodes_from(position)
+    digraph.add_edges_from((name, entry.name) for entry in entries for name in entry.inputs)
     if not nx.is_directed_acyclic_graph(digraph):
         names = [source for source, _ in nx.find_cycle(digraph)]
         problem = f"{path}: layers form a cycle: {' -> '.join([*names, names[0]])}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import networkx as nx
 import numpy as np
 
 from perfmodel.errors import GraphError, UnknownNameError
@@ -17,6 +16,9 @@ from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
 from perfmodel.numeric import expanded
 from perfmodel.presentation.quantities import cell_text
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class GraphStructure:
@@ -59,15 +61,19 @@ class GraphStructure:
         shapes = inputs if inputs is not None else {"input": input_shape}
         self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
         self._nodes: dict[str, Node] = {}
-        self._digraph: nx.DiGraph[str] = nx.DiGraph()
-        self._digraph.add_nodes_from(self._input_shapes)
+        self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
         self._fingerprint: str | None = None
+        self._label_bytes: int | None = None
         self._free_sizes: tuple[str, ...] | None = None
         self._at_inference: Self | None = None
 
     def __repr__(self) -> str:
         parameters = cell_text(self.parameter_count)
         return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {parameters} parameters>"
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether an input or a layer has this name."""
+        return name in self._readers
 
     def add(
         self,
@@ -125,15 +131,15 @@ class GraphStructure:
         check_text("name", name)
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
-        if name in self._digraph:
+        if name in self:
             problem = f"the name {name!r} is given twice in graph {self.name!r}"
             raise GraphError(problem)
         if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
         input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         for input_name in input_names:
-            if input_name not in self._digraph:
-                raise GraphError(unknown_input(name, input_name, self._digraph))
+            if input_name not in self:
+                raise GraphError(unknown_input(name, input_name, self._readers))
         shared = {parameter: (of[0], of[1]) for parameter, of in (shared_parameters or {}).items()}
         usage = Usage(
             shared_parameters=shared,
@@ -149,9 +155,10 @@ class GraphStructure:
         for parameter, of in shared.items():
             check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
         self._nodes[name] = node
-        self._digraph.add_node(name)
-        self._digraph.add_edges_from((input_name, name) for input_name in input_names)
-        self._fingerprint = self._free_sizes = self._at_inference = None
+        self._readers[name] = []
+        for input_name in dict.fromkeys(input_names):
+            self._readers[input_name].append(name)
+        self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
         return name
 
     @property
@@ -174,13 +181,18 @@ class GraphStructure:
 
     @property
     def digraph(self) -> nx.DiGraph[str]:
-        """Names of inputs and layers as a read-only networkx graph, for its algorithms."""
-        return self._digraph.copy(as_view=True)
+        """Names of inputs and layers as a networkx graph of its own, for its algorithms."""
+        import networkx as nx
+
+        digraph: nx.DiGraph[str] = nx.DiGraph()
+        digraph.add_nodes_from(self._readers)
+        digraph.add_edges_from((name, reader) for name, readers in self._readers.items() for reader in readers)
+        return digraph
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the layers that no other reads."""
-        return tuple(name for name in self._nodes if not self._digraph.out_degree(name))
+        return tuple(name for name in self._nodes if not self._readers[name])
 
     def node(self, name: str) -> Node:
         """Return a layer by its name; UnknownNameError with the nearest match where there is none."""
@@ -225,7 +237,9 @@ class GraphStructure:
     @property
     def label_bytes_per_sample(self) -> int:
         """Bytes of labels that the loss layers need [B/sample]."""
-        return sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
+        if self._label_bytes is None:
+            self._label_bytes = sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
+        return self._label_bytes
 
     def samples(self, batch_size: Any) -> Any:
         """Return a batch size that the graph holds for [samples].

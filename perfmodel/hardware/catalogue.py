@@ -205,6 +205,11 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
     SpecError
         With every fault of its file.
     """
+    return _library_of(name_or_path)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _library_of(name_or_path: str | Path) -> LibraryProfile:
     from perfmodel.hardware.library import LibraryProfile
 
     return spec_files.load(spec_files.find("libraries", name_or_path), LibraryProfile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from functools import wraps
@@ -42,7 +43,7 @@ def changed_ns(path: Path) -> int:
 
 def _now_ns(path: Path) -> int:
     try:
-        return path.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - asked of each file in each prediction, in half the time
     except (OSError, ValueError):
         return MISSING  # whoever reads it says what is wrong
 
@@ -67,7 +68,7 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
 
         @wraps(load)
         def kept_or_loaded(name_or_path: str | Path) -> Made:
-            if not isinstance(name_or_path, str | Path):
+            if not isinstance(name_or_path, (str, Path)):
                 return load(name_or_path)  # which says what it takes
             key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
@@ -84,10 +85,10 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
     return keeping
 
 
-def _here() -> Path | None:
+def _here() -> str | None:
     """Return the working folder, at which relative paths start; None where it is gone."""
     try:
-        return Path.cwd()
+        return os.getcwd()  # noqa: PTH109 - a key, not a path to walk
     except OSError:
         return None
 

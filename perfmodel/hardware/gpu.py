@@ -222,10 +222,11 @@ class Gpu(Device):
         UnknownNameError
             If the device lists no peak for the data type.
         """
-        if dtype not in self.dtypes:
+        listed = getattr(self.peak_tflop_per_s, dtype, None)
+        if not isinstance(listed, float | int):
             kind = f"dtype of {self.name}"
             raise UnknownNameError(kind, dtype, self.dtypes)
-        return float(getattr(self.peak_tflop_per_s, dtype)) * TERA
+        return float(listed) * TERA
 
     def needs_tensor_cores(self, dtype: str) -> bool:
         """Tell whether the listed peak of a data type is that of tensor cores.

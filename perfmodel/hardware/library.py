@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
+from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, nearest_match
 from perfmodel.hardware.constant import Constant, ConstantValue, StrictConstant, constant_faults
 from perfmodel.hardware.cpu import Isa
@@ -27,7 +28,7 @@ DEFAULT_ARCHITECTURE: Final = "default"
 class ConstantsTable(SpecTable):
     """A table in which every key that is no field is a constant."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
 
     @property
@@ -193,6 +194,7 @@ class LibraryProfile(SpecFile):
             falls_back = name != DEFAULT_ARCHITECTURE and DEFAULT_ARCHITECTURE in self.architecture
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
+    @derived
     def constants_for(self, architecture: str, *, device: str = "", dtype: str = "fp32") -> dict[str, ConstantValue]:
         """Return the constants that hold on an architecture, or on one device of it.
 
@@ -264,6 +266,7 @@ class LibraryProfile(SpecFile):
         """Return the architecture under which the file has what holds: the default's for one that it does not list."""
         return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
 
+    @derived
     def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
         """Tell whether the file has values of their own for products of a data type on tensor cores.
 
@@ -282,6 +285,7 @@ class LibraryProfile(SpecFile):
         profile = self.tensor_core.get(self._listed(architecture))
         return profile is not None and dtype in profile.dtypes
 
+    @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
         """Return what the library offers for a data type on an architecture.
 
@@ -324,6 +328,7 @@ class LibraryProfile(SpecFile):
         stated = (profile.algorithms for _, profile in self._chain(architecture))
         return next((algorithms for algorithms in stated if algorithms is not None), ())
 
+    @derived
     def is_native(self, architecture: str) -> bool:
         """Tell whether the library has kernels compiled for an architecture.
 

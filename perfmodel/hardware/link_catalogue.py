@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.file_changes import kept_while_unchanged
 
 if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
@@ -46,6 +47,10 @@ def load_link(name_or_path: str | Path, *, lane_count: int | None = None) -> Lin
     >>> load_link("pcie_3_x16").bandwidth_bytes_per_s / 1e9
     15.7538
     """
+    return _link_of_name(name_or_path) if lane_count is None else _link_of(name_or_path, lane_count)
+
+
+def _link_of(name_or_path: str | Path, lane_count: int | None) -> Link:
     family, name, lane_count = _family_of(name_or_path, lane_count)
     widths = family.lane_widths or (1,)
     if lane_count is None and len(widths) > 1:
@@ -58,6 +63,11 @@ def load_link(name_or_path: str | Path, *, lane_count: int | None = None) -> Lin
     from perfmodel.hardware.link import Link
 
     return Link(name=full_name, family=family, lane_count=chosen)
+
+
+@kept_while_unchanged(spec_files.spec_folders)
+def _link_of_name(name_or_path: str | Path) -> Link:
+    return _link_of(name_or_path, None)
 
 
 def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFamily, str, int | None]:

@@ -144,6 +144,8 @@ class Session(SpecTable):
         How long. [s]
     point_count, retaken : int
         Points in the fit, and those that were taken again. [1]
+    points_digest : str or None
+        Of the points of the record beside the file, so that no other's are taken for them. [-]
     reference_spread_percent, drift_percent : float
         Spread of the reference kernel that was timed in between, and its change from beginning to end. [%]
     repeat_spread_percent : float or None
@@ -165,6 +167,7 @@ class Session(SpecTable):
     seconds: NonNegativeNumber
     point_count: Count
     retaken: Annotated[int, Field(ge=0, strict=True)] = 0
+    points_digest: Text | None = None
     reference_spread_percent: NonNegativeNumber
     drift_percent: NonNegativeNumber = 0.0
     repeat_spread_percent: NonNegativeNumber | None = None
@@ -320,16 +323,14 @@ class HostCopy(SpecTable):
         Whether the host's buffer is page-locked. [-]
     latency_s : float
         Time of the smallest copy. [s]
-    bytes_per_s, low_bytes_per_s, high_bytes_per_s : float
-        Rate of large ones, and the ends of its 80 % interval. [B/s]
+    bytes_per_s : float
+        Rate of large ones. [B/s]
     """
 
     direction: Literal["to_device", "to_host"]
     pinned: bool = False
     latency_s: Seconds
     bytes_per_s: PositiveNumber
-    low_bytes_per_s: PositiveNumber | None = None
-    high_bytes_per_s: PositiveNumber | None = None
 
 
 class AllReduce(SpecTable):

@@ -95,7 +95,8 @@ _REMEMBERED_WORDS: Final = ("from memory", "not re-read", "not opened")
 class SpecTable(BaseModel):
     """A table of a spec file: immutable, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # built when one of them is first read: few programs read every kind of file
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def in_base_units(self, key: str) -> float:
         """Return a number of this table in base units, by the unit suffix of its key.

@@ -45,6 +45,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
+@lru_cache(maxsize=1)
 def shipped_folder() -> Path:
     """Return the spec folder that comes with perfmodel, in a wheel or in a checkout.
 
@@ -72,6 +73,8 @@ def spec_folders() -> tuple[Path, ...]:
         If a folder named by ``PERFMODEL_SPECS`` does not exist, holds none of the kind folders, or a misspelt one.
     """
     entries = [entry for entry in os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep) if entry]
+    if not entries:
+        return _shipped_alone()
     own = tuple(Path(entry).expanduser() for entry in entries)
     kinds = ", ".join(f"{folder}/" for folder in NOUN_BY_FOLDER)
     for folder in own:
@@ -82,6 +85,11 @@ def spec_folders() -> tuple[Path, ...]:
         if not any((folder / kind).is_dir() for kind in NOUN_BY_FOLDER):
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must hold one of {kinds}"])
     return (*own, shipped_folder())
+
+
+@lru_cache(maxsize=1)
+def _shipped_alone() -> tuple[Path, ...]:
+    return (shipped_folder(),)
 
 
 def _misnamed_folders(folder: Path) -> list[str]:

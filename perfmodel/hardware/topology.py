@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
@@ -33,24 +33,11 @@ class Topology:
         Nodes, in file order. [-]
     wires : iterable of Wire
         Links between them. [-]
-
-    Attributes
-    ----------
-    graph : networkx.MultiDiGraph
-        Nodes have ``kind``, ``detail`` and ``node``; each edge has ``channel`` and ``peer``. [-]
     """
 
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
-        import networkx as nx
-
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
-        self.graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
-        for place in self.places.values():
-            self.graph.add_node(place.name, kind=place.kind, detail=place.detail, node=place.node)
-        for wire in self.wires:
-            self.graph.add_edge(wire.lower, wire.upper, channel=wire.upward, peer=wire.peer)
-            self.graph.add_edge(wire.upper, wire.lower, channel=wire.downward, peer=wire.peer)
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
         self._route = lru_cache(maxsize=None)(self._find_route)
         self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
@@ -58,6 +45,19 @@ class Topology:
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
+
+    @cached_property
+    def graph(self) -> nx.MultiDiGraph[str]:
+        """The same as a networkx graph: nodes have kind, detail and node, each edge has channel and peer."""
+        import networkx as nx
+
+        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+        for place in self.places.values():
+            graph.add_node(place.name, kind=place.kind, detail=place.detail, node=place.node)
+        for wire in self.wires:
+            graph.add_edge(wire.lower, wire.upper, channel=wire.upward, peer=wire.peer)
+            graph.add_edge(wire.upper, wire.lower, channel=wire.downward, peer=wire.peer)
+        return graph
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of all nodes of a ``kind`` [-], e.g. ``switch``, in file order."""
@@ -150,13 +150,6 @@ class Topology:
         -------
         tuple of Route
             Each starts where the one before ends. [-]
-
-        Raises
-        ------
-        UnknownNameError
-            If there is no node of that name.
-        ArgumentError
-            If both are the same, or no link leads from one to the other.
         """
         return self._legs(source, sink, through_host)
 
@@ -202,7 +195,7 @@ class Topology:
             return name
         for above in self._upwards(name):
             if self.places[above].kind == "socket":
-                return next(other for other in self.graph.successors(above) if self.places[other].kind == "memory")
+                return next(other for other in self._beside(above) if self.places[other].kind == "memory")
         raise ArgumentError("name", name, "a node that hangs off a socket")
 
     def root_complex(self, name: str) -> str:
@@ -331,8 +324,14 @@ class Topology:
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""
-        beyond = (self.places[name] for name in self.graph.successors(nic))
+        beyond = (self.places[name] for name in self._beside(nic))
         return any(place.kind == "fabric" or place.node != self.places[nic].node for place in beyond)
+
+    def _beside(self, name: str) -> Iterator[str]:
+        """Yield the nodes that links lead to from a node, in file order."""
+        for wire in self.wires:
+            if name in (wire.lower, wire.upper):
+                yield wire.upper if name == wire.lower else wire.lower
 
     def _place(self, name: str) -> Place:
         if name not in self.places:

@@ -238,7 +238,7 @@ class _Emission:
         """Add a reader to a result that nobody minimises, so that no gradient starts there."""
         name = self.names[id(node)]
         sink = f"{name}.output"
-        while sink in self.graph.digraph:
+        while sink in self.graph:
             sink += "_1"
         self.graph.add(sink, Output(), inputs=name)
 

@@ -12,8 +12,6 @@ from perfmodel import zoo
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.config_fields import CONFIG_NAME
-from perfmodel.importers.huggingface import from_huggingface_config
-from perfmodel.importers.onnx.file import from_onnx
 
 FILE_ENDINGS: Final = (".json", ".onnx")
 """Endings by which a word without a folder is a file's name."""
@@ -63,11 +61,15 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
 
 def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
     """Return the network of an ONNX file; options that are no argument of the import are its free sizes."""
+    from perfmodel.importers.onnx.file import from_onnx
+
     arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
     return from_onnx(path, sizes=options, **arguments)
 
 
 def _configuration(path: Path, options: Mapping[str, Any]) -> LayerGraph:
+    from perfmodel.importers.huggingface import from_huggingface_config
+
     known = [name for name in signature(from_huggingface_config).parameters if name != "path_or_dict"]
     for option in options:
         if option not in known:

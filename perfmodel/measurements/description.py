@@ -18,7 +18,7 @@ Text = Field(min_length=1)
 class _Entry(BaseModel):
     """A table of the TOML: no unknown key, no silent conversion."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class HardwareEntry(_Entry):

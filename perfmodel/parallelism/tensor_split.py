@@ -64,7 +64,7 @@ class _Split:
         if name not in self.scattered:
             return name
         view = f"{tensor}_gathered"
-        if view not in self.shard.digraph:
+        if view not in self.shard:
             self.shard.add(view, ShardView(parts=self.tensor_size, gathered=True), inputs=name, **self.region)
             self.exchange("all_gather", Phase.FORWARD, view, tensor)
         if summed and self.wanted[tensor] and view not in self.summed:
@@ -78,7 +78,7 @@ class _Split:
         if name in self.scattered:
             return name
         view = f"{tensor}_scattered"
-        if view not in self.shard.digraph:
+        if view not in self.shard:
             positions = self.shard.shape(name)[0]
             if positions % self.tensor_size:
                 allowed = f"False, or a tensor_size that divides the {positions} positions of layer {tensor!r}"

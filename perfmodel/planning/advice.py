@@ -185,8 +185,8 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
         said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
     if abs(changed.mean_staleness - base.mean_staleness) > NO_CHANGE:
         said.append(f"a gradient misses {changed.mean_staleness:.3g} updates, not {base.mean_staleness:.3g}")
-    known = {*base.told, *_on_wiring(changed)}
-    said += [remark for remark in changed.told if remark not in known]
+    known = {*base.remarks, *_on_wiring(changed)}
+    said += [remark for remark in changed.remarks if remark not in known]
     return "; ".join(said)
 
 

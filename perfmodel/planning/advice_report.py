@@ -71,6 +71,18 @@ def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
     return row.speedup >= SLIGHT or a.base.memory.fits is False
 
 
+def _little_gains(a: Advice) -> list[str]:
+    """Return lines of the kinds whose best change is not worth a row, those of one reason together."""
+    reasons: dict[str, list[AdviceRow]] = {}
+    for row in a.best_of_each_kind:
+        if not _is_worth_showing(a, row):
+            reasons.setdefault(row.reason, []).append(row)
+    return [
+        f"gains little or nothing: {'; '.join(f'{row.kind} ({row.change}: {row.speedup:.3f})' for row in rows)}: {reason}"
+        for reason, rows in reasons.items()
+    ]
+
+
 def _rejections(a: Advice) -> list[str]:
     """Return lines of what cannot be, those of one reason together; the reasons themselves are in ``rejected``."""
     reasons: dict[str, list[Rejected]] = {}
@@ -93,11 +105,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
     table = Table([_shown(row) for row in good], title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
-    lines += [
-        f"gains little or nothing: {row.kind} ({row.change}: {row.speedup:.3f}; {row.reason})"
-        for row in a.best_of_each_kind
-        if not _is_worth_showing(a, row)
-    ]
+    lines += _little_gains(a)
     faster = sum(row.speedup >= SLIGHT for row in a.rows)
     counts = f"{len(a.rows)} changes tried that can be, {faster} of them faster, {len(a.rejected)} that cannot"
     return table, [*lines, *_rejections(a), f"{counts}; .rows and .rejected have all"]

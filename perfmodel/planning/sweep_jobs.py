@@ -15,7 +15,8 @@ from perfmodel.planning.sweep_axes import FED_BY
 from perfmodel.planning.sweep_prices import Prices
 from perfmodel.planning.sweep_results import Outcome
 from perfmodel.planning.sweep_workers import Section
-from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
+from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.asked import Asked
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.messages import MERGED

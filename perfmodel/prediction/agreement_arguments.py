@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.delay_compensation import extra_service_time
@@ -12,6 +12,7 @@ from perfmodel.hardware.collective_library import CollectiveLibrary, load_collec
 from perfmodel.prediction.agreement import Agreement
 from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, refuse_unused
 from perfmodel.prediction.arguments import NO_SYNC, flag, whole_number
+from perfmodel.prediction.asked import Asked
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.parameter_server import (
@@ -31,7 +32,6 @@ from perfmodel.sync.collectives import ALL_REDUCES, collective
 from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place
 from perfmodel.sync.placed_once import placed_once
-from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -40,50 +40,6 @@ if TYPE_CHECKING:
 
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
 """Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a caller says of how workers agree; see ``predict``.
-
-    Parameters
-    ----------
-    sync : str
-        Strategy. [-]
-    overlap : bool
-        Whether gradients are exchanged during back-propagation. [-]
-    bucket_bytes : float, str or None
-        Size of a message, or ``merged``; None for what the framework does. [B]
-    server_count : int
-        Shards of a parameter server. [1]
-    group_size : int or None
-        Workers of a group. [1]
-    staleness_bound : int or None
-        Steps that a worker may be ahead. [1]
-    push_period, pull_period : int
-        Steps between two visits of a server. [1]
-    straggler : mapping or None
-        Distribution of workers' times. [-]
-    backup_workers : int
-        Workers that nobody waits for. [1]
-    """
-
-    sync: str
-    overlap: bool = True
-    bucket_bytes: float | str | None = None
-    server_count: int = 1
-    group_size: int | None = None
-    staleness_bound: int | None = None
-    push_period: int = 1
-    pull_period: int = 1
-    straggler: Mapping[str, Any] | Straggler | None = None
-    backup_workers: int = 0
-
-    def in_buckets_of(self, profile: FrameworkProfile) -> Asked:
-        """Return the same with a framework's size of messages, where the caller gives none."""
-        if self.bucket_bytes is not None or profile.exchange.bucket_mib is None:
-            return self
-        return replace(self, bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def sync_names() -> tuple[str, ...]:

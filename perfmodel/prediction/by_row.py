@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,60 @@ def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.
     return once, np.array([index[name] for name in names], dtype=np.intp)
 
 
+class NamedRows(NamedTuple):
+    """Rows that have one of some names.
+
+    Parameters
+    ----------
+    rows : slice or ndarray of int, shape (chosen,)
+        Which they are; a slice where they follow one another. [1]
+    name_of_row : tuple of str
+        Name of each of them. [-]
+    names : tuple of str
+        The names that they have, each once. [-]
+    code_of_row : ndarray of int, shape (chosen,)
+        Index of the name of each of them. [1]
+    """
+
+    rows: slice | NDArray[np.intp]
+    name_of_row: tuple[str, ...]
+    names: tuple[str, ...]
+    code_of_row: NDArray[np.intp]
+
+
+@lru_cache(maxsize=1024)
+def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | None:
+    """Return the rows whose name is known.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Name of each row. [-]
+    known : tuple of str
+        Names that are looked for. [-]
+
+    Returns
+    -------
+    NamedRows or None
+        None where no row has any of them. [-]
+
+    Examples
+    --------
+    >>> rows_named(("gemm", "relu", "gemm_transposed"), ("gemm", "gemm_transposed")).rows
+    array([0, 2])
+    >>> rows_named(("relu", "gemm", "gemm"), ("gemm",)).rows
+    slice(1, 3, None)
+    """
+    wanted = frozenset(known)
+    rows = np.array([row for row, name in enumerate(names) if name in wanted], dtype=np.intp)
+    if not rows.size:
+        return None
+    first, last = int(rows[0]), int(rows[-1])
+    chosen = slice(first, last + 1) if last - first + 1 == rows.size else rows
+    name_of_row = tuple(names[row] for row in rows)
+    return NamedRows(chosen, name_of_row, *distinct_names(name_of_row))
+
+
 def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, like: Quantity) -> Any:
     """Return the value of each row, from one value per distinct name.
 
@@ -64,7 +118,7 @@ def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, like: 
            [0.8],
            [0.5]])
     """
-    over_configurations = any(isinstance(value, np.ndarray) for value in of_name)
+    over_configurations = np.ndarray in map(type, of_name)
     stacked = np.stack(np.broadcast_arrays(*of_name)) if over_configurations else np.array(of_name)
     of_row = stacked[code_of_row]
-    return of_row[:, None] if np.ndim(like) == 2 and of_row.ndim == 1 else of_row
+    return of_row[:, None] if of_row.ndim == 1 and np.ndim(like) == 2 else of_row

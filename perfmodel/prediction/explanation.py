@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.hardware.source import ESTIMATE
-from perfmodel.prediction.agreement_words import agreement_words, server_dict
-from perfmodel.prediction.data_path_words import data_path_words
 from perfmodel.prediction.report import (
     WIDTH,
     configuration,
@@ -25,7 +23,6 @@ from perfmodel.prediction.report import (
     report_html,
     title,
 )
-from perfmodel.prediction.spread_words import spread_words
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import (
     byte_rate_text,
@@ -204,7 +201,12 @@ def _on_workers(p: Prediction) -> tuple[str, ...]:
     if p.basis is None:
         return ()
     if p.spread is not None:
+        from perfmodel.prediction.spread_words import spread_words
+
         return (spread_words(p),)
+    from perfmodel.prediction.agreement_words import agreement_words
+    from perfmodel.prediction.data_path_words import data_path_words
+
     return data_path_words(p.basis), agreement_words(p.basis)
 
 
@@ -261,7 +263,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "samples_per_s": p.samples_per_s,
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
-        "server": server_dict(p),
+        "server": _server_dict(p),
         "stages": p.stages.to_dicts(),
         "bottleneck": p.bottleneck,
         "parts": {name: float(getattr(p, name)) for name in PARTS},
@@ -272,6 +274,14 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "constants": [] if p.basis is None else p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
+
+
+def _server_dict(p: Prediction) -> dict[str, Any] | None:
+    if p.agreement is None:
+        return None
+    from perfmodel.prediction.agreement_words import server_dict
+
+    return server_dict(p)
 
 
 def _interval_dict(p: Prediction) -> dict[str, Any] | None:

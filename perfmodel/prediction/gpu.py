@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,10 +14,12 @@ from perfmodel.cost.gpu import stream_time
 from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
 from perfmodel.numeric import first_array_length, maximum
-from perfmodel.prediction.by_row import by_row, distinct_names
+from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.gpu_libraries import (
+    MATMUL_VALUES,
     RECURRENT_PREFIX,
     RECURRENT_TIMES,
+    RECURRENT_VALUES,
     MatmulLibrary,
     RecurrentLibrary,
     matmul_library,
@@ -88,34 +92,22 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        libraries = ("matmul_libraries", "recurrent_library")
-        own = (getattr(self, field.name) for field in fields(self) if field.name not in libraries)
-        menu = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
-        recurrent = () if self.recurrent_library is None else (self.recurrent_library,)
-        of_libraries = (
-            getattr(library, field.name)
-            for library in (*self.matmul_libraries, *recurrent)
-            for field in fields(library)
-            if field.name not in menu
-        )
-        return first_array_length((*own, *of_libraries))
+        values = [_OWN_VALUES(self), *map(MATMUL_VALUES, self.matmul_libraries)]
+        if self.recurrent_library is not None:
+            values.append(RECURRENT_VALUES(self.recurrent_library))
+        return first_array_length(chain.from_iterable(values))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
-        names, code_of_row = distinct_names(efficiency)
-        timed = []
+        timed: list[tuple[Any, Quantity, Quantity]] = []
         for library in self.matmul_libraries:
-            own = [name in library.efficiency for name in names]
-            if not any(own):
-                continue
-            rows = np.flatnonzero(np.take(own, code_of_row))
-            picked = {name: column[rows] for name, column in columns.items()}
-            timed.append((rows, *library.times(picked, names, code_of_row[rows], self)))
+            if (named := rows_named(efficiency, tuple(library.efficiency))) is not None:
+                picked = {name: column[named.rows] for name, column in columns.items()}
+                timed.append((named.rows, *library.times(picked, named, self)))
         for name, times in RECURRENT_TIMES.items():
-            if self.recurrent_library is not None and name in names:
-                rows = np.flatnonzero(code_of_row == names.index(name))
-                picked = {column: values[rows] for column, values in columns.items()}
-                timed.append((rows, *times(self.recurrent_library, picked, self)))
+            if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
+                picked = {column: values[named.rows] for column, values in columns.items()}
+                timed.append((named.rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
@@ -139,6 +131,12 @@ class GpuNumbers:
         # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
         waiting_s = columns["serial_steps"] * self.serial_step_s
         return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+
+
+_OWN_VALUES = attrgetter(
+    *(field.name for field in fields(GpuNumbers) if field.name not in ("matmul_libraries", "recurrent_library"))
+)
+"""All numbers of a GPU but those of its libraries."""
 
 
 def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +14,7 @@ from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_tim
 from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
-from perfmodel.numeric import where
-from perfmodel.prediction.by_row import by_row
+from perfmodel.prediction.by_row import NamedRows, by_row, rows_named
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -79,18 +80,20 @@ class MatmulLibrary:
     skinny_bandwidth_fraction: Quantity | None
 
     def times(
-        self, columns: Mapping[str, Quantity], names: Sequence[str], code_of_row: NDArray[np.int_], numbers: GpuNumbers
+        self, columns: Mapping[str, Quantity], named: NamedRows, numbers: GpuNumbers
     ) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each row of the library's shape classes. [s]"""
-        of_row = by_row([self.efficiency.get(name, 1.0) for name in names], code_of_row, like=columns["m"])
-        if np.ndim(self.unaligned_share) or self.unaligned_share != 1:
+        of_row = by_row([self.efficiency[name] for name in named.names], named.code_of_row, like=columns["m"])
+        if getattr(self.unaligned_share, "ndim", 0) or self.unaligned_share != 1:
             of_row = of_row * unaligned_efficiency(
                 n=columns["n"], k=columns["k"], share=self.unaligned_share, element_bytes=numbers.element_bytes
             )
         compute_s, memory_s = self._tiled_times(columns, of_row, numbers)
-        across = np.take([name.endswith(TRANSPOSED) for name in names], code_of_row)
-        if across.any():
-            compute_s = self._with_strided_loads(columns, compute_s, across, numbers)
+        if (across := _transposed(named)) is not None:
+            picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
+            both = self._with_strided_loads(picked, compute_s[across], numbers)
+            compute_s = compute_s.astype(np.result_type(compute_s, both), copy=False)
+            compute_s[across] = both
         return compute_s, memory_s
 
     def _tiled_times(
@@ -135,9 +138,9 @@ class MatmulLibrary:
         )
 
     def _with_strided_loads(
-        self, columns: Mapping[str, Quantity], compute_s: Quantity, across: NDArray[np.bool_], numbers: GpuNumbers
+        self, columns: Mapping[str, Quantity], compute_s: Quantity, numbers: GpuNumbers
     ) -> Quantity:
-        """Return compute seconds with the loads of the rows that read their weights transposed. [s]"""
+        """Return compute seconds of rows that read their weights transposed, with those loads. [s]"""
         strided_s = strided_time(
             m=columns["m"],
             n=columns["n"],
@@ -151,8 +154,7 @@ class MatmulLibrary:
             aligned_share=self.strided_aligned_share,
             element_bytes=numbers.element_bytes,
         )
-        both = with_strided_loads(compute_s=compute_s, strided_s=strided_s)
-        return where(across if np.ndim(both) == 1 else across[:, None], both, compute_s)
+        return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,35 @@ RECURRENT_TIMES = {
 """Efficiency name of a product of a recurrent layer to what times it."""
 
 
+_MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+"""Fields of a library that are arrays over its tiles, not over configurations."""
+
+MATMUL_VALUES, RECURRENT_VALUES = (
+    attrgetter(*(field.name for field in fields(kind) if field.name not in _MENU))
+    for kind in (MatmulLibrary, RecurrentLibrary)
+)
+"""All numbers of a library but its menu."""
+
+
+def _transposed(named: NamedRows) -> slice | NDArray[np.intp] | None:
+    """Return which of some rows read their weights transposed."""
+    ending = tuple(name for name in named.names if name.endswith(TRANSPOSED))
+    found = rows_named(named.name_of_row, ending) if ending else None
+    return None if found is None else found.rows
+
+
+def _menu(entries: Any) -> Any:
+    """Return a list of a library's file as an array, once for each list."""
+    return _stated_menu(entries) if isinstance(entries, tuple) else np.array(entries)
+
+
+@lru_cache(maxsize=256)
+def _stated_menu(entries: tuple[float, ...]) -> NDArray[Any]:
+    menu = np.array(entries, dtype=float)
+    menu.flags.writeable = False
+    return menu
+
+
 def matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
@@ -278,10 +309,10 @@ def matmul_library(
     return MatmulLibrary(
         peak_ratio=peak_ratio,
         efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
-        tile_rows=np.array(constants["tile_rows"]),
-        tile_columns=np.array(constants["tile_columns"]),
-        tile_efficiency=np.array(constants["tile_efficiency"]),
-        split_k=np.array(constants["split_k"]),
+        tile_rows=_menu(constants["tile_rows"]),
+        tile_columns=_menu(constants["tile_columns"]),
+        tile_efficiency=_menu(constants["tile_efficiency"]),
+        split_k=_menu(constants["split_k"]),
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
@@ -316,9 +347,9 @@ def recurrent_library(constants: Mapping[str, Any], *, peak_ratio: float, clock_
     share = constants["translation_efficiency"]
     return RecurrentLibrary(
         peak_ratio=peak_ratio,
-        tile_rows=np.array(constants["recurrent_tile_rows"]),
-        tile_columns=np.array(constants["recurrent_tile_columns"]),
-        tile_efficiency=np.array(constants["recurrent_tile_efficiency"]),
+        tile_rows=_menu(constants["recurrent_tile_rows"]),
+        tile_columns=_menu(constants["recurrent_tile_columns"]),
+        tile_efficiency=_menu(constants["recurrent_tile_efficiency"]),
         efficiency=share * constants[RECURRENT_PRODUCT],
         thin_efficiency=share * constants["recurrent_thin"],
         latency_s=constants["recurrent_latency_cycles"] / clock_hz,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perfmodel.hardware.catalogue import load_link, load_machine
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import FeedItem
     from perfmodel.prediction.step_time import ProcessorNumbers
 
@@ -42,14 +44,29 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-        self.specs_by_place = {f"devices/{device.stem}": device, f"links/{self.link.family.stem}": self.link.family}
-        if host is not None:
-            self.specs_by_place[f"devices/{host.stem}"] = host
-        if machine is not None:
-            self.specs_by_place[f"systems/{machine.system.file.stem}"] = machine.system.file
-        self.capacity_bytes = device.usable_memory_bytes
-        self.context_bytes = device.context_bytes
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    @cached_property
+    def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
+        """The files of the hardware by kind folder and stem, the GPU's first."""
+        host, machine = self.host, self.machine
+        specs: dict[str, SpecFile] = {f"devices/{self.device.stem}": self.device}
+        specs[f"links/{self.link.family.stem}"] = self.link.family
+        if host is not None:
+            specs[f"devices/{host.stem}"] = host
+        if machine is not None:
+            specs[f"systems/{machine.system.file.stem}"] = machine.system.file
+        return specs
+
+    @cached_property
+    def capacity_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a program sees. [B]"""
+        return self.device.usable_memory_bytes
+
+    @cached_property
+    def context_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a context takes. [B]"""
+        return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Return the GPU in the machine that it stands in, if that is known."""

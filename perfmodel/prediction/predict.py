@@ -10,14 +10,12 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
-from perfmodel.hardware.calibration import CalibrationFile, load_fit
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.hardware.wired import Wired
 from perfmodel.layers.optimizers import Optimizer
 from perfmodel.measurements.run import Run
-from perfmodel.prediction.agreement_arguments import Asked, resolve_agreement
 from perfmodel.prediction.arguments import (
     DTYPES,
     flag,
@@ -26,18 +24,19 @@ from perfmodel.prediction.arguments import (
     resolved_batch_size,
     whole_number,
 )
+from perfmodel.prediction.asked import resolve_workers
 from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.prepare_spread import prepare_spread
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.spread_arguments import refuse_missing_devices, resolve_spread, spread_arguments
+from perfmodel.prediction.spread_arguments import refuse_missing_devices, spread_arguments
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.target import Target
 from perfmodel.prediction.targets import resolve_target
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.prediction.agreement import Agreement
@@ -103,6 +102,8 @@ def predict_subject(
     if spread is None:
         prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
     else:
+        from perfmodel.prediction.prepare_spread import prepare_spread
+
         prepared = prepare_spread(subject, spread, data_path=data_path, **how)
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -117,9 +118,6 @@ def predict_subject(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        memory=prepared.footprint(timed.groups),
-        told=prepared.remarks,
-        sources=(*prepared.sources, *(() if calibration is None else (calibration,))),
         table=plan.table,
         groups=timed.groups,
         launch_gap_s=timed.numbers.launch_s,
@@ -135,6 +133,12 @@ def predict_subject(
             recompute=recompute if spread is None else None,
         ),
     )
+
+
+def _fit_of(calibration: str | Path | CalibrationFile) -> CalibrationFile:
+    from perfmodel.hardware.calibration import load_fit
+
+    return load_fit(calibration)
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
@@ -359,22 +363,19 @@ def predict(
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
     profile = load_framework(target.framework(framework))
-    agreed = Asked(
-        sync=sync,
-        overlap=overlap,
-        bucket_bytes=bucket_bytes,
-        server_count=server_count,
-        group_size=group_size,
-        staleness_bound=staleness_bound,
-        push_period=push_period,
-        pull_period=pull_period,
-        straggler=straggler,
-        backup_workers=backup_workers,
-    )
-    asked = resolve_spread(spread, agreed, subject=subject, profile=profile)
-    agreement = None
-    if asked is None:
-        agreement = resolve_agreement(agreed, machine=target.machine, subject=subject, profile=profile, dtype=dtype)
+    agreed = {
+        "sync": sync,
+        "overlap": overlap,
+        "bucket_bytes": bucket_bytes,
+        "server_count": server_count,
+        "group_size": group_size,
+        "staleness_bound": staleness_bound,
+        "push_period": push_period,
+        "pull_period": pull_period,
+        "straggler": straggler,
+        "backup_workers": backup_workers,
+    }
+    asked, agreement = resolve_workers(agreed, spread, target=target, subject=subject, profile=profile, dtype=dtype)
     return predict_subject(
         subject,
         target=target,
@@ -383,7 +384,7 @@ def predict(
         dtype=dtype,
         library=library,
         pinned=flag("pinned", pinned),
-        calibration=None if calibration is None else load_fit(calibration),
+        calibration=None if calibration is None else _fit_of(calibration),
         recompute=check_recompute(recompute),
         data_path=data_path,
         agreement=agreement,

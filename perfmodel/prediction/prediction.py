@@ -68,12 +68,6 @@ class Prediction(Billed):
         CPU threads; None on a GPU. [1]
     parts : StepTime
         Exclusive parts and totals. [s]
-    memory : MemoryFootprint
-        What the step keeps in memory. [B]
-    told : tuple of str
-        What the user should know of target and libraries: not native, extrapolated, another data type. [-]
-    sources : tuple of SpecFile
-        The files whose numbers were used: framework, libraries, device, system, link. [-]
     table : KernelTable
         The lowered graph. [-]
     groups : GroupTimes
@@ -87,7 +81,8 @@ class Prediction(Billed):
     memory_bandwidth_bytes_per_s : float or None
         Peak bandwidth to the target's memory. [B/s]
     basis : Basis or None
-        The step and the constants that timed it, from which interval and provenance are made when asked for. [-]
+        The step and the constants that timed it, from which memory, sources, remarks, interval and provenance are made
+        when asked for. [-]
     """
 
     subject: str
@@ -98,9 +93,6 @@ class Prediction(Billed):
     dtype: str
     threads: int | None
     parts: StepTime
-    memory: MemoryFootprint
-    told: tuple[str, ...]
-    sources: tuple[SpecFile, ...]
     table: KernelTable
     groups: GroupTimes
     launch_gap_s: float
@@ -116,10 +108,28 @@ class Prediction(Billed):
         message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
         raise AttributeError(message)
 
-    @property
+    @cached_property
+    def memory(self) -> MemoryFootprint:
+        """What the step keeps in memory. [B]"""
+        return self._of_predict.prepared.footprint(self.groups)
+
+    @cached_property
+    def sources(self) -> tuple[SpecFile, ...]:
+        """The files whose numbers were used: framework, libraries, device, system, link, calibration."""
+        basis = self._of_predict
+        return (*basis.prepared.sources, *(() if basis.calibration is None else (basis.calibration,)))
+
+    @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
-        return self.told if self.basis is None else (*self.told, *self.basis.remarks)
+        return (*self._of_predict.prepared.remarks, *self._of_predict.remarks)
+
+    @property
+    def _of_predict(self) -> Basis:
+        if self.basis is None:
+            argument, allowed = "basis", "what predict() keeps of the step: without it only its times are known"
+            raise ArgumentError(argument, None, allowed)
+        return self.basis
 
     @cached_property
     def interval(self) -> Interval:
@@ -130,10 +140,7 @@ class Prediction(Billed):
         ArgumentError
             If the prediction was not made by :func:`perfmodel.predict` for one configuration.
         """
-        if self.basis is None:
-            argument, allowed = "basis", "what predict() keeps of the constants: without it there is no interval"
-            raise ArgumentError(argument, None, allowed)
-        return self.basis.prepared.target.interval_of(self.basis)
+        return self._of_predict.prepared.target.interval_of(self._of_predict)
 
     @property
     def interval_s(self) -> tuple[float, float]:
@@ -247,10 +254,13 @@ class Prediction(Billed):
     @property
     def spread(self) -> Spread | None:
         """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
+        if self.basis is None or not self.basis.prepared.is_spread:
+            return None
         from perfmodel.prediction.spread import Spread
 
-        prepared = None if self.basis is None else self.basis.prepared
-        return prepared if isinstance(prepared, Spread) else None
+        prepared = self.basis.prepared
+        assert isinstance(prepared, Spread)
+        return prepared
 
     @cached_property
     def stages(self) -> Table[StageRow]:

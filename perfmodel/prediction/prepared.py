@@ -87,6 +87,7 @@ class Prepared:
     pinned: bool
     data_path: DataPath | None = None
     agreement: Agreement | None = None
+    is_spread = False
 
     @property
     def worker_count(self) -> int:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.derived import derived
+
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.constant import Constant
@@ -73,6 +75,8 @@ def scaled(
     >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
     {'dispatch_us': 8.0, 'gemm': 0.45}
     """
+    if factors is NO_FACTORS:
+        return dict(constants)
     changed = dict(constants)
     for name, value in constants.items():
         full_name = f"{place}{name}" if place.endswith("/") else f"{place}.{name}"
@@ -173,7 +177,18 @@ def framework_constants(
     """
     from perfmodel.framework.profile import in_base_units
 
+    if factors is NO_FACTORS:
+        everything = _as_stated(profile, processor)
+        return {name: value for name, value in everything.items() if name not in unneeded} if unneeded else everything
     place = f"frameworks/{profile.stem}/{processor}"
     stated = getattr(profile, processor).constants
     constants = {name: value for name, value in stated.items() if name not in unneeded}
     return in_base_units(scaled(constants, place=place, factors=factors, described=profile.constant))
+
+
+@derived
+def _as_stated(profile: FrameworkProfile, processor: str) -> dict[str, Any]:
+    """Return a framework's own constants on one kind of processor, as its file has them. [base unit of each]"""
+    from perfmodel.framework.profile import in_base_units
+
+    return in_base_units(getattr(profile, processor).constants)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism import Layout, Placement, StageGraph
-    from perfmodel.prediction.agreement_arguments import Asked
+    from perfmodel.prediction.asked import Asked
     from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.parallel_stage import StagePredictor
@@ -95,6 +95,7 @@ class Spread(Prepared):
     asked: SpreadAsked
     worker_batch_size: int
     lowered: Prepared
+    is_spread = True
 
     @property
     def worker_count(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.parallel_sync import exchange_count
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -99,6 +98,8 @@ def sent_bytes(spread: Spread, stage: StageGraph) -> float:
     float
         Sum over all exchanges of a step. [B]
     """
+    from perfmodel.prediction.parallel_sync import exchange_count
+
     layout = spread.placement.layout
     size = layout.micro_batch_size(spread.worker_batch_size) * stage.batch_factor
     return sum(

@@ -168,13 +168,14 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size:
         numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
         numbers.stream_times(stream, table.stream_efficiency) if table.stream.row_count else None,
     ]
-    present = [(pair, columns) for pair, columns in zip(times, (matmul, stream), strict=True) if pair is not None]
-    launches, library_launches = (
-        np.concatenate([columns[name] for _, columns in present]) for name in ("launches", "library_launches")
-    )
+    present = [
+        (pair, np.shape(columns["launches"]))
+        for pair, columns in zip(times, (matmul, stream), strict=True)
+        if pair is not None
+    ]
+    launches, library_launches = table.launches_at(batch_size)
     compute, memory = (
-        np.concatenate([np.broadcast_to(pair[branch], np.shape(columns["launches"])) for pair, columns in present])
-        for branch in (0, 1)
+        np.concatenate([_broadcast(pair[branch], shape) for pair, shape in present]) for branch in (0, 1)
     )
     compute_bound = where(exceeds(memory, compute), 0, 1)
     of_one = roofline_time(compute_s=compute, memory_s=memory)
@@ -183,10 +184,21 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size:
     dispatched = launches - library_launches
     exposed = dispatched * exposed_dispatch_time(dispatch_s=numbers.dispatch_s, **per_launch)
     issued = dispatched * numbers.dispatch_s
-    if library_launches.any():
+    if table.weights.has_library_launches:
         exposed = exposed + library_launches * exposed_dispatch_time(dispatch_s=numbers.library_issue_s, **per_launch)
         issued = issued + library_launches * numbers.library_issue_s
     return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
+
+
+def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
+    return values if np.shape(values) == shape else np.broadcast_to(values, shape)
+
+
+def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
+    """Return the sums over the kernels of each alternative, of several values of rows."""
+    if all(values.ndim == 1 and not values.dtype.hasobject for values in rows):
+        return np.add.reduceat(np.array(rows).take(table.row_order, axis=1), table.alternative_starts, axis=1)
+    return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
 
 
 def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) -> GroupTimes:
@@ -247,9 +259,7 @@ def group_times(
     """
     batch_size = _one_per_configuration(batch_size, numbers)
     rows = _times_of_rows(table, numbers, batch_size=batch_size)
-    *of_alternatives, busy = (
-        np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows
-    )
+    *of_alternatives, busy = _by_alternative(table, rows)
     first = table.choices[0]
     if len(table.choices) == 1:
         groups = GroupTimes(first, *(values[first] for values in of_alternatives))
@@ -267,13 +277,14 @@ def group_times(
         )
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
+    if place.ndim == 1:
+        chosen = table.choices[place, np.arange(len(place))]
+        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],
         axis=0,
     )[0]
-    if place.ndim == 1:
-        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
     return GroupTimes(
         chosen,
         *(np.take_along_axis(np.broadcast_to(values, duration.shape), chosen, axis=0) for values in of_alternatives),
@@ -342,10 +353,10 @@ def step_time(
     """
     if groups is None:
         groups = group_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
-    forward_backward = table.multiplicity * ~table.is_update
-    compute_s = _weighted(groups.compute_s, forward_backward)
-    memory_bound_s = _weighted(groups.memory_s, forward_backward)
-    update_s = _weighted(groups.compute_s + groups.memory_s, table.multiplicity * table.is_update)
+    weights = table.weights
+    compute_s = _weighted(groups.compute_s, weights.forward_backward)
+    memory_bound_s = _weighted(groups.memory_s, weights.forward_backward)
+    update_s = _weighted(groups.compute_s + groups.memory_s, weights.update)
     if scheduler_threads > 1:
         kernel_s = groups.compute_s + groups.memory_s
         share = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads) / (table.multiplicity @ kernel_s)

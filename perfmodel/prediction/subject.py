@@ -151,13 +151,12 @@ def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
     """
     if policy.mode == "resident":
         return ()
-    prefetched = policy.mode == "overlapped"
+    return _fed(graph.input_elements, graph.label_bytes_per_sample, prefetched=policy.mode == "overlapped")
+
+
+@lru_cache(maxsize=256)
+def _fed(input_elements: int, label_bytes: int, *, prefetched: bool) -> tuple[FeedItem, ...]:
     return (
-        FeedItem(name="inputs", elements_per_sample=graph.input_elements, prefetched=prefetched),
-        FeedItem(
-            name=LABELS,
-            elements_per_sample=graph.label_bytes_per_sample,
-            element_bytes=1,
-            prefetched=prefetched,
-        ),
+        FeedItem(name="inputs", elements_per_sample=input_elements, prefetched=prefetched),
+        FeedItem(name=LABELS, elements_per_sample=label_bytes, element_bytes=1, prefetched=prefetched),
     )

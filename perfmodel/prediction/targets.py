@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.calibration import CalibrationFile
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.machine import Machine
-from perfmodel.prediction.measured_target import MeasuredTarget
 from perfmodel.prediction.target import Target
 
 
@@ -34,6 +33,9 @@ def _cpu_target(device: Runnable, threads: int | None) -> Target:
 
 
 def _measured_target(device: Runnable, threads: int | None) -> Target:
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+    from perfmodel.prediction.measured_target import MeasuredTarget
+
     assert isinstance(device, MeasuredMachine)
     return MeasuredTarget(device, threads=threads)
 
@@ -82,11 +84,19 @@ def resolve_target(
         return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)
     if workers > 1:
         raise ArgumentError("workers", workers, "1 with device=; several need system=, whose devices they are")
-    if isinstance(device, CalibrationFile):
-        allowed = "a device, or a measured machine; fitted factors are given as calibration="
-        raise ArgumentError("device", device.name, allowed)
-    loaded = device if isinstance(device, Runnable) else load_device(device)  # type: ignore[arg-type]
+    loaded = device if isinstance(device, Runnable) else _loaded(device)
     return TARGETS[loaded.kind](loaded, threads)
+
+
+def _loaded(device: Any) -> Runnable:
+    """Return a device by its name or path."""
+    if isinstance(device, SpecFile):
+        from perfmodel.hardware.calibration import CalibrationFile
+
+        if isinstance(device, CalibrationFile):
+            allowed = "a device, or a measured machine; fitted factors are given as calibration="
+            raise ArgumentError("device", device.name, allowed)
+    return load_device(device)
 
 
 def _target_of_system(system: Wired, threads: int | None, workers: int) -> Target:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import shlex
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
 from perfmodel.validation.live_device import check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
-from perfmodel.validation.live_prediction import cases_of, datasheet_rates, predict_case
-from perfmodel.validation.live_records import LivePlan
+from perfmodel.validation.live_prediction import cases_of, check_datasheet, predict_case
+from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
 from perfmodel.validation.live_report import LiveReport
 
 if TYPE_CHECKING:
@@ -23,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def _machine_of(
-    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, model: str
+    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
 ) -> MeasuredMachine:
-    """Return a calibration of this very device, made with torch."""
+    """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
     machine = load_calibration(calibration)
     if not isinstance(machine, MeasuredMachine):
         raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
@@ -35,20 +40,51 @@ def _machine_of(
             f"one of a {processor_of(device).upper()}, as device={device!r} is; this one is of a {on.processor.upper()}"
         )
         raise ArgumentError("calibration", machine.name, allowed)
-    if on.model != model:
-        raise ArgumentError("calibration", machine.name, f"one of {model!r}; this one was measured on {on.model!r}")
+    if on.model != here["model"]:
+        allowed = f"one of {here['model']!r}; this one was measured on {on.model!r}"
+        raise ArgumentError("calibration", machine.name, allowed)
     if backend != "torch":
         raise ArgumentError("calibration", machine.name, f"one of backend torch, which the networks use; not {backend}")
+    _check_cores(machine, core_count=here["core_count"])
+    if machine.software.torch != here["torch"]:
+        told = (
+            f"{machine.name!r} was measured with torch {machine.software.torch}; networks run with {here['torch']} here"
+        )
+        warnings.warn(told, PerfmodelWarning, stacklevel=3)
     return machine
 
 
+def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
+    """Refuse a calibration that needs more cores than there are [1], or of another GPU; warn where there are others."""
+    on = machine.machine
+    if core_count == on.core_count:
+        return
+    others = f"{on.core_count} cores; there are {core_count} here"
+    if on.threads is None or core_count < min(on.threads, on.core_count):
+        raise ArgumentError("calibration", machine.name, f"one of this very device; this one was measured on {others}")
+    told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
+    warnings.warn(told, PerfmodelWarning, stacklevel=4)
+
+
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
-    """Return the data types to measure, all of which were calibrated; None for each of them."""
+    """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
     for dtype in asked or ():
         if dtype not in machine.dtypes:
             kind = f"data type of {machine.name!r}"
             raise UnknownNameError(kind, dtype, machine.dtypes)
-    return tuple(asked or machine.dtypes)
+    chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
+    if not chosen:
+        allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
+        raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
+    return chosen
+
+
+def _check_run(dtypes: Sequence[str] | None) -> None:
+    """Refuse data types in which no network is run, before anything is calibrated."""
+    for dtype in dtypes or ():
+        if dtype not in LIVE_DTYPES:
+            kind = "data type of the live check"
+            raise UnknownNameError(kind, dtype, LIVE_DTYPES)
 
 
 def _whole(argument: str, given: Any, *, least: int) -> int:
@@ -86,7 +122,7 @@ def validate_live(
     networks : sequence of str or None
         Which of the catalogue; None for all. [-]
     dtypes : sequence of str or None
-        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all that were calibrated. [-]
+        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all of these that were calibrated. [-]
     datasheet : str or None
         Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
     repeats : int
@@ -122,6 +158,7 @@ def validate_live(
     mini-batches.
     """
     chosen = find_networks(networks)
+    _check_run(dtypes)
     plan: dict[str, Any] = {
         "repeats": _whole("repeats", repeats, least=1),
         "warmup_steps": _whole("warmup_steps", warmup_steps, least=0),
@@ -131,24 +168,39 @@ def validate_live(
         raise ArgumentError("seconds", seconds, "a finite time of at least 0 s")
     measurer = ChildMeasurer() if measurer is None else measurer
     device = check_device(device)
-    model = measurer.model(device)
+    here = measurer.facts(device)
+    is_made_here = calibration is None
+    if datasheet is not None:
+        check_datasheet(datasheet, processor=processor_of(device))
     if calibration is None:
         calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
-    machine = _machine_of(calibration, device=device, model=model)
+    machine = _machine_of(calibration, device=device, here=here)
     threads = machine.machine.threads
     cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))
     stated = machine.machine.datasheet if datasheet is None else datasheet
-    if stated is not None:
-        datasheet_rates(stated, threads=threads, dtype=cases[0].dtype)  # refused before any work is done
-    predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
-    session = measurer(
-        LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
-    )
+    with _kept_on_failure(machine, device=device) if is_made_here else nullcontext():
+        predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
+        session = measurer(
+            LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
+        )
     return LiveReport.of(
         predictions,
         session,
-        device=f"{model} ({device})",
+        device=f"{here['model']} ({device})",
         calibration=machine.describe(),
         datasheet=stated,
         repeats=repeats,
     )
+
+
+@contextmanager
+def _kept_on_failure(machine: MeasuredMachine, *, device: str) -> Iterator[None]:
+    """Keep a calibration that took a minute where the networks' turn ends early, and say with what to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, PerfmodelError):
+        path = Path(tempfile.gettempdir()) / f"perfmodel_live_{os.getpid()}.toml"
+        machine.save(path)
+        words = shlex.join(["perfmodel", "validate", "live", "--device", device, "--calibration", str(path)])
+        warnings.warn(f"the calibration is kept; go on with: {words}", PerfmodelWarning, stacklevel=2)
+        raise

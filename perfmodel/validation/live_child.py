@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from perfmodel.calibration.machine.child_process import child_environment
 from perfmodel.errors import CalibrationError
-from perfmodel.validation.live_device import processor_model
+from perfmodel.validation.live_device import device_facts
 from perfmodel.validation.live_records import LiveMeasurement, LivePlan, LiveSession
 
 Progress = Callable[[int, int], None]
@@ -26,8 +26,8 @@ LAST_LINES = 3
 class Measurer(Protocol):
     """Times networks on a device."""
 
-    def model(self, device: str) -> str:
-        """Return what ``device`` is called."""
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
         """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
@@ -36,9 +36,9 @@ class Measurer(Protocol):
 class ChildMeasurer:
     """Times networks in a process of its own, whose threads and allocator are set before it begins."""
 
-    def model(self, device: str) -> str:
-        """Return what the operating system or driver calls ``device``."""
-        return processor_model(device)
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        return device_facts(device)
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
         """Return the times of every case of ``plan``.

@@ -49,6 +49,19 @@ def check_device(device: str) -> str:
     return str(_backend(device).target)
 
 
-def processor_model(device: str) -> str:
-    """Return what the operating system or the driver calls a ``device``, as a calibration of it says."""
-    return str(_backend(device).facts()["model"])
+def device_facts(device: str) -> dict[str, Any]:
+    """Return what tells a device from another, as a calibration of it says.
+
+    Parameters
+    ----------
+    device : str
+        As torch names it. [-]
+
+    Returns
+    -------
+    dict
+        ``model`` as the operating system or the driver calls it, ``core_count`` [1], and the version of ``torch``. [-]
+    """
+    backend = _backend(device)
+    facts = backend.facts()
+    return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import PerfmodelWarning
-from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning
+from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
 from perfmodel.prediction.predict import predict
@@ -57,9 +57,9 @@ class LivePrediction:
     peaks_s : float
         By the roofline of the measured peak and bandwidth. [s]
     datasheet_s : float or None
-        By that of the data sheet; None where nothing names one. [s]
+        By that of the data sheet; None where nothing names one, or it says nothing of the case. [s]
     remarks : tuple of str
-        What the import of the network warned of. [-]
+        What the import of the network warned of, and why there is no roofline of the data sheet. [-]
     """
 
     case: LiveCase
@@ -180,6 +180,28 @@ def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
     return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
 
 
+def check_datasheet(device: str, *, processor: str) -> None:
+    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured.
+
+    Parameters
+    ----------
+    device : str
+        Name or path of a device file. [-]
+    processor : str
+        ``cpu`` or ``gpu``. [-]
+
+    Raises
+    ------
+    UnknownNameError, SpecError
+        If there is no such device, or its file is wrong.
+    ArgumentError
+        If it is of another kind.
+    """
+    kind = load_device(device).kind
+    if kind != processor:
+        raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")
+
+
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
     """Return what a calibration and the naive rooflines say of a case; nothing is fitted on it.
 
@@ -210,8 +232,11 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
     operations, element_bytes = operations_of(case), ELEMENT_BYTES[case.dtype]
     stated = None
     if datasheet is not None:
-        rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
-        stated = roofline_s(operations, rates, element_bytes=element_bytes)
+        try:
+            rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
+            stated = roofline_s(operations, rates, element_bytes=element_bytes)
+        except PerfmodelError as error:  # as where it has no peak in a data type, or fewer cores: a column less
+            remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
     return LivePrediction(
         case=case,
         predicted_s=float(p.step_s),
@@ -245,27 +270,3 @@ def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequenc
         for phase in MODES
         for dtype in dtypes
     )
-
-
-def live_operations(*, processor: str = "cpu", dtype: str = "fp32") -> set[tuple[str, Operation]]:
-    """Return every operation of the live networks with its class: what no calibrator may time.
-
-    Parameters
-    ----------
-    processor : str
-        ``cpu`` or ``gpu``, which have batch sizes of their own. [-]
-    dtype : str
-        Data type. [-]
-
-    Returns
-    -------
-    set of tuple
-        Name of the kernel class, and neutral operation with its sizes. [-]
-    """
-    element_bytes = ELEMENT_BYTES[dtype]
-    cases = cases_of(tuple(LIVE_NETWORKS.values()), processor=processor, dtypes=(dtype,))
-    return {
-        (measured_kernel(operation, element_bytes=element_bytes).efficiency, operation)
-        for case in cases
-        for operation in operations_of(case)
-    }

@@ -10,6 +10,10 @@ from typing import Any, Final
 MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inference"}
 """Phases that are measured, and what they are called in reports."""
 
+LIVE_DTYPES: Final = ("fp32", "tf32", "bf16")
+"""Data types in which networks are run: plain, with the products of a GPU rounded, under autocast. Not fp16, whose
+training steps scale the loss, which no prediction counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCase:

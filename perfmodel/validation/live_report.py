@@ -42,6 +42,7 @@ _HEADINGS: Final = {
     "peaks_mean_percent": "mean of measured peak",
     "datasheet_mean_percent": "mean of data sheet",
     "ratio_to_peaks": "mean / measured peak's",
+    "inside_percent": "inside 80 % interval",
 }
 
 
@@ -94,6 +95,11 @@ class LiveRow:
         """Whether the row counts."""
         return self.status == SCORED
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the measured time lies in the predicted interval."""
+        return self.measured_s is not None and self.low_s <= self.measured_s <= self.high_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveScore:
@@ -115,6 +121,8 @@ class LiveScore:
         That of the data sheet's. [%]
     ratio_to_peaks : float
         Our mean error over that of measured peak and bandwidth. [1]
+    inside_percent : float
+        Rows whose measured time lies in our 80 % interval: near 80 if the interval is honest, 100 if too wide. [%]
     """
 
     phase: str
@@ -127,6 +135,7 @@ class LiveScore:
     peaks_mean_percent: float
     datasheet_mean_percent: float | None
     ratio_to_peaks: float
+    inside_percent: float
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
@@ -219,6 +228,7 @@ def _score(rows: Sequence[LiveRow]) -> LiveScore:
         peaks_mean_percent=peaks,
         datasheet_mean_percent=_mean_absolute([row.datasheet_error_percent for row in rows]),
         ratio_to_peaks=mean / peaks if peaks else math.inf,
+        inside_percent=100 * statistics.fmean(row.is_inside for row in rows),
     )
 
 

@@ -21,7 +21,7 @@ import torch
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
 from perfmodel.validation.live_networks.objective import OPTIMIZERS, WithLoss, tensors
-from perfmodel.validation.live_records import LiveCase, LivePlan
+from perfmodel.validation.live_records import LIVE_DTYPES, LiveCase, LivePlan
 
 MOST_STEPS: Final = 200
 """Most timed steps of a case in a round [1]."""
@@ -84,7 +84,8 @@ class _Trial:
         """Return what runs one step of a case: autocast around each forward pass, as its manual says."""
         training = case.phase == "step"
         self.module.train(training)
-        rounding = partial(torch.autocast, self.target.device.type, dtype=torch.bfloat16, enabled=case.dtype == "bf16")
+        halves = case.dtype == "bf16"
+        rounding = partial(torch.autocast, self.target.device.type, dtype=torch.bfloat16, enabled=halves)
 
         def step() -> None:
             self.optimizer.zero_grad()
@@ -128,6 +129,10 @@ def measure(plan: LivePlan) -> Iterator[Event]:
     """
     allocator = keep_freed_memory()
     torch.set_num_threads(plan.threads)
+    unknown = {case.dtype for case in plan.cases} - set(LIVE_DTYPES)
+    if unknown:  # it would be run as fp32 and called another
+        message = f"networks are not run in {', '.join(sorted(unknown))}"
+        raise ValueError(message)
     device = torch.device(plan.device)
     yield {"facts": _software(device) | {"threads": str(plan.threads), "allocator": allocator}}
     clock, reference = _Clock(device), _reference(device)

@@ -1,69 +1,67 @@
 """Published networks: each a function that returns a LayerGraph, one file per architecture.
 
-The imports here are the list of them all.
+``__init__.pyi`` is the list of them all; a network's file is loaded when its name is first used.
 
->>> resnet50().parameter_count
+>>> import perfmodel as pm
+>>> pm.zoo.resnet50().parameter_count
 25557032
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import isfunction, signature
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.graph import LayerGraph
-from perfmodel.zoo.adversarial import generative_adversarial_network as generative_adversarial_network
-from perfmodel.zoo.alexnet import alexnet as alexnet
-from perfmodel.zoo.autoencoder import autoencoder as autoencoder
-from perfmodel.zoo.autoencoder import variational_autoencoder as variational_autoencoder
-from perfmodel.zoo.bert import bert as bert
-from perfmodel.zoo.boltzmann import deep_belief_network as deep_belief_network
-from perfmodel.zoo.boltzmann import restricted_boltzmann_machine as restricted_boltzmann_machine
-from perfmodel.zoo.convolutional import convolutional as convolutional
-from perfmodel.zoo.convolutional_autoencoder import convolutional_autoencoder as convolutional_autoencoder
-from perfmodel.zoo.dcgan import dcgan_discriminator as dcgan_discriminator
-from perfmodel.zoo.dcgan import dcgan_generator as dcgan_generator
-from perfmodel.zoo.deconvolutional import deconvolutional as deconvolutional
-from perfmodel.zoo.densenet import densenet121 as densenet121
-from perfmodel.zoo.feed_forward import feed_forward as feed_forward
-from perfmodel.zoo.feed_forward import mnist_classifier as mnist_classifier
-from perfmodel.zoo.fully_connected import fcn5 as fcn5
-from perfmodel.zoo.fully_connected import fcn8 as fcn8
-from perfmodel.zoo.googlenet import googlenet as googlenet
-from perfmodel.zoo.gpt import gpt as gpt
-from perfmodel.zoo.gpt import gpt2 as gpt2
-from perfmodel.zoo.inception_v3 import inception_v3 as inception_v3
-from perfmodel.zoo.language_model import lstm32 as lstm32
-from perfmodel.zoo.language_model import lstm64 as lstm64
-from perfmodel.zoo.lenet import lenet5 as lenet5
-from perfmodel.zoo.llama import llama as llama
-from perfmodel.zoo.mobilenet_v2 import mobilenet_v2 as mobilenet_v2
-from perfmodel.zoo.nin import nin as nin
-from perfmodel.zoo.recurrent import lstm_classifier as lstm_classifier
-from perfmodel.zoo.recurrent import recurrent_network as recurrent_network
-from perfmodel.zoo.recursive import recursive_network as recursive_network
-from perfmodel.zoo.resnet import resnet18 as resnet18
-from perfmodel.zoo.resnet import resnet34 as resnet34
-from perfmodel.zoo.resnet import resnet50 as resnet50
-from perfmodel.zoo.resnet import resnet101 as resnet101
-from perfmodel.zoo.resnet import resnet152 as resnet152
-from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
-from perfmodel.zoo.seq2seq import seq2seq as seq2seq
-from perfmodel.zoo.unet import unet as unet
-from perfmodel.zoo.vgg import vgg11 as vgg11
-from perfmodel.zoo.vgg import vgg13 as vgg13
-from perfmodel.zoo.vgg import vgg16 as vgg16
-from perfmodel.zoo.vgg import vgg19 as vgg19
-from perfmodel.zoo.vit import vit as vit
+from perfmodel.on_demand import listed, loaded
 
-BUILDERS: dict[str, Callable[..., LayerGraph]] = {
-    name: each
-    for name, each in tuple(globals().items())
-    if isfunction(each) and each.__module__.startswith(f"{__name__}.")
-}
-"""Name to builder: the functions imported above."""
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
+_MODULE_OF = {name: module for name, module in listed(__file__).items() if module.startswith(f"{__name__}.")}
+
+
+class _Builders(Mapping[str, "Callable[..., LayerGraph]"]):
+    """Name to builder, loaded when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Callable[..., LayerGraph]:
+        if name not in _MODULE_OF:
+            raise KeyError(name)
+        builder: Callable[..., LayerGraph] = loaded(__name__, _MODULE_OF, name)
+        return builder
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULE_OF)
+
+    def __len__(self) -> int:
+        return len(_MODULE_OF)
+
+
+BUILDERS = _Builders()
+"""Name to builder: all that the list names."""
+
+
+class _Zoo(ModuleType):
+    """A package in which a name that its list has is a builder, also where its file has the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = isinstance(value, ModuleType) and name in _MODULE_OF
+        super().__setattr__(name, getattr(value, name, value) if own else value)
+
+
+sys.modules[__name__].__class__ = _Zoo
+
+
+def __getattr__(name: str) -> Any:
+    globals()[name] = value = loaded(__name__, _MODULE_OF, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(("BUILDERS", "build", "names", *_MODULE_OF))
 
 
 def names() -> tuple[str, ...]:

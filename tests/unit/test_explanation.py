@@ -51,9 +51,6 @@ def stated(**changes: Any) -> StatedPrediction:
             dispatch_s=0.002,
             launch_s=0.0004,
         ),
-        "memory": MemoryFootprint(1e9, 1e9, 0.0, 3e9, 5e8, 1e6, 2e8, 8e9),
-        "told": ("the library has no native kernels for <pascal>",),
-        "sources": (load_device("gtx_1080"),),
         "table": None,
         "groups": None,
         "launch_gap_s": 0.0,
@@ -61,7 +58,15 @@ def stated(**changes: Any) -> StatedPrediction:
         "peak_flop_per_s": 8e12,
         "memory_bandwidth_bytes_per_s": 320e9,
     }
-    return StatedPrediction(**(fields | changes))
+    made_when_asked: dict[str, Any] = {
+        "memory": MemoryFootprint(1e9, 1e9, 0.0, 3e9, 5e8, 1e6, 2e8, 8e9),
+        "remarks": ("the library has no native kernels for <pascal>",),
+        "sources": (load_device("gtx_1080"),),
+    }
+    made_when_asked |= {name: changes.pop(name) for name in tuple(changes) if name in made_when_asked}
+    stated = StatedPrediction(**(fields | changes))
+    vars(stated).update(made_when_asked)
+    return stated
 
 
 def words(text: str) -> str:

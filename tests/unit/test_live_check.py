@@ -11,8 +11,9 @@ import pytest
 
 import perfmodel as pm
 from perfmodel import measurements, zoo
+from perfmodel.calibration.machine.calibrate import CalibrationInterrupted
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
 from perfmodel.validation import live, live_device
@@ -24,13 +25,14 @@ from perfmodel.validation.live_prediction import (
     Rates,
     cases_of,
     imported,
-    live_operations,
     operations_of,
     roofline_s,
 )
 from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, LivePlan, LiveSession
 from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of
 from perfmodel.validation.live_table import save_live_table
+from tests.measured_machines import machine as made_up
+from tests.timed_operations import live_operations
 
 pytest.importorskip("torch")
 
@@ -45,10 +47,11 @@ class GivenTimes:
     def __init__(self, seconds, *, spread=0.02, model="Made-up(R) Processor", failing=()):
         self.seconds, self.spread, self.name, self.failing = seconds, spread, model, failing
         self.plan = None
+        self.core_count, self.torch = 2, "2.13.0+cpu"
 
-    def model(self, device):
+    def facts(self, device):
         del device
-        return self.name
+        return {"model": self.name, "core_count": self.core_count, "torch": self.torch}
 
     def __call__(self, plan, *, progress):
         self.plan = plan
@@ -115,6 +118,7 @@ class TestReport:
             assert score.peaks_mean_percent == pytest.approx((3 * 40 + 70) / 4)
             assert score.datasheet_mean_percent == pytest.approx((3 * 60 + 80) / 4)
             assert score.ratio_to_peaks == pytest.approx(75 / 190)
+            assert score.inside_percent == pytest.approx(75)  # 8 s are beyond 3.6 to 4.8 s
 
     def test_a_constant_prediction_has_no_rank_correlation_to_show(self):
         assert rank_correlation([1.0, 3.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]) == pytest.approx(0.8)
@@ -151,6 +155,7 @@ class TestReport:
             assert expected not in text
         assert "nothing is fitted; every row is scored" in text
         assert "drift control" in text
+        assert "inside 80 % interval" in text
         assert told["reference_spread_percent"] == pytest.approx(5)
 
     def test_the_figure_has_a_point_for_each_measured_row(self, tmp_path):
@@ -261,7 +266,8 @@ class TestCheck:
             ({"device": "gpu"}, "cuda:N for the GPU"),
             ({"device": 0}, "cuda:N for the GPU"),
             ({"calibration": "shi2016_gpu"}, "not factors fitted on a table"),
-            ({"dtypes": ["fp16"]}, "unknown data type"),
+            ({"dtypes": ["bf16"]}, "unknown data type of 'made-up"),
+            ({"dtypes": ["fp16"]}, "unknown data type of the live check"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),
             ({"repeats": 0}, "at least 1"),
             ({"steps": True}, "at least 1"),
@@ -285,6 +291,50 @@ class TestCheck:
         for other, told in ((gpu, "this one is of a GPU"), (embedded, "backend torch")):
             with pytest.raises(ArgumentError, match=told):
                 pm.validate_live("cpu", calibration=other, measurer=GivenTimes(lambda case: 1.0))
+
+    def test_a_data_type_that_no_network_is_run_in_is_left_out_and_refused_where_there_is_no_other(self):
+        machine = load_calibration(MACHINE)
+
+        def of(*dtypes):
+            kernels = [each.model_copy(update={"dtype": dtype}) for dtype in dtypes for each in machine.kernel]
+            peaks = machine.peaks.model_copy(update={"gemm_flop_per_s": dict.fromkeys(dtypes, 2e11)})
+            return machine.model_copy(update={"kernel": tuple(kernels), "peaks": peaks})
+
+        measurer = GivenTimes(lambda case: 1.0)
+        made = pm.validate_live("cpu", calibration=of("fp32", "fp16"), networks=DENSE, measurer=measurer)
+        assert {row.dtype for row in made.rows} == {case.dtype for case in measurer.plan.cases} == {"fp32"}
+        with pytest.raises(ArgumentError, match="this one has fp16"):
+            pm.validate_live("cpu", calibration=of("fp16"), networks=DENSE, measurer=measurer)
+
+    def test_the_process_runs_no_other_type_under_the_name_of_one(self):
+        case = LiveCase(network="lstm32", phase="forward", dtype="fp16", batch_size=2)
+        plan = LivePlan(device="cpu", threads=1, cases=(case,), repeats=1, warmup_steps=0, steps=1, seconds=0.0)
+        with pytest.raises(CalibrationError, match="not run in fp16"):
+            ChildMeasurer()(plan, progress=None)
+
+    @pytest.mark.parametrize(
+        ("changed", "told"),
+        [
+            ({"core_count": 8}, "measured on 2 cores; there are 8 here"),
+            ({"torch": "2.14.0"}, r"with torch 2\.13\.0\+cpu; networks run with 2\.14\.0 here"),
+        ],
+    )
+    def test_other_cores_or_another_torch_are_told(self, changed, told):
+        measurer = GivenTimes(lambda case: 1.0)
+        for name, value in changed.items():
+            setattr(measurer, name, value)
+        with pytest.warns(PerfmodelWarning, match=told):
+            assert self.check(measurer).rows
+
+    @pytest.mark.parametrize("processor", ["cpu", "gpu"])
+    def test_too_few_cores_or_another_gpu_are_refused(self, processor, monkeypatch):
+        measurer = GivenTimes(lambda case: 1.0)
+        measurer.core_count = 1 if processor == "cpu" else 8
+        monkeypatch.setattr(live, "check_device", str)
+        machine = made_up(processor=processor)
+        with pytest.raises(ArgumentError, match=f"on 2 cores; there are {measurer.core_count} here"):
+            pm.validate_live("cpu" if processor == "cpu" else "cuda:0", calibration=machine, measurer=measurer)
+        assert measurer.plan is None
 
     def test_without_torch_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -312,6 +362,56 @@ class TestCheck:
         assert asked == [("cpu", "torch", ["fp32"])]
         assert "made-up" in report.calibration.lower()
 
+    @pytest.mark.parametrize("sheet", ["xeon_e5_2630_v3", "no_such_device"])
+    def test_a_data_sheet_that_says_nothing_of_a_case_leaves_its_column_empty_with_a_word(self, sheet):
+        machine = load_calibration(MACHINE)
+        halves = tuple(each.model_copy(update={"dtype": "bf16"}) for each in machine.kernel)
+        machine = machine.model_copy(
+            update={
+                "machine": machine.machine.model_copy(update={"datasheet": sheet}),
+                "kernel": machine.kernel + halves,
+                "peaks": machine.peaks.model_copy(update={"gemm_flop_per_s": {"fp32": 2e11, "bf16": 4e11}}),
+            }
+        )
+        made = pm.validate_live("cpu", calibration=machine, networks=DENSE, measurer=GivenTimes(lambda case: 1.0))
+        known = {row.dtype for row in made.rows if row.datasheet_error_percent is not None}
+        assert known == ({"fp32"} if sheet == "xeon_e5_2630_v3" else set())
+        assert f"no roofline of the data sheet {sheet} in bf16" in made.to_text()
+        assert {score.dtype for score in made.scores} == {"fp32", "bf16"}
+
+    @pytest.mark.parametrize(("name", "told"), [("xeon_platinum_8481", "xeon_platinum_8480"), ("h100_sxm", "of a CPU")])
+    def test_a_wrong_datasheet_is_refused_before_a_calibration(self, monkeypatch, name, told):
+        made = []
+        monkeypatch.setattr(live, "calibrate", lambda device, **options: made.append(device))
+        with pytest.raises((ArgumentError, UnknownNameError), match=told):
+            pm.validate_live(networks=DENSE, datasheet=name, measurer=GivenTimes(lambda case: 1.0))
+        assert not made
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), CalibrationError("it died")])
+    def test_a_calibration_made_for_it_is_kept_where_the_networks_fail(self, monkeypatch, tmp_path, error):
+        class Failing(GivenTimes):
+            def __call__(self, plan, *, progress):
+                raise error
+
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(live, "calibrate", lambda device, **options: load_calibration(MACHINE))
+        with (
+            pytest.warns(PerfmodelWarning, match="go on with: perfmodel validate live --device cpu --calib") as told,
+            pytest.raises(type(error)),
+        ):
+            pm.validate_live(networks=DENSE, measurer=Failing(lambda case: 1.0))
+        path = str(told[0].message).rpartition(" ")[2]
+        assert pm.load_calibration(path) == load_calibration(MACHINE)
+
+    def test_an_interrupt_of_its_calibration_says_where_the_points_are(self, monkeypatch, capsys):
+        def interrupted(device, **options):
+            raise CalibrationInterrupted("interrupted: points are kept; go on with: perfmodel calibrate", Path("kept"))
+
+        monkeypatch.setattr(live, "calibrate", interrupted)
+        monkeypatch.setattr(live, "ChildMeasurer", lambda: GivenTimes(lambda case: 1.0))
+        assert run(["validate", "live", "--no-progress"]) == 130
+        assert "go on with: perfmodel calibrate" in capsys.readouterr().err
+
 
 class TestCommand:
     @pytest.fixture(autouse=True)
@@ -336,6 +436,13 @@ class TestCommand:
         rows = json.loads(capsys.readouterr().out)["rows"]
         assert [len(row["repeats_s"]) for row in rows] == [3, 3]
 
+    def test_what_was_measured_is_printed_though_it_cannot_be_saved(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr(live, "ChildMeasurer", lambda: GivenTimes(lambda case: 1.0, spread=0.4))
+        assert run(self.words("--save", str(tmp_path / "live.csv"), "--no-progress")) == 2
+        told = capsys.readouterr()
+        assert "mnist_classifier" in told.out
+        assert "must have scored rows" in told.err
+
     def test_an_error_above_the_bound_ends_with_code_1(self, capsys):
         assert run(self.words("--max-error", "1", "--no-progress")) == 1
         assert "check failed" in capsys.readouterr().err
@@ -349,6 +456,7 @@ class TestCommand:
             (["--save", "table.txt"], "must end in .csv"),
             (["--plot", "live.docx"], "ends in"),
             (["--repeats", "0"], "at least 1"),
+            (["--repeats", "1", "--save", "t.csv"], "at least 2 with --save"),
             (["--protocol", "all"], "No such option"),
         ],
     )
@@ -415,5 +523,8 @@ class TestProcess:
         mnist = [each.median_s for each in session.measurements[:2]]
         assert mnist[1] < mnist[0]
 
-    def test_the_model_of_this_processor_has_a_name(self):
-        assert live_device.processor_model("cpu")
+    def test_the_facts_of_this_processor_are_those_that_a_calibration_has(self):
+        here = live_device.device_facts("cpu")
+        assert here["model"]
+        assert here["core_count"] >= 1
+        assert here["torch"][0].isdigit()

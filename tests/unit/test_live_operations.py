@@ -7,14 +7,17 @@ import pytest
 
 pytest.importorskip("torch")
 
+import perfmodel as pm
 from perfmodel.calibration.machine import storage
 from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
 from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.calibration.machine.calibrate import calibrate, recorded_operations
+from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.calibration.machine.drawing import Sequence
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
-from perfmodel.framework.kernel_classes import measured_kernel, pooled_classes
-from perfmodel.validation.live_prediction import live_operations
+from perfmodel.cli.app import run
+from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.hardware import spec_files
+from tests.timed_operations import class_of, live_operations, recorded_operations
 
 DRAWS = 100
 """Of each benchmark: some times as many as a session takes."""
@@ -25,7 +28,7 @@ def timed():
     """Every operation that the calibrator could time: far more draws of each benchmark than a session takes."""
     benchmarks = TorchBackend("cpu").benchmarks("fp32").values()
     return {
-        (measured_kernel(operation, element_bytes=4).efficiency, operation)
+        (class_of(operation), operation)
         for benchmark in benchmarks
         for operation in map(benchmark.operation, islice(Sequence(benchmark), DRAWS))
     }
@@ -49,13 +52,26 @@ def recorded(tmp_path_factory):
     record = journal_of(out)
     operations = recorded_operations(record)
     assert len(operations) == len(read_journal(record)["points"]) == machine.session.point_count
-    return [(measured_kernel(operation, element_bytes=4).efficiency, operation) for _, operation in operations]
+    return [(class_of(operation), operation) for _, operation in operations]
 
 
 @pytest.mark.parametrize("processor", ["cpu", "gpu"])
 def test_no_operation_of_a_live_network_was_timed_by_a_real_calibration(recorded, processor):
     assert len({name for name, _ in recorded}) >= 20  # each class has its first point before any has a second
     assert not live_operations(processor=processor) & set(recorded)
+
+
+@pytest.mark.parametrize("processor", ["cpu", "gpu"])
+def test_no_operation_of_a_live_network_was_timed_by_the_shipped_calibration(processor):
+    record = journal_of(spec_files.find("calibrations", "xeon_2_cores_torch_2_13"))
+    shipped = recorded_operations(record)
+    assert len(shipped) == pm.load_calibration("xeon_2_cores_torch_2_13").session.point_count
+    assert not live_operations(processor=processor) & {(class_of(operation), operation) for _, operation in shipped}
+
+
+def test_the_shipped_calibration_has_a_figure_of_its_points(tmp_path):
+    assert run(["calibration", "show", "xeon_2_cores_torch_2_13", "--plot", str(tmp_path / "x.png")]) == 0
+    assert (tmp_path / "x.png").is_file()
 
 
 def test_a_record_with_one_of_theirs_would_be_noticed(tmp_path):

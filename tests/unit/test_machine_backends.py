@@ -8,9 +8,9 @@ from perfmodel.calibration.machine.backends.base import check_result, smallest_s
 from perfmodel.calibration.machine.backends.numpy_backend import NumpyBackend
 from perfmodel.calibration.machine.benchmark import Prepared
 from perfmodel.calibration.machine.calibrate import benchmark_table, calibrate
-from perfmodel.calibration.machine.columns import class_of
 from perfmodel.calibration.machine.drawing import shapes
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from tests.timed_operations import class_of
 
 torch = pytest.importorskip("torch")
 

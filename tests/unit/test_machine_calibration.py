@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from itertools import combinations
 
@@ -11,22 +12,27 @@ import pytest
 import perfmodel as pm
 from perfmodel.calibration.machine import calibrate as module
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Point
-from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate, recorded_operations
+from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
 from perfmodel.calibration.machine.classes import ClassPoints, best_rates
 from perfmodel.calibration.machine.columns import columns_of
 from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.machine.report import datasheet_gaps
+from perfmodel.calibration.machine.session import MOST_BEYOND_S, Session
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Role
 from tests.fake_machine import LAW, FakeBackend
+from tests.measured_machines import machine as made_up
+from tests.timed_operations import recorded_operations
 
 
 @pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
+def _no_disk(monkeypatch, tmp_path_factory):
     monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+    spare = tmp_path_factory.mktemp("spare")  # records of tests before this one are no earlier session's
+    monkeypatch.setattr("perfmodel.calibration.machine.journal.tempfile.tempdir", str(spare))
 
 
 def _measured(backend, **options):
@@ -111,6 +117,19 @@ class TestLaw:
             _measured(backend, budget_s=budget_s)
             assert backend.elapsed_s < 1.3 * budget_s + 1
 
+    def test_a_budget_that_the_surroundings_take_is_overrun_by_half_of_it_and_no_more(self, monkeypatch):
+        backend = FakeBackend()
+
+        def slow_disk():
+            backend.elapsed_s += 10
+            return []
+
+        monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", slow_disk)
+        for budget_s, beyond_s in ((3, 1.5), (10, MOST_BEYOND_S)):
+            begin = backend.elapsed_s
+            _measured(backend, budget_s=budget_s)
+            assert beyond_s <= backend.elapsed_s - begin - 10 < beyond_s + 0.7
+
     def test_what_was_spent_before_is_part_of_the_budget(self):
         elapsed = {}
         for already_s in (0.0, 3.0):
@@ -158,25 +177,6 @@ class TestLaw:
         assert note.endswith("CUDA out of memory." if isinstance(error, RuntimeError) else "MemoryError")
         assert machine.classes("fp32")["batch_norm"].point_count == 20
 
-    def test_excluded_operations_are_not_timed(self):
-        backend = FakeBackend()
-        first = Session(backend, dtypes=["fp32"], budget_s=5, journal=Journal(None, {}), now=lambda: backend.elapsed_s)
-        first.run()
-        excluded = {each.benchmark.operation(point.sizes) for each in first.classes for point in each.points}
-        again = FakeBackend()
-        second = Session(
-            again,
-            dtypes=["fp32"],
-            budget_s=5,
-            journal=Journal(None, {}),
-            excluded=excluded,
-            now=lambda: again.elapsed_s,
-        )
-        second.run()
-        timed = {each.benchmark.operation(point.sizes) for each in second.classes for point in each.points}
-        assert len(timed) > 50
-        assert not timed & excluded
-
 
 def module_constants(machine):
     from perfmodel.calibration.machine.report import constants_of
@@ -207,6 +207,30 @@ class TestFiles:
         none = machine.model_copy(update={"kernel": machine.kernel[:0]})
         assert roofline_of(out, none).axes  # nothing to show is no error
 
+    def test_points_of_another_session_are_kept_and_taken_for_no_others(self, tmp_path):
+        from perfmodel.calibration.machine.roofline_points import roofline_of
+
+        out = tmp_path / "mine.toml"
+        first = _measured(FakeBackend(), out=out, budget_s=5)
+        kept = read_journal(journal_of(out))["points"]
+        for number in (1, 2):  # neither are those of an interrupted session lost
+            with (
+                pytest.warns(PerfmodelWarning, match=rf"kept as .*mine\.points\.json\.{number}, with which --resume"),
+                pytest.raises(CalibrationInterrupted) as caught,
+            ):
+                _measured(FakeBackend(fails_after=400, seed=2 + number), out=out)
+        assert read_journal(tmp_path / "mine.points.json.1")["points"] == kept
+        assert caught.value.journal == journal_of(out)
+        with pytest.raises(ArgumentError, match="are of another session"):
+            roofline_of(out, first)
+        (tmp_path / "mine.points.json.1").rename(journal_of(out))
+        assert roofline_of(out, first).axes
+        content = json.loads(journal_of(out).read_text())
+        content["points"][0]["seconds"] *= 1.01
+        journal_of(out).write_text(json.dumps(content))
+        with pytest.raises(ArgumentError, match="are of another session"):
+            roofline_of(out, first)
+
     def test_an_interrupt_keeps_the_points_and_says_how_to_go_on(self, tmp_path):
         out = tmp_path / "mine.toml"
         with pytest.raises(CalibrationInterrupted) as caught:
@@ -222,6 +246,36 @@ class TestFiles:
         assert machine.session.point_count == len(after) > len(kept)
         assert len({(point.name, json.dumps(point.sizes)) for point in after}) == len(after)
         assert machine.session.notes == (f"resumed: {len(kept)} of the points are of a session that was interrupted",)
+
+    def test_a_slow_spell_before_an_interrupt_is_noticed_after_it(self, tmp_path):
+        """As an uninterrupted session does: windows and what the reference kernel took in them are in the record."""
+        spell = lambda seconds: 1.6 if 2 < seconds < 4.5 else 1.0  # noqa: E731
+        made = {}
+        for label, speed in (("calm", lambda seconds: 1.0), ("disturbed", spell)):
+            out = tmp_path / f"{label}.toml"
+            backend = FakeBackend(noise=0.02, speed=speed)
+            backend.fails_after = 9000
+            with pytest.raises(CalibrationInterrupted) as caught:
+                _measured(backend, out=out)
+            assert backend.elapsed_s > 5  # both its ends are before the interrupt
+            machine = _measured(FakeBackend(noise=0.02), out=out, resume=caught.value.journal)
+            made[label] = machine.session
+        assert made["calm"].retaken == 0
+        assert made["disturbed"].retaken > 0
+        assert made["disturbed"].reference_spread_percent > 10
+
+    def test_an_interrupt_of_the_fit_keeps_the_points_too(self, tmp_path, monkeypatch):
+        def interrupted(*given, **options):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "fitted_classes", interrupted)
+        for out in (tmp_path / "mine.toml", None):
+            with pytest.raises(CalibrationInterrupted) as caught:
+                _measured(FakeBackend(), out=out, budget_s=5)
+            record = caught.value.journal
+            assert len(read_journal(record)["points"]) > 50
+            words = shlex.split(str(caught.value).partition("go on with: ")[2])
+            assert words[-4:] == ["--out", str(out or "my_machine.toml"), "--resume", str(record)]
 
     def test_a_record_of_another_machine_is_refused(self, tmp_path):
         out = tmp_path / "mine.toml"
@@ -239,6 +293,43 @@ class TestFiles:
             _measured(FakeBackend(), resume=record)
         with pytest.raises(ArgumentError, match="can be read"):
             _measured(FakeBackend(), resume=tmp_path / "absent.json")
+
+    @pytest.mark.parametrize(
+        ("place", "value", "told"),
+        [
+            (("points", 2, "sizes"), {"n": 3}, r"points\[2\]\.sizes: value \{'n': 3\}: a \w+ has "),
+            (("points", 2, "sizes"), {"n": -3}, r"points\[2\]\.sizes\.n: value -3"),
+            (("points", 2, "sizes"), {"n": True}, r"points\[2\]\.sizes\.n: value True"),
+            (("points", 0, "sizes"), {"rows": 0, "inputs": 8, "outputs": 8}, r"points\[0\]\.sizes\.rows: value 0"),
+            (("points", 2, "spread"), "abc", r"points\[2\]\.spread: value 'abc'"),
+            (("points", 2, "spread"), math.nan, r"points\[2\]\.spread: value nan"),
+            (("points", 2, "again_seconds"), -1e-3, r"points\[2\]\.again_seconds: value -0\.001"),
+            (("points", 2, "name"), "rleu", r"points\[2\]\.name: value 'rleu'"),
+            (("points", 2, "window"), 999, r"points\[2\]\.window: value 999: must be below \d"),
+            (("points", 2, "window"), -1, r"points\[2\]\.window: value -1"),
+            (("points", 2, "retaken"), "no", r"points\[2\]\.retaken: value 'no'"),
+            (("seconds",), math.nan, "seconds: value nan"),
+            (("reference_s",), [1e-3, -1e-3], r"reference_s\[1\]: value -0\.001"),
+            (("found", "peaks"), {}, r"found\.peaks\.\w+: required key"),
+            (("found", "peaks", "gemm_flop_per_s"), {"bf16": 1e9}, r"found\.peaks\.gemm_flop_per_s: required"),
+            (("found", "peaks", "gemm_flop_per_s"), {"fp32": -1e9}, r"found\.peaks\.gemm_flop_per_s\.fp32: value -1"),
+            (("found", "peaks"), None, r"found\.peaks: value None"),
+            (("found", "overheads"), [1], r"found\.overheads: value \[1\]"),
+            (("found", "clock_mhz"), -5.0, r"found\.clock_mhz: value -5\.0"),
+        ],
+    )
+    def test_a_spoilt_value_is_told_with_its_place_before_anything_is_measured(self, tmp_path, place, value, told):
+        out = tmp_path / "mine.toml"
+        _measured(FakeBackend(), out=out, budget_s=2)
+        content = at = json.loads(journal_of(out).read_text())
+        for step in place[:-1]:
+            at = at[step]
+        at[place[-1]] = value
+        journal_of(out).write_text(json.dumps(content))
+        backend = FakeBackend()
+        with pytest.raises(ArgumentError, match=rf"^resume='.*mine\.points\.json'.*\({told}"):
+            _measured(backend, resume=journal_of(out))
+        assert backend.runs == 0
 
     @pytest.mark.parametrize(
         "spoil",
@@ -369,7 +460,7 @@ class TestBadInput:
 
     @pytest.mark.usefixtures("on_fake_time")
     def test_a_budget_too_small_for_any_fit(self):
-        with pytest.raises(CalibrationError, match="larger budget_s"):
+        with pytest.raises(CalibrationError, match=r"larger budget_s.* points are kept in .*--budget 60 .*--resume"):
             _measured(FakeBackend(), budget_s=0.001)
 
     def test_a_wrong_kernel_is_refused(self, monkeypatch):
@@ -415,7 +506,10 @@ class TestCommandLine:
         assert run(["calibration", "diff", old, old]) == 0
         assert "beyond their intervals" not in capsys.readouterr().out
         assert run(["calibration", "diff", old, new]) == 0
-        assert "conv2d_3x3_s1_output" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert "conv2d_3x3_s1_output" in told
+        overlapping, inside = map(int, re.search(r"of (\d+) % overlap, and (\d+) % are now inside", told).groups())
+        assert inside <= overlapping < 100
         assert run(["calibration", "diff", old, new, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["changed"]
 
@@ -455,3 +549,23 @@ def test_the_best_rate_is_not_that_of_a_product_that_was_disturbed():
     rate = 2 * 1001 * 512 * 512 / 2e-3
     assert best_rates([of_class], {"fp32": rate / 2, "tf32": 1.0}) == {"fp32": rate, "tf32": 1.0}
     assert best_rates([of_class], {"fp32": 2 * rate}) == {"fp32": 2 * rate}
+
+
+def test_the_gap_to_a_data_sheet_is_that_of_the_threads_that_worked():
+    def gaps(**changed):
+        made = made_up()
+        on = made.machine.model_copy(update={"datasheet": "xeon_platinum_8480", **changed})
+        return datasheet_gaps(made.model_copy(update={"machine": on}))
+
+    vendor = pm.load_device("xeon_platinum_8480")
+    peak = {cores: vendor.peak_flop_per_s("fp32", active_cores=cores) / 1e9 for cores in (1, 8, 56)}
+    bandwidth = vendor.memory_bandwidth_bytes_per_s / 1e9
+    assert vendor.core_count == 56
+    for threads, cores, told in (
+        (1, 56, f"of {peak[1]:.4g} GFLOP/s"),  # one thread of many cores
+        (16, 8, f"of {peak[8]:.4g} GFLOP/s"),  # two threads of each core
+        (112, 112, f"of {2 * peak[56]:.4g} GFLOP/s of 2 sockets"),
+    ):
+        assert gaps(threads=threads, core_count=cores)["data sheet fp32"].endswith(told)
+    assert gaps(threads=112, core_count=112)["data sheet bandwidth"].endswith(f"{2 * bandwidth:.4g} GB/s of 2 sockets")
+    assert gaps(datasheet="h100_sxm") == {"data sheet": "not compared: h100_sxm is of a GPU, not of a CPU"}

@@ -126,6 +126,11 @@ class TestCurve:
         half = kernel_features("contraction", PRODUCT | {"n": 33}, **(SIZES | {"element_bytes": 2}))
         assert half["s_per_flop"] == 2 * 2 * 10 * 64 * 5
 
+    def test_larger_elements_fill_fewer_lanes(self):
+        for n, padded in ((8, 8), (9, 16), (17, 24)):  # 16 lanes of fp32 are 8 of fp64
+            double = kernel_features("contraction", PRODUCT | {"n": n}, **(SIZES | {"element_bytes": 8}))
+            assert double["s_per_flop"] == 2 * 2 * 10 * padded * 5
+
     def test_the_formula_serves_arrays_and_symbols(self):
         constants = {"call_s": 1e-6, "s_per_byte": 1e-10, "s_per_far_byte": 2e-10}
         size = sympy.Symbol("N", positive=True)

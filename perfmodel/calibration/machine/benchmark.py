@@ -44,6 +44,10 @@ class Axis:
     rule: Literal["odd", "features", "any"] = "any"
     values: tuple[int, ...] = ()
 
+    def has(self, size: int) -> bool:
+        """Tell whether a size [1] may be of this axis; rounding takes drawn ones a little beyond its ends."""
+        return size in self.values if self.values else size >= 1
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

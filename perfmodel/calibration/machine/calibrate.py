@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal, temporary_journal
+from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.calibration.machine.session import EARLIER, Session
+from perfmodel.calibration.machine.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.records import Operation
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
@@ -44,6 +43,14 @@ FEWEST_POINTS: Final = 20
 
 RECORD_BYTES: Final = 4 * 2**20
 """Space that the record and the result of a session need at most [B]."""
+
+
+USUAL_BUDGET_S: Final = 60.0
+"""Time that measuring usually may take [s]."""
+
+
+class _TooFewPointsError(CalibrationError):
+    """There is nothing to fit yet."""
 
 
 class CalibrationInterrupted(KeyboardInterrupt):
@@ -112,11 +119,12 @@ def calibrate(
     backend : str or Backend
         ``torch``: the kernels that PyTorch runs; ``numpy``: on any machine. [-]
     budget_s : float
-        Time that measuring may take. [s]
+        Time that measuring may take. Kernels get half of it in any case, at most 4 s: a small one is overrun. [s]
     progress : bool or callable
         Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
     out : str, Path or None
-        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. [-]
+        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. Points
+        of another session that lie there are renamed, with a warning. [-]
     resume : str, Path or None
         Record of an interrupted calibration to go on with. [-]
     dtypes : str, sequence of str or None
@@ -148,7 +156,8 @@ def calibrate(
     allocator = keep_freed_memory()
     journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
     if resume is not None:
-        journal.resume(Path(resume).expanduser())
+        benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
+        journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
     with _shown(progress, library) as told:
         session = Session(
             library,
@@ -160,17 +169,17 @@ def calibrate(
         )
         try:
             session.run()
-        except KeyboardInterrupt:
+            machine = machine_of(session, allocator=allocator)
+            if out is not None:
+                _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
+        except KeyboardInterrupt:  # also while it is fitted
             message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
             raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
-    machine = machine_of(session, allocator=allocator)
-    if out is not None:
-        try:
-            machine.save(out)
-        except ArgumentError as error:  # as where the disk was filled meanwhile
-            message = f"{out} was not written: it {error.allowed}. {_kept(journal, library, out=out, budget_s=1)}"
-            raise CalibrationError(message) from error
-    elif resume is None and journal.path is not None:
+        except _TooFewPointsError as error:
+            kept = _kept(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
+            message = f"{error}. {kept}"
+            raise CalibrationError(message) from None
+    if out is None and resume is None and journal.path is not None:
         journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
     return machine
 
@@ -276,12 +285,20 @@ def _shown(
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
+def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
+    try:
+        machine.save(out)
+    except ArgumentError as error:  # as where the disk was filled meanwhile
+        message = f"{out} was not written: it {error.allowed}. {kept}"
+        raise CalibrationError(message) from error
+
+
 def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
     """Return where the points are, and the words that go on with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:
         words += ["--dtype", dtype]
-    words += ["--budget", f"{budget_s:g}", *(["--out", str(out)] if out is not None else [])]
+    words += ["--budget", f"{budget_s:g}", "--out", "my_machine.toml" if out is None else str(out)]
     return f"{len(journal.points)} points are kept in {journal.path}; go on with: " + shlex.join(
         [*words, "--resume", str(journal.path)]
     )
@@ -311,9 +328,9 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     if len(journal.points) < FEWEST_POINTS:
         message = (
             f"only {len(journal.points)} kernels were timed within {session.budget_s:g} s, fewer than the "
-            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s (60 s is usual)"
+            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s ({USUAL_BUDGET_S:g} s is usual)"
         )
-        raise CalibrationError(message)
+        raise _TooFewPointsError(message)
     header, found, watch = journal.header, journal.found, session.watch
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
@@ -332,13 +349,14 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
             "seconds": round(journal.seconds, 1),
             "point_count": len(journal.points),
+            "points_digest": digest_of(journal.points),
             "retaken": sum(point.retaken for point in journal.points),
             "reference_spread_percent": round(watch.spread_percent, 2),
             "drift_percent": round(watch.drift_percent, 2),
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": found.get("clock_mhz"),
             "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
-            "notes": tuple(session.notes) + _resumed(journal.points),
+            "notes": tuple(session.notes) + _resumed(session.resumed_count),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,
         },
@@ -355,24 +373,5 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
     return MeasuredMachine.model_validate(content)
 
 
-def _resumed(points: Sequence[Point]) -> tuple[str, ...]:
-    earlier = sum(point.window == EARLIER for point in points)
+def _resumed(earlier: int) -> tuple[str, ...]:
     return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()
-
-
-def recorded_operations(record: str | Path) -> list[tuple[str, Operation]]:
-    """Return every operation that a calibration timed, to be held against those of other networks.
-
-    Parameters
-    ----------
-    record : str or Path
-        The record of points that lies beside a calibration. [-]
-
-    Returns
-    -------
-    list of tuple
-        Data type and operation of each point. [-]
-    """
-    content = read_journal(record)
-    benchmarks = benchmark_table(content["header"]["backend"])
-    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]

@@ -76,11 +76,6 @@ class Columns:
     moved_bytes: NDArray[np.float64]
 
 
-def class_of(operation: Operation) -> str:
-    """Return the kernel class of an operation."""
-    return measured_kernel(operation, element_bytes=4).efficiency
-
-
 def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine) -> Columns:
     """Return the columns of operations that are all of one family.
 

@@ -95,7 +95,6 @@ def shapes(
     benchmark: Benchmark,
     *,
     allowed: Callable[[Operation], bool],
-    excluded: Collection[Operation] = (),
     taken: Collection[Sizes] = (),
     seed: int = SEED,
 ) -> Iterator[Sizes]:
@@ -107,8 +106,6 @@ def shapes(
         Whose sizes. [-]
     allowed : callable
         Tells whether an operation is within the limits of memory and time. [-]
-    excluded : collection of Operation
-        Operations that must not be timed, e.g. those of networks that a calibration is checked against. [-]
     taken : collection of mapping
         Sizes that were timed before. [1]
     seed : int
@@ -126,7 +123,7 @@ def shapes(
         sizes = next(sequence)
         key = tuple(sorted(sizes.items()))
         operation = None if key in known else benchmark.operation(sizes)
-        if operation is None or operation in excluded or not allowed(operation):
+        if operation is None or not allowed(operation):
             refused += 1
             continue
         known.add(key)

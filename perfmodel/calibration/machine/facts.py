@@ -123,9 +123,14 @@ def vector_lanes() -> int:
 FORM_FACTORS: Final = frozenset({"sxm", "sxm2", "sxm5", "pcie", "gcd"})
 """Words of a device file's name that a driver may leave out of a GPU's."""
 
+SAYS_NOTHING: Final = frozenset(
+    {"nvidia", "geforce", "tesla", "amd", "instinct", "intel", "core", "cpu", "gpu", "processor"}
+)
+"""Words of a processor's own name that a device file's may lack. Any other may be what makes it a different one."""
+
 
 def datasheet_of(model: str) -> str | None:
-    """Return the device file whose name a processor's own name holds, if there is exactly one.
+    """Return the device file whose name says what a processor's own name says, if there is exactly one.
 
     Parameters
     ----------
@@ -135,25 +140,35 @@ def datasheet_of(model: str) -> str | None:
     Returns
     -------
     str or None
-        Name of a device file. [-]
+        Name of a device file; rather none than a wrong one. [-]
 
     Examples
     --------
-    >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("Intel(R) Xeon(R) Processor")
+    >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("NVIDIA GeForce GTX 1070 Ti")
     ('gtx_1080_ti', None)
     """
-    words = re.findall(r"[a-z0-9]+", re.sub(r"\((?:r|tm)\)", " ", model.lower()))
+    plain = re.sub(r"\((?:r|tm)\)|\d+-core\b|@.*", " ", model.lower())  # trademarks, cores and clock say no model
+    words = frozenset(re.findall(r"[a-z0-9]+", plain)) - SAYS_NOTHING
+    found = [name for name in spec_files.names("devices") if _is_named(name, words)]
+    return found[0] if len(found) == 1 else None
 
-    def said(word: str) -> bool:
-        return any(re.fullmatch(rf"{word}(gb|\d)?", each) for each in words)
 
-    found = []
-    for name in spec_files.names("devices"):
-        parts = name.split("_")
-        if all(said(part) or part in FORM_FACTORS for part in parts):
-            found.append((sum(map(said, parts)), name))
-    best = [name for count, name in found if count == max(found)[0]]
-    return best[0] if len(best) == 1 else None
+def _is_named(name: str, words: frozenset[str]) -> bool:
+    """Tell whether each word of a processor's name is one of a device file's, and the other way round."""
+    said: set[str] = set()
+    for part in name.split("_"):
+        ways = {part, f"{part}gb"} | ({f"sxm{version}" for version in range(2, 7)} if part == "sxm" else set())
+        if not ways & words and part not in FORM_FACTORS | SAYS_NOTHING:
+            return False
+        said |= ways
+    memory = {word for word in words - said if re.fullmatch(r"\d+gb", word)}
+    return words <= said | memory and (not memory or memory == {_memory_word(name)})
+
+
+def _memory_word(name: str) -> str:
+    """Return the memory of a device file as drivers write it."""
+    stated = spec_files.read_toml(spec_files.find("devices", name)).get("memory", {})
+    return f"{stated.get('capacity_gib', 0):g}gb"
 
 
 def cpu_facts(threads: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants ar
 so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
 constant is drawn to that of its pooled class, more the fewer points tell of it.
 
-The interval of a constant says where a second calibration of the same machine would find it: how far noise of the
-times, and the few shapes that it would draw elsewhere, move it (the sandwich estimator [1]_). How far points lie off
+The interval of a constant says how far it moves from one calibration of a machine to the next: by noise of the
+times, and by the few shapes that are drawn elsewhere (the sandwich estimator [1]_). How far points lie off
 their curve is another thing, the residual of the class: the same shapes lie off it the second time too.
 
 References
@@ -284,14 +284,24 @@ def agreement(
     Returns
     -------
     dict
-        ``shared`` constants [1], ``within``: the share whose intervals overlap [1], ``half_width_percent``: the median
-        half width of the intervals [%].
+        ``shared`` constants [1], ``overlapping``: the share whose intervals overlap [1], ``inside``: the share whose
+        second value lies in the first's interval, which is smaller [1], ``half_width_percent``: the median half width
+        of the intervals [%].
+
+    Examples
+    --------
+    >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["overlapping"]
+    1.0
+    >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["inside"]
+    0.0
     """
     shared = [name for name in first if name in second]
-    within = [first[name][1] <= second[name][2] and second[name][1] <= first[name][2] for name in shared]
+    overlapping = [first[name][1] <= second[name][2] and second[name][1] <= first[name][2] for name in shared]
+    inside = [first[name][1] <= second[name][0] <= first[name][2] for name in shared]
     widths = [(high - low) / 2 / value for value, low, high in (first[name] for name in shared) if value > 0]
     return {
         "shared": len(shared),
-        "within": float(np.mean(within)) if within else 1.0,
+        "overlapping": float(np.mean(overlapping)) if shared else 1.0,
+        "inside": float(np.mean(inside)) if shared else 1.0,
         "half_width_percent": 100 * float(np.median(widths)) if widths else 0.0,
     }

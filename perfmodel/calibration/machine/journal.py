@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 import os
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.errors import ArgumentError
+from pydantic import ValidationError
 
-VERSION: Final = 1
-"""Of the record's layout [1]."""
+from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.machine.record_tables import VERSION, Record
+from perfmodel.errors import ArgumentError, PerfmodelWarning
+from perfmodel.hardware.faults import faults_of
 
 SUFFIX: Final = ".points.json"
 """What replaces ``.toml`` in the name of a calibration to name its record."""
@@ -38,6 +41,50 @@ def temporary_journal() -> Path:
     return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
 
 
+def set_aside(path: Path) -> None:
+    """Rename the record of another session, if one is at ``path``, so that its points are kept; a warning tells it.
+
+    Parameters
+    ----------
+    path : Path
+        Where a new record shall be written. [-]
+
+    Warns
+    -----
+    PerfmodelWarning
+        Where the older record is now.
+    """
+    if not path.is_file() or _is_without_points(path):
+        return
+    kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
+    try:
+        path.rename(kept)
+    except OSError as error:
+        raise ArgumentError("out", str(path), f"a place whose record can be renamed ({error.strerror})") from error
+    told = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
+    warnings.warn(told, PerfmodelWarning, stacklevel=2)
+
+
+def _is_without_points(path: Path) -> bool:
+    try:
+        return not read_journal(path)["points"]
+    except ArgumentError:  # no record that we know: it is kept
+        return False
+
+
+def digest_of(points: Iterable[Point]) -> str:
+    """Return what tells the points of one session from those of any other: sizes and times, in any order.
+
+    Examples
+    --------
+    >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=each) for each in (1e-5, 2e-5))
+    >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
+    True
+    """
+    lines = sorted(json.dumps([each.name, each.dtype, each.sizes, each.seconds], sort_keys=True) for each in points)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
 class Journal:
     """Points of a session, and what else was measured in it.
 
@@ -54,6 +101,8 @@ class Journal:
         self.header = dict(header)
         self.found: dict[str, Any] = {}
         self.points: list[Point] = []
+        self.reference_s: list[float] = []
+        self._own: set[Path] = set()
         self.seconds = 0.0
 
     def write(self) -> None:
@@ -70,23 +119,29 @@ class Journal:
             self._write(elsewhere)
 
     def _write(self, path: Path) -> None:
+        if path.resolve() not in self._own:
+            set_aside(path)
+            self._own.add(path.resolve())
         content = {
             "version": VERSION,
             "header": self.header,
             "seconds": self.seconds,
             "found": self.found,
+            "reference_s": self.reference_s,
             "points": [point.to_dict() for point in self.points],
         }
         with replacement_of(path) as temporary:
             temporary.write_text(json.dumps(content), encoding="utf-8")
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
         """Take over what an earlier session measured on the same machine with the same software.
 
         Parameters
         ----------
         path : Path
             Its record. [-]
+        benchmarks : mapping of str to mapping
+            Data type to benchmarks by name, whose points there may be. [-]
 
         Raises
         ------
@@ -99,9 +154,34 @@ class Journal:
                 earlier, now = _differing(content["header"].get(key), value)
                 allowed = f"a record of the same {key}: it was {earlier}, and is {now} now"
                 raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
+        fault = next(_faults(content, benchmarks), None)
+        if fault is not None:
+            raise _spoilt("resume", path, fault)
         self.found = content["found"]
         self.seconds = content["seconds"]
         self.points = content["points"]
+        self.reference_s = content["reference_s"]
+        self._own.add(path.resolve())
+
+
+def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> Iterator[str]:
+    """Yield what does not fit together in a record, in words."""
+    rates = content["found"].get("peaks", {}).get("gemm_flop_per_s", benchmarks)
+    for dtype in benchmarks:
+        if dtype not in rates:
+            yield f"found.peaks.gemm_flop_per_s: required key is missing: {dtype}"
+    windows = len(content["reference_s"])
+    for index, point in enumerate(content["points"]):
+        place, known = f"points[{index}]", benchmarks.get(point.dtype, {})
+        if point.name not in known:
+            yield f"{place}.name: value {point.name!r}: no class of kernels in {point.dtype}"
+        elif not known[point.name].has_sizes(point.sizes):
+            names = ", ".join(known[point.name].axes)
+            yield f"{place}.sizes: value {dict(point.sizes)!r}: a {point.name} has {names}"
+        elif wrong := [name for name, size in point.sizes.items() if not known[point.name].axes[name].has(size)]:
+            yield f"{place}.sizes.{wrong[0]}: value {point.sizes[wrong[0]]}: no size of a {point.name}"
+        elif point.window >= windows:
+            yield f"{place}.window: value {point.window}: must be below {windows}, the times in reference_s"
 
 
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
@@ -119,19 +199,6 @@ def _told(value: Any) -> str:
     return "not told" if value is None else str(value)
 
 
-def _point_of(content: Mapping[str, Any]) -> Point:
-    """Return a point as it was written; refuse one that was not."""
-    point = Point(**content)
-    times = [point.seconds, *([] if point.cold_seconds is None else [point.cold_seconds])]
-    if not all(isinstance(seconds, float) and 0 < seconds < math.inf for seconds in times):
-        message = f"a point of {point.name} takes {point.seconds!r} s"
-        raise ValueError(message)
-    if not all(isinstance(size, int) for size in point.sizes.values()):
-        message = f"sizes of {point.name} are no whole numbers"
-        raise ValueError(message)
-    return point
-
-
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
     """Return what a record holds, with its points as :class:`Point`.
 
@@ -145,7 +212,8 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
     Returns
     -------
     dict
-        ``header``, ``seconds`` [s], ``found`` and ``points``. [-]
+        ``header``, ``seconds`` [s], ``found``, ``points`` and ``reference_s`` [s]: the times of the reference kernel,
+        by whose numbers the points name their windows. [-]
 
     Raises
     ------
@@ -154,20 +222,18 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
     """
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        known = content["version"] == VERSION
-        content["points"] = [_point_of(point) for point in content["points"]]
-        content = {
-            "header": dict(content["header"]),
-            "seconds": float(content["seconds"]),
-            "found": dict(content["found"]),
-            "points": content["points"],
-        }
+        if not isinstance(content, dict) or content.get("version") != VERSION:
+            raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
+        Record.model_validate(content)
     except OSError as error:
         raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-        allowed = f"a record of points (.points.json) that a calibration wrote whole ({reason})"
-        raise ArgumentError(argument, str(path), allowed) from error
-    if not known:
-        raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
-    return content
+    except ValidationError as error:
+        raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
+    except ValueError as error:  # no JSON, no text
+        raise _spoilt(argument, path, str(error)) from error
+    return content | {"points": [Point(**point) for point in content["points"]]}
+
+
+def _spoilt(argument: str, path: str | Path, fault: str) -> ArgumentError:
+    allowed = f"a record of points (.points.json) as a calibration wrote it ({fault})"
+    return ArgumentError(argument, str(path), allowed)

@@ -227,7 +227,9 @@ def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
 
 
 def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
-    """Return what was reached of the data sheet's peak, by data type; nothing where the file names no data sheet.
+    """Return what was reached of the peak of a data sheet, by data type; nothing where the file names none.
+
+    The peak is that of the cores that worked, on as many sockets as they take.
 
     Parameters
     ----------
@@ -239,20 +241,29 @@ def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
     dict
         Words by what is compared. [-]
     """
-    if machine.machine.datasheet is None:
+    on = machine.machine
+    if on.datasheet is None:
         return {}
     from perfmodel.hardware.catalogue import load_device
 
-    vendor: Any = load_device(machine.machine.datasheet)
-    cores = {} if machine.machine.threads is None else {"active_cores": machine.machine.core_count}
+    vendor: Any = load_device(on.datasheet)
+    if vendor.kind != on.processor:
+        kinds = f"is of a {vendor.kind.upper()}, not of a {on.processor.upper()}"
+        return {"data sheet": f"not compared: {on.datasheet} {kinds}"}
+    cores, sockets = {}, 1
+    if on.threads is not None:
+        working = min(on.threads, on.core_count)  # two threads of a core have one peak
+        sockets = math.ceil(working / vendor.core_count)
+        cores = {"active_cores": math.ceil(working / sockets)}
+    several = f" of {sockets} sockets" if sockets > 1 else ""
     gaps = {}
     for dtype, rate in machine.peaks.gemm_flop_per_s.items():
         if dtype in vendor.dtypes:
-            peak = vendor.peak_flop_per_s(dtype, **cores)
-            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s"
-    bandwidth = vendor.memory_bandwidth_bytes_per_s
+            peak = sockets * vendor.peak_flop_per_s(dtype, **cores)
+            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s{several}"
+    bandwidth = sockets * vendor.memory_bandwidth_bytes_per_s
     share = machine.peaks.stream_bytes_per_s / bandwidth
-    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s"}
+    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s{several}"}
 
 
 def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
@@ -272,8 +283,9 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
         "clock": _clock_change(old, new) or "not recorded",
         "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
         "best stream": f"{stream:+.1f} %",
-        "constants": f"{agreed['shared']} in common, {100 * agreed['within']:.0f} % agree within their intervals "
-        f"(median half width {agreed['half_width_percent']:.0f} %)",
+        "constants": f"{agreed['shared']} in common; the intervals of {100 * agreed['overlapping']:.0f} % overlap, and "
+        f"{100 * agreed['inside']:.0f} % are now inside the earlier interval (median half width "
+        f"{agreed['half_width_percent']:.0f} %)",
         **datasheet_gaps(new),
     }
 

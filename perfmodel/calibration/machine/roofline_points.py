@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.calibration.machine.benchmark import Point
 from perfmodel.calibration.machine.columns import Machine, columns_of
-from perfmodel.calibration.machine.journal import journal_of, read_journal
+from perfmodel.calibration.machine.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.hardware import spec_files
 from perfmodel.presentation.measured_roofline import RooflinePoint
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     Parameters
     ----------
     file : str or Path
-        The calibration's file, beside which its record lies. [-]
+        The calibration's file or name, beside which its record lies. [-]
     machine : MeasuredMachine
         The same, loaded. [-]
 
@@ -96,17 +97,22 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     Raises
     ------
     ArgumentError
-        If the record is not there.
+        If the record is not there, or is of another session.
     """
     from perfmodel.calibration.machine.calibrate import benchmark_table
     from perfmodel.presentation.measured_roofline import measured_roofline
 
-    record = journal_of(file)
+    record = journal_of(spec_files.find("calibrations", file))
     if not record.is_file():
         allowed = f"a calibration beside which its record {record.name} lies: the points are not in the TOML itself"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     table = benchmark_table(machine.software.backend)
-    points = measured_points(machine, read_journal(record, argument="file")["points"], lambda _: table)
+    read = read_journal(record, argument="file")["points"]
+    digest, session = digest_of(read), machine.session
+    if digest != (session.points_digest or digest) or len(read) != session.point_count:
+        allowed = f"a calibration beside which its own record lies: the points of {record} are of another session"
+        raise ArgumentError(argument="file", given=str(file), allowed=allowed)
+    points = measured_points(machine, read, lambda _: table)
     peaks = machine.peaks
     return measured_roofline(
         points, flop_per_s=max(peaks.gemm_flop_per_s.values()), bytes_per_s=peaks.stream_bytes_per_s, title=machine.name

@@ -70,9 +70,6 @@ PRIOR_OF_DESIGN: Final = 0.05
 ROUGH_SHARE: Final = 0.3
 """Share of the best rates that a kernel reaches before anything is known of its class [1]."""
 
-EARLIER: Final = -1
-"""Window of the points that an earlier, interrupted session took [1]."""
-
 ROUGH_CALL_S: Final = 1e-5
 """Time of a call before anything is known [s]."""
 
@@ -113,8 +110,6 @@ class Session:
         Time that measuring may take. [s]
     journal : Journal
         Where points are kept as they are taken. [-]
-    excluded : collection of Operation
-        Operations that must not be timed. [-]
     progress : callable or None
         Told how much of how much is done. [-]
     already_s : float
@@ -130,7 +125,6 @@ class Session:
         dtypes: Collection[str],
         budget_s: float,
         journal: Journal,
-        excluded: Collection[Operation] = (),
         progress: Callable[[int, int], None] | None = None,
         already_s: float = 0.0,
         now: Callable[[], float] = time.monotonic,
@@ -142,12 +136,9 @@ class Session:
         self._earlier_s = journal.seconds
         self._cold_s = self._points_from_s = 0.0
         self._watch: DriftWatch | None = None
-        # the windows of drift of an earlier session are closed
-        journal.points = [replace(point, window=EARLIER) for point in journal.points]
+        self.resumed_count = len(journal.points)
         self.classes = [
-            self._class_of(benchmark, dtype, excluded)
-            for dtype in dtypes
-            for benchmark in backend.benchmarks(dtype).values()
+            self._class_of(benchmark, dtype) for dtype in dtypes for benchmark in backend.benchmarks(dtype).values()
         ]
 
     @property
@@ -159,7 +150,10 @@ class Session:
         """Watches the machine while points are taken."""
         if self._watch is None:
             reference = self.backend.reference()
-            self._watch = DriftWatch(lambda: self.backend.clock.time(reference).seconds, now=self._now)
+            # windows go on from those of an interrupted session, whose points drift spoils as it does ours
+            self._watch = DriftWatch(
+                lambda: self.backend.clock.time(reference).seconds, now=self._now, times=self.journal.reference_s
+            )
         return self._watch
 
     @property
@@ -167,7 +161,7 @@ class Session:
         """Classes whose points are fewer than wanted, as the budget ended before. [1]"""
         return sum(not each.is_done for each in self.classes)
 
-    def _class_of(self, benchmark: Benchmark, dtype: str, excluded: Collection[Operation]) -> _Class:
+    def _class_of(self, benchmark: Benchmark, dtype: str) -> _Class:
         """Return a class with the points that an earlier session took of it."""
         points = [point for point in self.journal.points if (point.name, point.dtype) == (benchmark.name, dtype)]
         return _Class(
@@ -176,7 +170,6 @@ class Session:
             shapes=shapes(
                 benchmark,
                 allowed=self._allows(benchmark, dtype),
-                excluded=excluded,
                 taken=[point.sizes for point in points],
             ),
             points=points,

@@ -131,6 +131,8 @@ class DriftWatch:
         Monotonic clock. [s]
     window_s : float
         Time between two of its runs. [s]
+    times : list of float or None
+        Where its times are kept; those of an interrupted session are gone on from. [s]
     """
 
     def __init__(
@@ -139,9 +141,11 @@ class DriftWatch:
         *,
         now: Callable[[], float] = time.monotonic,
         window_s: float = WINDOW_S,
+        times: list[float] | None = None,
     ) -> None:
         self._time_reference, self._now, self._window_s = time_reference, now, window_s
-        self.times: list[float] = [time_reference()]
+        self.times = [] if times is None else times
+        self.times.append(time_reference())
         self._due = now() + window_s
 
     @property

@@ -13,9 +13,6 @@ from perfmodel.errors import MissingPackageError, UnknownNameError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-PROCESSORS: Final = ("cpu", "gpu")
-"""Kinds of processor that a batch size is stated for."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputTensor:

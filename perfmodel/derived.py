@@ -1,0 +1,49 @@
+"""What follows from an immutable object, such as a loaded spec file, is worked out once for it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def derived(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function or method that remembers what it made of each object, as long as that object lives.
+
+    Parameters
+    ----------
+    function : callable
+        Takes an immutable object first, then further arguments that can be hashed; its results are not changed by
+        whoever gets them. [-]
+
+    Returns
+    -------
+    callable
+        The same, by the object's identity: an equal copy, or one with a field changed, is another object. [-]
+
+    Examples
+    --------
+    >>> class Pair(tuple): ...
+    >>> made = []
+    >>> once = derived(lambda pair, factor: made.append(factor) or factor * sum(pair))
+    >>> pair = Pair((1, 2))
+    >>> once(pair, 2), once(pair, 2), once(Pair((3, 4)), 2), made
+    (6, 6, 14, [2, 2])
+    """
+    kept: dict[int, tuple[weakref.ref[Any], dict[Any, Result]]] = {}
+
+    @wraps(function)
+    def remembered(of: Any, *arguments: Any, **named: Any) -> Result:
+        found = kept.get(id(of))
+        if found is None or found[0]() is not of:
+            identity = id(of)
+            found = kept[identity] = (weakref.ref(of, lambda _: kept.pop(identity, None) and None), {})
+        key = (*arguments, *named.items()) if named else arguments
+        if key not in found[1]:
+            found[1][key] = function(of, *arguments, **named)
+        return found[1][key]
+
+    return remembered

@@ -1,0 +1,64 @@
+"""Names of a package that load when they are first used; the stub beside it is the one list of them."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LINE: Final = re.compile(r"^from (perfmodel\S+) import \(?\s*(\w+) as \2\b", re.MULTILINE)
+
+
+def listed(init_file: str) -> dict[str, str]:
+    """Return the names that a package's stub passes on, and the modules that define them.
+
+    Parameters
+    ----------
+    init_file : str
+        ``__file__`` of the package, beside which its ``__init__.pyi`` lies. [-]
+
+    Returns
+    -------
+    dict of str to str
+        Module by name, in the order of the stub. [-]
+
+    Examples
+    --------
+    >>> import perfmodel.layers
+    >>> listed(perfmodel.layers.__file__)["GELU"]
+    'perfmodel.layers.activation.gelu'
+    """
+    stub = Path(init_file).with_suffix(".pyi").read_text(encoding="utf-8")
+    return {name: module for module, name in _LINE.findall(stub)}
+
+
+def loaded(package: str, module_of: Mapping[str, str], name: str) -> Any:
+    """Return what a package lists under a name.
+
+    Parameters
+    ----------
+    package : str
+        Its name. [-]
+    module_of : mapping of str to str
+        Module by name. [-]
+    name : str
+        The name. [-]
+
+    Returns
+    -------
+    object
+        What the module defines. [-]
+
+    Raises
+    ------
+    AttributeError
+        If the package does not list it.
+    """
+    if name not in module_of:
+        message = f"module {package!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(module_of[name]), name)

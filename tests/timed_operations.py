@@ -1,0 +1,25 @@
+"""What a calibration timed and what the live networks do, as operations that can be held against each other."""
+
+from perfmodel.calibration.machine.calibrate import benchmark_table
+from perfmodel.calibration.machine.journal import read_journal
+from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.validation import live_prediction
+from perfmodel.validation.live_prediction import cases_of, operations_of
+
+
+def class_of(operation):
+    """The kernel class of an operation."""
+    return measured_kernel(operation, element_bytes=4).efficiency
+
+
+def recorded_operations(record):
+    """Data type and operation of every point of a record."""
+    content = read_journal(record)
+    benchmarks = benchmark_table(content["header"]["backend"])
+    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]
+
+
+def live_operations(*, processor="cpu", dtype="fp32"):
+    """Every operation of the live networks with its class: what no calibrator may time."""
+    cases = cases_of(tuple(live_prediction.LIVE_NETWORKS.values()), processor=processor, dtypes=(dtype,))
+    return {(class_of(operation), operation) for case in cases for operation in operations_of(case)}
