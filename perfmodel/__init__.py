@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.planning.sweep import sweep
+    from perfmodel.planning.sweep_table import Sweep
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
@@ -64,6 +66,7 @@ _MODULE_OF = {
     "Plan": "perfmodel.planning.plan_report",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
+    "Sweep": "perfmodel.planning.sweep_table",
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
@@ -89,12 +92,13 @@ _MODULE_OF = {
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
+    "sweep": "perfmodel.planning.sweep",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "formula", "sweep",
+    "formula",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
@@ -108,6 +112,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "ScalingReport",
+    "Sweep",
     "Work",
     "__version__",
     "advise",
@@ -137,6 +142,7 @@ __all__ = [
     "refresh",
     "scaling",
     "straggler_slowdown",
+    "sweep",
     "transfer",
     "validate",
     "validate_live",

@@ -22,6 +22,7 @@ from perfmodel.cli.predict import predict_command
 from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
 from perfmodel.cli.stragglers import stragglers_command
+from perfmodel.cli.sweep import sweep_command
 from perfmodel.cli.transfer import transfer_command
 from perfmodel.cli.validate import ValidateCommand, validate_command
 from perfmodel.cli.validate_live import COMMAND as VALIDATE_LIVE
@@ -67,6 +68,7 @@ app.command("advise")(advise_command)
 app.command("scaling")(scaling_command)
 app.command("plan")(plan_command)
 app.command("stragglers")(stragglers_command)
+app.command("sweep")(sweep_command)
 app.command("validate", cls=ValidateCommand)(validate_command)
 app.command(VALIDATE_LIVE)(validate_live_command)
 app.command("fit")(fit_command)

@@ -159,6 +159,26 @@ def with_host_links(file: SystemFile, link: str) -> SystemFile:
     return file.model_copy(update=hubs | {"device": slots})
 
 
+def with_peer_links(file: SystemFile, link: str) -> SystemFile:
+    """Return a machine whose cards have another link to one another, straight or to a switch among them.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    link : str
+        Link of each, e.g. ``nvlink_3_x12``. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it. [-]
+    """
+    pairs = tuple(with_fields(each, {"link": link}) for each in file.peer_link)
+    switches = tuple(with_fields(each, {"link": link}) for each in file.peer_switch)
+    return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
+
+
 def with_own_lanes(file: SystemFile) -> SystemFile:
     """Return a machine in which each card hangs off its socket by lanes of its own, past any root or switch.
 

@@ -41,6 +41,10 @@ class Topology:
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
         self._route = lru_cache(maxsize=None)(self._find_route)
         self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
+        self._legs = lru_cache(maxsize=None)(self._find_legs)
+
+    def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
+        return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
@@ -146,14 +150,10 @@ class Topology:
         -------
         tuple of Route
             Each starts where the one before ends. [-]
-
-        Raises
-        ------
-        UnknownNameError
-            If there is no node of that name.
-        ArgumentError
-            If both are the same, or no link leads from one to the other.
         """
+        return self._legs(source, sink, through_host)
+
+    def _find_legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")

@@ -31,6 +31,7 @@ from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.collectives import ALL_REDUCES, collective
 from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place
+from perfmodel.sync.placed_once import placed_once
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -164,7 +165,7 @@ def _all_reduced(
     del subject, profile, element_bytes
     algorithm = collective(asked.sync)
     options: dict[str, Any] = {"group_size": asked.group_size} if "group_size" in algorithm.option_names else {}
-    placed = place(algorithm, machine.system.topology, machine.names, **options)
+    placed = placed_once(algorithm, machine.system.topology, machine.names, **options)
     return AllReduced(placed=placed, **_common(asked, machine))
 
 
@@ -209,7 +210,7 @@ def _through_server(
     asked: Asked, machine: Machine, subject: Subject, profile: FrameworkProfile, element_bytes: int
 ) -> Agreement:
     servers = server_memories(machine, asked.server_count)
-    both = place(
+    both = placed_once(
         collective(asked.sync), machine.system.topology, machine.names, servers=servers, server_count=asked.server_count
     )
     push, pull = (replace(both, rounds=each) for each in (both.rounds[:1], both.rounds[1:]))

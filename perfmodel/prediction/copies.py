@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from perfmodel.cost.transfer import copy_time
 from perfmodel.numeric import Quantity, minimum
 
@@ -19,7 +21,7 @@ class Copy:
         Time the host spends staging them first. [s]
     latency_s : float
         Time before the first byte arrives, of all their copies together. [s]
-    copied_bytes : float
+    copied_bytes : float or ndarray
         Their size. [B]
     bytes_per_s : float or ndarray
         What the device's own link gives to such copies. [B/s]
@@ -27,13 +29,14 @@ class Copy:
 
     host_s: Quantity = 0.0
     latency_s: float = 0.0
-    copied_bytes: float = 0.0
+    copied_bytes: Quantity = 0.0
     bytes_per_s: Quantity = math.inf
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is staged or copied."""
-        return not self.copied_bytes and not self.latency_s and isinstance(self.host_s, float) and not self.host_s
+        is_staged = not isinstance(self.host_s, float) or self.host_s
+        return not (is_staged or self.latency_s or np.any(self.copied_bytes))
 
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
         """Return how long it takes.

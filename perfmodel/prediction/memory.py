@@ -327,24 +327,28 @@ def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, b
         Which operations may use a workspace, and whether layers share it. [-]
     table : KernelTable
         The lowered graph. [-]
-    chosen : ndarray, shape (groups,)
+    chosen : ndarray, shape (groups,) or (groups, configurations)
         Alternative each group takes. [1]
-    batch_size : float
+    batch_size : float or ndarray, shape (configurations,)
         Samples per step. [samples]
 
     Returns
     -------
-    float
+    float or ndarray
         Scratch memory: the largest of all operations where it is shared, else the sum over layers of the largest
         of each, times the buffers a layer keeps. [B]
     """
     if not plan.workspace_groups.size:
         return 0.0
-    needed = table.workspace.at(batch_size)["workspace_bytes"][chosen[plan.workspace_groups]]
+    taken = chosen[plan.workspace_groups]
+    each = table.workspace.at(batch_size)["workspace_bytes"]
+    needed = each[taken] if taken.ndim == 1 else np.take_along_axis(each, taken, axis=0)
     if plan.workspaces_per_layer is None:
-        return float(needed.max())
-    largest_of_layers = np.maximum.reduceat(needed, plan.workspace_layer_starts)
-    return float(plan.workspaces_per_layer * largest_of_layers.sum())
+        found = needed.max(axis=0)
+    else:
+        largest_of_layers = np.maximum.reduceat(needed, plan.workspace_layer_starts, axis=0)
+        found = plan.workspaces_per_layer * largest_of_layers.sum(axis=0)
+    return float(found) if np.ndim(found) == 0 else found
 
 
 def memory_footprint(

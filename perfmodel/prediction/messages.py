@@ -52,10 +52,13 @@ class Buckets:
         Buckets
             A message is ready with its last gradient, and wanted with the first weights that it brings. [-]
         """
+        if len(slices) == len(schedule.layers):  # every layer by itself
+            return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
+        starts = np.array([each.start for each in slices], dtype=np.intp)
         return cls(
             sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
             ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
-            wanted_s=np.array([np.min(schedule.wanted_s[each], axis=0) for each in slices]),
+            wanted_s=np.minimum.reduceat(schedule.wanted_s, starts, axis=0),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.delay_compensation import extra_flop_count
@@ -12,6 +13,7 @@ from perfmodel.prediction.memory import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
+    from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
@@ -165,10 +167,15 @@ def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
 
 def update_passes(subject: Subject, *, element_bytes: int) -> float:
     """Return how many bytes an update moves for each byte of the gradient. [1]"""
-    counts = subject.graph.trained_parameter_counts
-    operations = subject.optimizer.operations(counts, batch_size=1)
+    counts = tuple(subject.graph.trained_parameter_counts.items())
+    return _update_passes(counts, subject.optimizer, element_bytes)
+
+
+@lru_cache(maxsize=16)
+def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, element_bytes: int) -> float:
+    operations = optimizer.operations(dict(counts), batch_size=1)
     moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
-    return float(moved) / (element_bytes * sum(counts.values()))
+    return float(moved) / (element_bytes * sum(count for _, count in counts))
 
 
 def served_s_per_byte(

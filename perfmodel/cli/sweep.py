@@ -1,0 +1,149 @@
+"""``perfmodel sweep``: every configuration of a space of what-ifs, as a table or a file."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from perfmodel.cli.networks import load_graph
+from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.predict import NETWORK_HELP
+from perfmodel.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfmodel.planning.sweep_table import Sweep
+
+Values: TypeAlias = list[str] | None
+"""Values of an axis: an option may be repeated, and each time list several between commas."""
+
+WORDS = {"true": True, "false": False, "none": None}
+"""What these words mean as a value of an axis."""
+
+BEST_SHOWN = 10
+"""Configurations that ``--best`` shows. [1]"""
+
+
+def _axis(help_text: str, *, metavar: str = "NAME,NAME...") -> Any:
+    return typer.Option(metavar=metavar, help=help_text)
+
+
+def sweep_command(
+    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    batch_size: Annotated[Values, _axis("Samples per worker.", metavar="N,N...")] = None,
+    device: Annotated[Values, _axis("GPUs or CPUs; with --system, GPUs in place of its own.")] = None,
+    system: Annotated[Values, _axis("Machines or clusters.")] = None,
+    link: Annotated[Values, _axis("Links in place of those of their kind of the systems.")] = None,
+    framework: Annotated[Values, _axis("Framework profiles.")] = None,
+    workers: Annotated[Values, _axis("Numbers of workers.", metavar="N,N...")] = None,
+    sync: Annotated[Values, _axis("Ways in which workers agree.")] = None,
+    axis: Annotated[
+        Values, typer.Option(metavar="KEY=V,V...", help="Any other argument of predict, e.g. overlap=true,false.")
+    ] = None,
+    column: Annotated[Values, _axis("Results to keep, e.g. step_s,exposed_sync_s.")] = None,
+    usd_per_hour: Annotated[
+        Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
+    ] = None,
+    dataset_size: Annotated[str | None, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
+    limit: Annotated[str | None, typer.Option(metavar="N", help="Most configurations, drawn from all.")] = None,
+    best: Annotated[str | None, typer.Option(metavar="COLUMN", help="Show the ten best by a column.")] = None,
+    pareto: Annotated[
+        str | None, typer.Option(metavar="COLUMN,COLUMN", help="Show what no other one beats in all of some columns.")
+    ] = None,
+    processes: Annotated[str | None, typer.Option(metavar="N", help="Processes that share the work.")] = None,
+    option: Annotated[Values, typer.Option(metavar="KEY=VALUE", help="Option of the network; repeatable.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
+    progress: Annotated[bool | None, typer.Option(help="Show how far it is; by default on a terminal.")] = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Predict every combination of the values of some arguments, and show all, the best, or the Pareto front."""
+    from perfmodel.planning.sweep import sweep
+
+    if best is not None and pareto is not None:
+        raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
+    for path, argument in ((csv, "--csv"), (parquet, "--parquet"), (out, "--out")):
+        check_writable(path, argument=argument)
+    given = {
+        "batch_size": batch_size, "device": device, "system": system, "link": link, "framework": framework,
+        "workers": workers, "sync": sync,
+    }  # fmt: skip
+    axes = {name: _values(typed) for name, typed in given.items() if typed is not None} | _axes(axis or [])
+    with ExitStack() as stack:
+        s = sweep(
+            load_graph(graph, options=option or []),
+            columns=None if column is None else [name for typed in column for name in typed.split(",")],
+            usd_per_hour=_prices(usd_per_hour),
+            dataset_size=number_as_typed(dataset_size),
+            limit=number_as_typed(limit),
+            executor=_executor(processes, stack),
+            progress=_is_terminal() if progress is None else progress,
+            **axes,
+        )
+    if csv is not None:
+        s.to_csv(csv)
+    if parquet is not None:
+        s.to_parquet(parquet)
+    shown = _chosen(s, best, pareto)
+    emit(lambda: str(shown), lambda: _content(s, shown), as_json=as_json, out=out)
+
+
+def _values(typed: list[str]) -> list[Any]:
+    """Return the values of an axis: numbers, truth values, names."""
+    words = [word for each in typed for word in each.split(",")]
+    return [WORDS.get(word.lower(), number_as_typed(word)) for word in words]
+
+
+def _axes(typed: list[str]) -> dict[str, list[Any]]:
+    axes: dict[str, list[Any]] = {}
+    for each in typed:
+        key, equals, values = each.partition("=")
+        if not equals or not key.isidentifier():
+            raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
+        axes.setdefault(key, []).extend(_values([values]))
+    return axes
+
+
+def _prices(typed: list[str] | None) -> Any:
+    if typed is None:
+        return None
+    if len(typed) == 1 and "=" not in typed[0]:
+        return number_as_typed(typed[0])
+    return key_values(typed, argument="--usd-per-hour")
+
+
+def _executor(processes: str | None, stack: ExitStack) -> Any:
+    """Return a pool of so many processes, which ends with the block; None for this one alone."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    from perfmodel.prediction.arguments import whole_number
+
+    if processes is None:
+        return None
+    count = whole_number("--processes", number_as_typed(processes), maximum=256)
+    return None if count == 1 else stack.enter_context(ProcessPoolExecutor(count))
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stderr.isatty()
+
+
+def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:
+    if best is not None:
+        return s.best(best, count=BEST_SHOWN)  # type: ignore[no-any-return]
+    return s if pareto is None else s.pareto(*pareto.split(","))
+
+
+def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
+    """Return what ``--json`` prints: how many there were, and the rows that are shown."""
+    return {
+        "configurations": len(s),
+        "fitting": len(s.feasible),
+        "columns": list(s.columns),
+        "rows": [shown.row(index) for index in range(len(shown))],
+    }

@@ -1,0 +1,185 @@
+"""The axes of a sweep: which arguments there are, what they decide, and their values, checked one by one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.framework.profile import load_framework
+from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.hardware.calibration import load_fit
+from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_link, load_system
+from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.arguments import DTYPES, PREDICTED_PHASES, flag, one_of, whole_number
+from perfmodel.prediction.predict import predict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LINK: Final = "link"
+"""The one axis that is no argument of predict: a link in place of a system's own."""
+
+DEFAULTS: Final = {
+    name: parameter.default for name, parameter in inspect.signature(predict).parameters.items() if name != "graph"
+} | {LINK: None}
+"""Axis -> what holds where it is not given."""
+
+OF_WORKER: Final = (
+    "system", "device", LINK, "framework", "phase", "dtype", "optimizer", "recompute", "library", "calibration",
+    "pinned", "threads", "global_batch_size", "batch_size",
+)  # fmt: skip
+"""Axes that decide what one worker does by itself; the batch size last, so that it varies fastest."""
+
+FED_BY: Final = ("dataset", "input_from", "decode_cores", "input_variation", "prefetch")
+"""Axes that decide how mini-batches come, which leaves the exchange of gradients as it is."""
+
+OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
+"""Axes that decide what several workers do together."""
+
+
+def _whole(minimum: int) -> Callable[[str, Any], Any]:
+    return partial(whole_number, minimum=minimum)
+
+
+def _named(load: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a check that loads what a name or path stands for, and takes an object as it is."""
+
+    def loaded(name: str, value: Any) -> Any:
+        del name
+        return load(value) if isinstance(value, str | Path) else value
+
+    return loaded
+
+
+LOADED_BY: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "device": _named(load_device),
+    "system": _named(load_system),
+    LINK: _named(load_link),
+    "framework": _named(load_framework),
+    "library": _named(load_library),
+    "dataset": _named(load_dataset),
+    "calibration": _named(load_fit),
+    "optimizer": _named(load_optimizer),
+    "phase": partial(one_of, known=tuple(phase.value for phase in PREDICTED_PHASES)),
+    "dtype": partial(one_of, known=DTYPES),
+    "sync": partial(one_of, known=sync_names()),
+    "recompute": lambda name, value: check_recompute(value),
+    **dict.fromkeys(("overlap", "pinned", "sequence_parallel"), flag),
+    **dict.fromkeys(("prefetch", "backup_workers", "shard_stage"), _whole(0)),
+    **dict.fromkeys(("batch_size", "global_batch_size", "workers", "server_count", "group_size"), _whole(1)),
+    **dict.fromkeys(("stages", "micro_batches", "interleave", "tensor_size", "accumulation_steps"), _whole(1)),
+    **dict.fromkeys(("push_period", "pull_period", "decode_cores", "threads"), _whole(1)),
+}
+"""Axis -> what checks one of its values by itself, and makes of it what predict would; of others predict alone says."""
+
+
+def label(value: Any) -> Any:
+    """Return a value of an axis as a table shows it: a number, truth value or text; of an object its name.
+
+    Parameters
+    ----------
+    value : object
+        What was given. [-]
+
+    Returns
+    -------
+    object
+        Number, truth value, None or text. [-]
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={each}" for key, each in value.items())
+    named = getattr(value, "stem", None) or getattr(value, "name", None)
+    return str(value) if named is None or isinstance(value, Path) else str(named)
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The values of one argument.
+
+    Parameters
+    ----------
+    name : str
+        The argument. [-]
+    values : tuple
+        As they were given. [-]
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """What a table shows: numbers where all are numbers, else objects."""
+        shown = [label(value) for value in self.values]
+        if all(isinstance(each, int | float) and not isinstance(each, bool) for each in shown):
+            return np.array(shown)
+        labels = np.empty(len(shown), dtype=object)
+        labels[:] = shown
+        return labels
+
+    def loaded(self) -> tuple[Any, ...]:
+        """Return what predict would make of each value.
+
+        Returns
+        -------
+        tuple
+            Objects. [-]
+
+        Raises
+        ------
+        ArgumentError, UnknownNameError, SpecError
+            If one is not allowed whatever the others are.
+        """
+        check = LOADED_BY.get(self.name)
+        if check is None:
+            return self.values
+        default = DEFAULTS[self.name]
+        return tuple(value if value is None and default is None else check(self.name, value) for value in self.values)
+
+
+def axis_of(name: str, given: Any) -> Axis:
+    """Return the axis of an argument: of a list, tuple, range, set, iterator or array its members, else the one value.
+
+    Parameters
+    ----------
+    name : str
+        The argument. [-]
+    given : object
+        Value or values. [-]
+
+    Returns
+    -------
+    Axis
+        Not checked yet. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such argument; names the nearest.
+    ArgumentError
+        If there is no value.
+    """
+    if name not in DEFAULTS:
+        kind = "argument of a sweep"
+        raise UnknownNameError(kind, name, DEFAULTS)
+    if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
+        given = np.ravel(given).tolist()
+    values = tuple(given) if isinstance(given, list | tuple | range | set | frozenset | Iterator) else (given,)
+    if not values:
+        raise ArgumentError(name, given, "at least one value: an empty axis has no configurations")
+    return Axis(name, values)

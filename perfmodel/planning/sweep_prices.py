@@ -1,0 +1,82 @@
+"""What the devices of a sweep cost by the hour: as a caller says, or as price files list them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.price import InstancePrice
+from perfmodel.hardware.price_catalogue import FOLDER, load_price
+from perfmodel.prediction.arguments import positive
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What devices cost by the hour.
+
+    Parameters
+    ----------
+    usd_per_hour : float or mapping of str to float
+        Of every device, or by device. [USD/h]
+    missing_text : str
+        Why a device has none, with ``{device}`` for its name. [-]
+    """
+
+    usd_per_hour: float | Mapping[str, float] = field(default_factory=dict)
+    missing_text: str = "usd_per_hour has no price of {device}"
+
+    def of(self, device: str) -> float:
+        """Return the price of a device [USD/h], by the name of its file; NaN where none is known."""
+        if isinstance(self.usd_per_hour, Mapping):
+            return float(self.usd_per_hour.get(device, math.nan))
+        return float(self.usd_per_hour)
+
+    def missing(self, device: str) -> str:
+        """Return why there is no price of a device; empty where there is one."""
+        return self.missing_text.format(device=device) if math.isnan(self.of(device)) else ""
+
+
+def prices_of(usd_per_hour: Any) -> Prices:
+    """Return the prices that a caller gives, checked, or those of price files.
+
+    Parameters
+    ----------
+    usd_per_hour : float, mapping of str to float, or None
+        Of every device, or by device; None for what price files list. [USD/h]
+
+    Returns
+    -------
+    Prices
+        The prices. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If one is not a finite number above zero.
+    """
+    if usd_per_hour is None:
+        return Prices(_listed(), "no price file lists {device} on demand; usd_per_hour= says what it costs")
+    if not isinstance(usd_per_hour, Mapping):
+        return Prices(positive("usd_per_hour", usd_per_hour))
+    for name in usd_per_hour:
+        if not isinstance(name, str):
+            raise ArgumentError("usd_per_hour", name, "names of devices with their prices")
+    return Prices({name: positive(f"usd_per_hour[{name!r}]", price) for name, price in usd_per_hour.items()})
+
+
+def _listed() -> dict[str, float]:
+    """Return each device's share of an instance on demand: of the newest price, of the instance with fewest devices."""
+    newest: dict[str, tuple[tuple[date, int], float]] = {}
+    for name in spec_files.names(FOLDER):
+        price = load_price(name)
+        if not isinstance(price, InstancePrice) or price.accelerators is None or price.purchase != "on_demand":
+            continue
+        device, count = price.accelerators.device, price.accelerators.count
+        offer = (price.valid_from, -count), price.usd_per_hour / count
+        newest[device] = max(newest.get(device, offer), offer)
+    return {device: usd_per_hour for device, (_, usd_per_hour) in newest.items()}

@@ -1,0 +1,168 @@
+"""What a sweep tells of configurations: columns made of the parts of their steps, and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.money import hire_cost
+from perfmodel.errors import UnknownNameError
+from perfmodel.prediction.step_time import PARTS, TOTALS
+from perfmodel.presentation.quantities import bytes_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perfmodel.prediction.step_time import StepTime
+
+FITS: Final = "fits"
+"""Column that says whether a configuration can be, and fits in memory."""
+
+REASON: Final = "reason"
+"""Column that says why not, or why there is no price."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outcome:
+    """Configurations that can be, alike but for what is an array.
+
+    Parameters
+    ----------
+    parts : StepTime
+        Parts of the step. [s]
+    batch_size : float or ndarray
+        Samples per worker and step. [samples]
+    counted_workers, device_count : float or ndarray
+        Workers whose gradients count, and devices that are paid for. [1]
+    memory_bytes, capacity_bytes : float or ndarray
+        What a device keeps, and what it offers. [B]
+    usd_per_hour : float or ndarray
+        Price of a device; NaN where none is known. [USD/h]
+    dataset_size : int
+        Samples of an epoch. [samples]
+    """
+
+    parts: StepTime
+    batch_size: Any
+    counted_workers: Any
+    device_count: Any
+    memory_bytes: Any
+    capacity_bytes: Any
+    usd_per_hour: Any
+    dataset_size: int
+
+    @cached_property
+    def step_s(self) -> Any:
+        """Time of one step. [s]"""
+        return self.parts.step_s
+
+    @property
+    def samples_per_s(self) -> Any:
+        """Samples of all workers that count. [samples/s]"""
+        return self.counted_workers * self.batch_size / self.step_s
+
+    @property
+    def epoch_s(self) -> Any:
+        """Time of one pass over the data set. [s]"""
+        return np.ceil(self.dataset_size / (self.counted_workers * self.batch_size)) * self.step_s
+
+    @cached_property
+    def usd_per_epoch(self) -> Any:
+        """Price of all devices for that time. [USD]"""
+        return hire_cost(duration_s=self.epoch_s, usd_per_hour=self.usd_per_hour, instance_count=self.device_count)
+
+    @property
+    def fits(self) -> Any:
+        """Whether no device is known to be too small."""
+        return self.memory_bytes <= self.capacity_bytes
+
+
+def _part(name: str) -> Callable[[Outcome], Any]:
+    return lambda outcome: getattr(outcome.parts, name)
+
+
+RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
+    "step_s": lambda outcome: outcome.step_s,
+    "samples_per_s": lambda outcome: outcome.samples_per_s,
+    "epoch_s": lambda outcome: outcome.epoch_s,
+    "usd_per_epoch": lambda outcome: outcome.usd_per_epoch,
+    "memory_bytes": lambda outcome: outcome.memory_bytes,
+    **{name: _part(name) for name in (*PARTS, *TOTALS)},
+    FITS: lambda outcome: outcome.fits,
+}
+"""Column -> how it follows; ``reason`` is kept as codes of texts."""
+
+USUAL: Final = ("step_s", "samples_per_s", "usd_per_epoch", FITS, REASON)
+"""Columns unless others are asked for."""
+
+LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
+"""Columns of which more is better; of all others less is."""
+
+
+def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the columns that a caller asks for, ``fits`` and ``reason`` last.
+
+    Parameters
+    ----------
+    columns : iterable of str or None
+        Names; None for the usual ones. [-]
+
+    Returns
+    -------
+    tuple of str
+        Names. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such column; names the nearest.
+    """
+    asked = USUAL if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in asked:
+        if name not in RESULTS and name != REASON:
+            kind = "column"
+            raise UnknownNameError(kind, str(name), (*RESULTS, REASON))
+    return (*dict.fromkeys(name for name in asked if name not in (FITS, REASON)), FITS, REASON)
+
+
+def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:
+    """Return why a configuration does not fit; empty where it does.
+
+    Parameters
+    ----------
+    memory_bytes, capacity_bytes : float
+        What a device keeps, and what it offers. [B]
+
+    Returns
+    -------
+    str
+        The reason. [-]
+    """
+    missing_bytes = memory_bytes - capacity_bytes
+    return f"it does not fit: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
+
+
+@dataclass(eq=False)
+class Reasons:
+    """Different reasons, each kept once; the first says nothing.
+
+    Parameters
+    ----------
+    texts : list of str
+        Reasons by code. [-]
+    """
+
+    texts: list[str] = field(default_factory=lambda: [""])
+    _codes: dict[str, int] = field(default_factory=lambda: {"": 0})
+
+    def code(self, *reasons: str) -> int:
+        """Return the code of some reasons together."""
+        text = "; ".join(reason for reason in reasons if reason)
+        if text not in self._codes:
+            self._codes[text] = len(self.texts)
+            self.texts.append(text)
+        return self._codes[text]
