@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
+    from perfmodel.planning.formula import Formula, formula
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "Calibration": "perfmodel.hardware.measured_machine",
     "Dataset": "perfmodel.hardware.dataset",
+    "Formula": "perfmodel.planning.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
     "Prediction": "perfmodel.prediction.prediction",
@@ -61,6 +63,7 @@ _MODULE_OF = {
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "fit": "perfmodel.validation.fit_table",
+    "formula": "perfmodel.planning.formula",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
@@ -82,13 +85,14 @@ _MODULE_OF = {
     "validate_live": "perfmodel.validation.live",
 }
 _LATER = (
-    "advise", "compare", "formula", "plan", "sweep",
+    "advise", "compare", "plan", "sweep",
 )  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
     "Calibration",
     "Dataset",
+    "Formula",
     "FrameworkProfile",
     "LayerGraph",
     "Prediction",
@@ -100,6 +104,7 @@ __all__ = [
     "catalogue",
     "errors",
     "fit",
+    "formula",
     "from_huggingface_config",
     "from_onnx",
     "from_torch",

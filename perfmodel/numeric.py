@@ -9,7 +9,10 @@ sympy itself is imported only when a symbol is met.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +55,61 @@ def expanded(value: Quantity) -> Quantity:
     """
     expand = getattr(value, "expand", None)
     return value if expand is None else expand()
+
+
+Namer = Callable[[Any, str, int], Any]
+"""Gets an expression, what it is, and its place in its array; returns the symbol that stands for it from then on."""
+
+_NAMER: ContextVar[Namer | None] = ContextVar("namer", default=None)
+
+
+@contextmanager
+def naming(namer: Namer) -> Iterator[None]:
+    """Let a function name intermediate expressions, for as long as a formula is written."""
+    token = _NAMER.set(namer)
+    try:
+        yield
+    finally:
+        _NAMER.reset(token)
+
+
+def named(value: Quantity, name: str) -> Quantity:
+    """Return an intermediate under a name of its own, so that what follows does not repeat it; numbers as they are.
+
+    Without this the time of a kernel would be written out wherever it counts, and that of a step would grow with the
+    square of the kernels. Only inside :func:`naming` does it change anything.
+
+    Examples
+    --------
+    >>> named(3.0, "kernel")
+    3.0
+    """
+    namer = _NAMER.get()
+    if namer is None or not is_symbolic(value):
+        return value
+    if not isinstance(value, np.ndarray):
+        return namer(value, name, 0)
+    flat = [namer(each, name, place) for place, each in enumerate(value.ravel())]
+    found = np.empty(len(flat), dtype=object)
+    found[:] = flat
+    return found.reshape(value.shape)
+
+
+def exact(value: Quantity) -> Quantity:
+    """Return a number, or an array of them, as the very fraction that its bits are, for exact symbolic counts.
+
+    Examples
+    --------
+    >>> exact(0.75), exact(np.array([2.0, 96.0]))
+    (3/4, array([2, 96], dtype=object))
+    """
+
+    def fraction(each: Any) -> Any:
+        import sympy
+
+        return each if isinstance(each, sympy.Basic) else sympy.Rational(Fraction(each))
+
+    return _elementwise(fraction, value)
 
 
 def _elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
@@ -129,6 +187,29 @@ def ceil(value: Quantity) -> Quantity:
     return np.ceil(value)
 
 
+def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
+    """Divide and round up, element by element; of symbols the ratio is kept exact, so that no whole one is exceeded.
+
+    Examples
+    --------
+    >>> float(ceil_ratio(96 * 7.0, 96.0))
+    7.0
+    """
+    if not is_symbolic(numerator, denominator):
+        return np.ceil(numerator / denominator)
+    return _elementwise(_exact_ceil_ratio, numerator, denominator)
+
+
+def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
+    import sympy
+
+    def as_fractions(value: Any) -> Any:
+        value = sympy.sympify(value)
+        return value.xreplace({each: exact(float(each)) for each in value.atoms(sympy.Float)})
+
+    return _scalar_ceiling(as_fractions(numerator) / as_fractions(denominator))
+
+
 def exponential(value: Quantity) -> Quantity:
     """Return e to a power, element by element.
 
@@ -185,6 +266,8 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     def choose(test: Any, yes: Any, no: Any) -> Any:
         import sympy
 
+        if yes is no:
+            return yes
         if test in (True, sympy.true) or (isinstance(test, np.bool_) and bool(test)):
             return yes
         if test in (False, sympy.false) or isinstance(test, np.bool_):
@@ -229,7 +312,10 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
 def _open_comparison(first: Any, second: Any) -> Any:
     import sympy
 
-    first, second = sympy.sympify(first), sympy.sympify(second)
+    first, second = (
+        named(each, "compared") if each.has(sympy.Piecewise) else each  # a choice inside a condition would be unfolded
+        for each in (sympy.sympify(first), sympy.sympify(second))
+    )
     # Evaluated, sympy would try to prove the sign of the difference, which takes seconds for a large expression.
     return sympy.Gt(first, second, evaluate=first.is_number and second.is_number)
 
@@ -263,6 +349,22 @@ def total(values: Quantity) -> Quantity:
     if values.ndim == 1:
         return sympy.Add(*[sympy.sympify(value) for value in values])
     return np.array([total(column) for column in values.T], dtype=object)
+
+
+def running_total(values: NDArray[Any]) -> Quantity:
+    """Return the sums over the first axis up to each element; of symbols each by the name of the one before.
+
+    Examples
+    --------
+    >>> running_total(np.array([1.0, 2.0]))
+    array([1., 3.])
+    """
+    if values.dtype != object:
+        return np.cumsum(values, axis=0)
+    found = values.copy()
+    for place in range(1, len(found)):
+        found[place] = named(found[place - 1] + values[place], f"sum up to {place}")
+    return found
 
 
 def first_array_length(values: Iterable[Quantity]) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Alternative, Matmul, Stream
-from perfmodel.numeric import is_symbolic
+from perfmodel.numeric import exact, is_symbolic
 from perfmodel.records import Operation, Phase, Role
 
 if TYPE_CHECKING:
@@ -82,20 +81,13 @@ class AffineColumns:
         exact expressions for a symbol.
         """
         if is_symbolic(batch_size):
-            constant, slope = _exact(self.constant), _exact(self.slope)
+            constant, slope = exact(self.constant), exact(self.slope)
             return dict(zip(self.names, constant + slope * batch_size, strict=True))
         if isinstance(batch_size, np.ndarray):
             evaluated = self.constant[:, :, None] + self.slope[:, :, None] * batch_size
         else:
             evaluated = self.constant + self.slope * batch_size
         return dict(zip(self.names, evaluated, strict=True))
-
-
-def _exact(values: NDArray[np.float64]) -> NDArray[Any]:
-    import sympy
-
-    exact: NDArray[Any] = np.frompyfunc(lambda value: sympy.Rational(Fraction(value)), 1, 1)(values)
-    return exact
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, named
 from perfmodel.records import Phase, Role
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads:
         elif occurrence.role is Role.WEIGHT_GRADIENT:
             beside[occurrence.layer] = maximum(beside.get(occurrence.layer, 0.0), path) + duration
         else:
-            path = path + duration
+            path = named(path + duration, "path")
     longest = path
     for end in beside.values():
         longest = maximum(longest, end)

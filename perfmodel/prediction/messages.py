@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.cost.merging import Lane, cheapest_messages, spans
 from perfmodel.cost.overlap import bucket_sums
+from perfmodel.numeric import minimum_along_first_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class Buckets:
         return cls(
             sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
             ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
-            wanted_s=np.array([np.min(schedule.wanted_s[each], axis=0) for each in slices]),
+            wanted_s=np.array([minimum_along_first_axis(schedule.wanted_s[each]) for each in slices]),
         )
 
 
