@@ -17,6 +17,7 @@ from perfmodel.numeric import naming
 from perfmodel.planning.formula_definitions import Definitions
 from perfmodel.planning.formula_limits import refuse_open_ended
 from perfmodel.planning.formula_symbols import Opened, open_up
+from perfmodel.planning.formula_system import devices_alike
 from perfmodel.planning.formula_values import AtPoint
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
@@ -306,6 +307,9 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
+        largest = formula.opened.largest.get(name)
+        if largest is not None and (numbers > largest).any():
+            raise ArgumentError(name, value, f"at most {largest}, the devices of the system")
         found[name] = value
     return found
 
@@ -366,11 +370,13 @@ def formula(
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
         arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
     refuse_open_ended(names, arguments)
+    if "workers" in map(str, names) and "workers" not in arguments:
+        arguments["workers"] = devices_alike(arguments)
     prediction = predict(graph, **arguments)
     basis = prediction.basis
     assert basis is not None
     refuse_open_ended(names, arguments, prepared=basis.prepared)
-    opened = open_up(basis.prepared, basis.factors, names)
+    opened = open_up(Opened(basis.prepared, dict(basis.factors), graph, arguments), names)
     definitions = Definitions()
     with naming(definitions):
         step = opened.prepared.step(opened.factors).parts
@@ -378,7 +384,7 @@ def formula(
         total = sympy.Add(*(definitions(named_parts[name], name, 0) for name in PARTS))
         waits = named_parts["exposed_transfer_s"] + named_parts["input_wait_s"]
         named_parts |= {"step_s": total, "device_s": total - waits}
-        samples = opened.prepared.counted_workers * opened.prepared.batch_size
+        samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size
         named_parts["samples_per_s"] = samples / definitions(total, "step_s", 0)
     return Formula(
         quantity=quantity,

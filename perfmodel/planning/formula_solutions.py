@@ -192,7 +192,7 @@ def _nowhere(question: _Question, places: Any, differences: Any) -> ArgumentErro
 
 
 def _told(question: _Question, value: float, how: str) -> str:
-    unit = FREE[question.name].unit if question.name in FREE else ""
+    unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
     shown = f"{question.name} = {value:.6g} {unit}".rstrip()
     if question.second is None:
         return f"{question.first.quantity} comes to {question.target:.6g} {question.first.unit} at {shown} ({how})"

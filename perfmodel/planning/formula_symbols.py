@@ -26,6 +26,10 @@ class Opened:
         The step, with symbols in it so far. [-]
     factors : dict of str to float or sympy.Expr
         Factors on constants by full name. [1]
+    graph : LayerGraph or Run
+        What is trained. [-]
+    arguments : dict of str to object
+        Arguments of ``predict``. [-]
     symbols : dict of str to sympy.Symbol
         Free symbols. [-]
     stated : dict of str to float
@@ -36,6 +40,8 @@ class Opened:
 
     prepared: Prepared
     factors: dict[str, Any]
+    graph: Any
+    arguments: dict[str, Any]
     symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
     stated: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
@@ -120,7 +126,13 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     _gpu_of(opened, symbol.name)
     target: Any = opened.prepared.target
     if target.machine is not None:
-        raise ArgumentError("free", symbol.name, "with device=; in a system other links share the way")
+        from perfmodel.planning.formula_system import with_link_bandwidth
+
+        opened.prepared, stated = with_link_bandwidth(opened.prepared, opened.graph, opened.arguments, symbol)
+        place = f"links/{target.link.family.stem}/"
+        for name in [name for name in opened.prepared.constant_names if name.startswith(place)]:
+            opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / stated
+        return stated
     place = f"links/{target.link.family.stem}"
     value = float(target.link.effective_bandwidth_bytes_per_s)
     asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
@@ -129,8 +141,18 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     return value
 
 
+def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
+    from perfmodel.planning.formula_system import devices_alike, with_workers
+
+    stated = float(opened.prepared.worker_count)
+    opened.largest["workers"] = devices_alike(opened.arguments)
+    opened.prepared = with_workers(opened.prepared, opened.graph, opened.arguments, symbol)
+    return stated
+
+
 FREE: Final[Mapping[str, Free]] = {
     "batch_size": Free("N", "samples", "samples per worker and step", _batch_size, whole=True),
+    "workers": Free("p", "1", "workers, up to the devices of the system", _workers, whole=True),
     "peak_flop_per_s": Free("F", "FLOP/s", "peak rate of the data type", _peak),
     "clock_hz": Free("f", "Hz", "base clock, with which all clocks of a CPU rise", _clock),
     "memory_bandwidth_bytes_per_s": Free("B", "B/s", "peak bandwidth of the device's memory", _memory_bandwidth),
@@ -142,15 +164,13 @@ FREE: Final[Mapping[str, Free]] = {
 """Numbers that may be free by a name of their own; constants of files may be by their full names."""
 
 
-def open_up(prepared: Prepared, factors: Mapping[str, Any], free: Iterable[Any]) -> Opened:
+def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Put symbols in the place of numbers.
 
     Parameters
     ----------
-    prepared : Prepared
-        The step. [-]
-    factors : mapping of str to float
-        Factors of a calibration. [1]
+    opened : Opened
+        The step as it is predicted. [-]
     free : iterable of str or sympy.Symbol
         What is free. [-]
 
@@ -166,7 +186,7 @@ def open_up(prepared: Prepared, factors: Mapping[str, Any], free: Iterable[Any])
     ArgumentError
         If a name occurs twice, or the number is none of this prediction.
     """
-    opened = Opened(prepared, dict(factors))
+    prepared = opened.prepared
     for each in free:
         given = each.name if isinstance(each, sympy.Symbol) else str(each)
         known = FREE.get(given)
