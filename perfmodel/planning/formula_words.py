@@ -100,9 +100,10 @@ class Active:
             if not value and not own:
                 continue
             lines.append(f"{part} = {seconds_text(value)}")
-            counts = Counter(f"{row.kind}: {row.wins}" for row in own)
-            lines += [f"  {count} x {what}" for what, count in counts.most_common(SHOWN) if count > 1]
-            lines += [f"  {row}" for row in own[:SHOWN]]
+            kernels = Counter(row.wins for row in own if row.where.startswith("kernel"))
+            lines += [f"  {count} kernels bound by {what}" for what, count in kernels.most_common()]
+            first = sorted(own, key=lambda row: (not row.where.startswith("kernel"), abs(row.value) >= LONGEST))
+            lines += [f"  {row}" for row in first[:SHOWN]]
             if len(own) > SHOWN:
                 lines.append(f"  and {len(own) - SHOWN} more, in rows")
         return "\n".join(lines)
