@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from perfmodel.importers.torch.module import from_torch
     from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
+    from perfmodel.planning.formula import Formula, formula
     from perfmodel.planning.plan import plan
     from perfmodel.planning.plan_report import Plan
     from perfmodel.planning.scaling import scaling
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "Calibration": "perfmodel.hardware.measured_machine",
     "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
+    "Formula": "perfmodel.planning.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
     "Plan": "perfmodel.planning.plan_report",
@@ -74,6 +76,7 @@ _MODULE_OF = {
     "catalogue": "perfmodel.hardware.catalogue",
     "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.fit_table",
+    "formula": "perfmodel.planning.formula",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
@@ -97,9 +100,6 @@ _MODULE_OF = {
     "validate": "perfmodel.validation.validate",
     "validate_live": "perfmodel.validation.live",
 }
-_LATER = (
-    "formula",
-)  # fmt: skip
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
@@ -107,6 +107,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "Dataset",
+    "Formula",
     "FrameworkProfile",
     "LayerGraph",
     "Plan",
@@ -122,6 +123,7 @@ __all__ = [
     "compare",
     "errors",
     "fit",
+    "formula",
     "from_huggingface_config",
     "from_onnx",
     "from_torch",
@@ -156,8 +158,7 @@ def __getattr__(name: str) -> Any:
     elif name in _SUBMODULES:
         value = import_module(f"perfmodel.{name}")
     else:
-        later = " yet: it comes with a later version" if name in _LATER else ""
-        message = f"module 'perfmodel' has no attribute {name!r}{later}"
+        message = f"module 'perfmodel' has no attribute {name!r}"
         raise AttributeError(message)
     globals()[name] = value
     return value

@@ -8,46 +8,16 @@ sympy itself is imported only when a symbol is met.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.symbolic import NUMBER_TYPES, Quantity, elementwise, exact, is_symbolic, named
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Quantity = Any
-"""A float, an ndarray, a sympy expression, or an object array of sympy expressions."""
-
-_NUMBERS = frozenset({float, int, bool, np.float64, np.bool_})
-"""Types that most operands have, none of them a symbol."""
-
-
-def is_symbolic(*operands: Quantity) -> bool:
-    """Tell whether any operand is a sympy expression or an object array.
-
-    Examples
-    --------
-    >>> is_symbolic(1.0, 2.0)
-    False
-    """
-    for operand in operands:
-        kind = type(operand)
-        if kind is np.ndarray:
-            if operand.dtype.hasobject:
-                return True
-        elif kind not in _NUMBERS and _is_expression(operand):
-            return True
-    return False
-
-
-def _is_expression(operand: Any) -> bool:
-    if isinstance(operand, np.ndarray):
-        return bool(operand.dtype.hasobject)
-    sympy = sys.modules.get("sympy")
-    return sympy is not None and isinstance(operand, sympy.Basic)
 
 
 def expanded(value: Quantity) -> Quantity:
@@ -62,13 +32,6 @@ def expanded(value: Quantity) -> Quantity:
     """
     expand = getattr(value, "expand", None)
     return value if expand is None else expand()
-
-
-def _elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
-    """Apply a scalar sympy function over operands, broadcasting where any of them is an array."""
-    if any(isinstance(operand, np.ndarray) for operand in operands):
-        return np.frompyfunc(function, len(operands), 1)(*operands)
-    return function(*operands)
 
 
 def _unevaluated_extreme(name: str) -> Callable[[Any, Any], Any]:
@@ -100,7 +63,7 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
     2.0
     """
     if is_symbolic(first, second):
-        return _elementwise(_unevaluated_extreme("Max"), first, second)
+        return elementwise(_unevaluated_extreme("Max"), first, second)
     return np.maximum(first, second)
 
 
@@ -113,7 +76,7 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
     1.0
     """
     if is_symbolic(first, second):
-        return _elementwise(_unevaluated_extreme("Min"), first, second)
+        return elementwise(_unevaluated_extreme("Min"), first, second)
     return np.minimum(first, second)
 
 
@@ -135,8 +98,31 @@ def ceil(value: Quantity) -> Quantity:
     2.0
     """
     if is_symbolic(value):
-        return _elementwise(_scalar_ceiling, value)
+        return elementwise(_scalar_ceiling, value)
     return np.ceil(value)
+
+
+def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
+    """Divide and round up, element by element; of symbols the ratio is kept exact, so that no whole one is exceeded.
+
+    Examples
+    --------
+    >>> float(ceil_ratio(96 * 7.0, 96.0))
+    7.0
+    """
+    if not is_symbolic(numerator, denominator):
+        return np.ceil(numerator / denominator)
+    return elementwise(_exact_ceil_ratio, numerator, denominator)
+
+
+def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
+    import sympy
+
+    def as_fractions(value: Any) -> Any:
+        value = sympy.sympify(value)
+        return value.xreplace({each: exact(float(each)) for each in value.atoms(sympy.Float)})
+
+    return _scalar_ceiling(as_fractions(numerator) / as_fractions(denominator))
 
 
 def exponential(value: Quantity) -> Quantity:
@@ -155,7 +141,7 @@ def exponential(value: Quantity) -> Quantity:
 
         return sympy.exp(exponent)
 
-    return _elementwise(power, value)
+    return elementwise(power, value)
 
 
 def exponential_less_one(value: Quantity) -> Quantity:
@@ -206,13 +192,15 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
     def choose(test: Any, yes: Any, no: Any) -> Any:
         import sympy
 
+        if yes is no:
+            return yes
         if test in (True, sympy.true) or (isinstance(test, np.bool_) and bool(test)):
             return yes
         if test in (False, sympy.false) or isinstance(test, np.bool_):
             return no
         return sympy.Piecewise((yes, test), (no, True), evaluate=False)
 
-    return _elementwise(choose, condition, if_true, if_false)
+    return elementwise(choose, condition, if_true, if_false)
 
 
 def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
@@ -244,13 +232,16 @@ def exceeds(first: Quantity, second: Quantity) -> Quantity:
     >>> bool(exceeds(2.0, 1.0))
     True
     """
-    return _elementwise(_open_comparison, first, second) if is_symbolic(first, second) else first > second
+    return elementwise(_open_comparison, first, second) if is_symbolic(first, second) else first > second
 
 
 def _open_comparison(first: Any, second: Any) -> Any:
     import sympy
 
-    first, second = sympy.sympify(first), sympy.sympify(second)
+    first, second = (
+        named(each, "compared") if each.has(sympy.Piecewise) else each  # a choice inside a condition would be unfolded
+        for each in (sympy.sympify(first), sympy.sympify(second))
+    )
     # Evaluated, sympy would try to prove the sign of the difference, which takes seconds for a large expression.
     return sympy.Gt(first, second, evaluate=first.is_number and second.is_number)
 
@@ -266,6 +257,19 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
     if values.dtype == object:
         return reduce(minimum, list(values))
     return values.min(axis=0)
+
+
+def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the minimum of each run of rows, which ends where the next begins: of numbers by numpy, else unevaluated.
+
+    Examples
+    --------
+    >>> minima_of_runs(np.array([3.0, 1.0, 2.0]), np.array([0, 2]))
+    array([1., 2.])
+    """
+    if values.dtype == object:
+        return np.array([minimum_along_first_axis(run) for run in np.split(values, starts[1:])])
+    return np.minimum.reduceat(values, starts, axis=0)
 
 
 def total(values: Quantity) -> Quantity:
@@ -286,6 +290,22 @@ def total(values: Quantity) -> Quantity:
     return np.array([total(column) for column in values.T], dtype=object)
 
 
+def running_total(values: NDArray[Any]) -> Quantity:
+    """Return the sums over the first axis up to each element; of symbols each by the name of the one before.
+
+    Examples
+    --------
+    >>> running_total(np.array([1.0, 2.0]))
+    array([1., 3.])
+    """
+    if values.dtype != object:
+        return np.cumsum(values, axis=0)
+    found = values.copy()
+    for place in range(1, len(found)):
+        found[place] = named(found[place - 1] + values[place], f"sum up to {place}")
+    return found
+
+
 def first_array_length(values: Iterable[Quantity]) -> int | None:
     """Return the length of the first one-dimensional numeric array among quantities and mappings of quantities.
 
@@ -295,7 +315,7 @@ def first_array_length(values: Iterable[Quantity]) -> int | None:
     2
     """
     for value in values:
-        if type(value) in _NUMBERS:
+        if type(value) in NUMBER_TYPES:
             continue
         length = None
         if isinstance(value, np.ndarray):

@@ -30,6 +30,7 @@ ORDER = (
     "kernels",
     "records",
     "numeric",
+    "symbolic",
     "atomic_write",
     "units",
     "errors",

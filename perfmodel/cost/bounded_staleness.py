@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic
 
 LEADERS_OF_TWO: Final = 0.5
 """Two workers with much slack: each waits c^2 / (2 s) of a step, a Brownian motion between two walls. [1]"""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, ceil, maximum, minimum
+from perfmodel.numeric import ceil, maximum, minimum
+from perfmodel.symbolic import Quantity
 
 MOST_TAKEN: Final = 0.5
 """Share of a device's units that a library leaves at least: beyond it blocks of kernels and messages take turns. [1]"""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from perfmodel.numeric import Quantity, ceil, maximum, minimum
+from perfmodel.numeric import ceil_ratio, maximum, minimum
+from perfmodel.symbolic import Quantity
 
 SHARPNESS: Final = 16
 """Exponent of the smooth minimum of an efficiency and one. [1]"""
@@ -83,7 +84,7 @@ def padded_product_flop_count(
     .. [1] K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, ACM TOMS 34(3), 2008,
        doi:10.1145/1356052.1356053.
     """
-    return 2 * count * k * tile_m * ceil(m / tile_m) * tile_n * ceil(n / tile_n)
+    return 2 * count * k * tile_m * ceil_ratio(m, tile_m) * tile_n * ceil_ratio(n, tile_n)
 
 
 def packed_bytes(
@@ -216,7 +217,7 @@ def register_tiles(*, m: Quantity, n: Quantity, count: Quantity = 1, tile_m: Qua
     ----------
     .. [1] K. Goto, R. van de Geijn, Anatomy of high-performance matrix multiplication, ACM TOMS 34(3), 2008.
     """
-    return count * ceil(m / tile_m) * ceil(n / tile_n)
+    return count * ceil_ratio(m, tile_m) * ceil_ratio(n, tile_n)
 
 
 def cpu_matmul_time(

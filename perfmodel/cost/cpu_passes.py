@@ -6,7 +6,8 @@ on one exponential or hyperbolic tangent, so that scalar loops are bound by arit
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity, maximum, minimum
+from perfmodel.numeric import maximum, minimum
+from perfmodel.symbolic import Quantity
 
 
 def cpu_scalar_time(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 
 FLOP_PER_PARAMETER: Final = 5
 """Difference, three products and a sum, besides those of a plain update [1]_. [FLOP]

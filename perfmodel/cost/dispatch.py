@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 
 def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exponent: float) -> Quantity:
@@ -50,11 +51,10 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
         return dispatch_s + 0 * busy_s
     if single and math.isinf(overlap_exponent):
         return maximum(dispatch_s - busy_s, 0.0)
-    if is_symbolic(busy_s, dispatch_s):
-        return (busy_s**overlap_exponent + dispatch_s**overlap_exponent) ** (1 / overlap_exponent) - busy_s
     # Powers of the ratio to the longer one: those of microseconds themselves vanish at exponents of 55 and more.
     longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
-    ratio = shorter / where(longer > 0, longer, 1.0)
+    longer = named(longer, "longer of kernel and dispatch")
+    ratio = shorter / where(exceeds(longer, 0), longer, 1.0)
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 

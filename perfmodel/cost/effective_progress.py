@@ -6,7 +6,7 @@ caller's own; none has a default but that of no effect.
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 
 
 def steps_to_target(

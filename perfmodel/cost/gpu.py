@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, maximum, minimum, minimum_along_first_axis
+from perfmodel.numeric import ceil_ratio, maximum, minimum, minimum_along_first_axis
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +131,7 @@ def tiled_matmul_time(
     traffic = np.where(s > 1, 2 * element_bytes * s, 0.0)
     results = count * m * n / bandwidth_bytes_per_s
     pace = 2 * unit_count / peak_flop_per_s
-    tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
+    tiles_per_unit = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
     part = k / s
     if (
         getattr(shortest_part, "ndim", 0) or shortest_part != 0

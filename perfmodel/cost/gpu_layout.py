@@ -7,7 +7,8 @@ loads of 16 B, which need rows that start at multiples of that.
 from __future__ import annotations
 
 from perfmodel.cost.gpu import SKINNY_EXTENT
-from perfmodel.numeric import Quantity, ceil, exceeds, maximum, minimum, where
+from perfmodel.numeric import ceil, ceil_ratio, exceeds, maximum, minimum, where
+from perfmodel.symbolic import Quantity
 
 PANEL_EXTENT = 128
 """Rows or columns of the result that one pass over an operand's panel serves. [1]"""
@@ -93,8 +94,8 @@ def strided_time(
     """
     row_pages = element_bytes * k / PAGE_BYTES
     share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
-    together = maximum(-ceil(-resident_tiles * unit_count / ceil(n / PANEL_EXTENT)), 1.0)
-    passes = ceil(ceil(m / PANEL_EXTENT) / together)
+    together = maximum(-ceil_ratio(-resident_tiles * unit_count, ceil_ratio(n, PANEL_EXTENT)), 1.0)
+    passes = ceil_ratio(ceil_ratio(m, PANEL_EXTENT), together)
     fetched_bytes = maximum(element_bytes * n * k - l2_bytes, 0.0) * count
     seconds = share * passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)
     return where(exceeds(minimum(m, n), SKINNY_EXTENT), seconds, 0.0)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, ceil, exceeds, geometric_sum, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import ceil, exceeds, geometric_sum, maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic
 
 STAGES: Final = ("read", "decode", "host_copy", "transfer", "compute")
 """Stages on the way of a mini-batch, in order."""

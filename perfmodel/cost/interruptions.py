@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity, exceeds, exponential_less_one, minimum, where
+from perfmodel.numeric import exceeds, exponential_less_one, minimum, where
+from perfmodel.symbolic import Quantity
 
 
 def young_interval(*, checkpoint_s: Quantity, mean_uptime_s: Quantity) -> Quantity:

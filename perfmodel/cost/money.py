@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.numeric import Quantity, ceil, maximum, minimum
+from perfmodel.numeric import ceil, maximum, minimum
+from perfmodel.symbolic import Quantity
 from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
 

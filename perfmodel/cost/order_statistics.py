@@ -17,7 +17,7 @@ import numpy as np
 
 from perfmodel.cost.given_numbers import checked_times, is_number
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity, named
 
 
 def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
@@ -53,7 +54,7 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
     """
     found: list[Quantity] = []
     for ready, taken in zip(ready_s, message_s, strict=True):
-        found.append((maximum(ready, found[-1]) if found else ready) + taken)
+        found.append(named((maximum(ready, found[-1]) if found else ready) + taken, "end of message"))
     return tuple(found)
 
 

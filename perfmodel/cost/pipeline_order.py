@@ -12,7 +12,8 @@ from typing import Final, Literal
 import numpy as np
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity, is_symbolic
 
 Way = Literal["forward", "backward"]
 

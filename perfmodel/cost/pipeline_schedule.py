@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Final
 
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 
 
 def bubble_fraction(*, stage_count: Quantity, micro_batch_count: Quantity, interleave: Quantity = 1) -> Quantity:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

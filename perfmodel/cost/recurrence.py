@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.cost.gpu import stream_time, tiled_matmul_time
-from perfmodel.numeric import Quantity, exceeds, maximum, where
+from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.symbolic import Quantity
 
 THIN_ROWS = 16
 """Most rows (samples) that the kernel for thin products takes. [1]"""

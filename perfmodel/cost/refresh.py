@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 
 
 def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:

@@ -6,7 +6,8 @@ they do not overlap at all. A measured kernel lies between them: t_max <= t <= t
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 
 
 def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:

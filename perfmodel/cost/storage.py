@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.numeric import Quantity, minimum
+from perfmodel.numeric import minimum
+from perfmodel.symbolic import Quantity
 
 
 def read_rate(

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.numeric import Quantity, exceeds, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic
 
 
 def effective_clock(*, active_cores: Quantity, clock_hz_by_active_cores: Sequence[float]) -> Quantity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 
 
 def write_out_steps(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from perfmodel.numeric import Quantity, maximum, minimum
+from perfmodel.numeric import maximum, minimum
+from perfmodel.symbolic import Quantity
 
 
 def copy_time(

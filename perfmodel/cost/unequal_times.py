@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.given_numbers import checked_times
 from perfmodel.cost.order_statistics import RelativeTimes, checked_ranks
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from perfmodel.derived import derived
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Alternative, Matmul, Stream
-from perfmodel.numeric import is_symbolic
 from perfmodel.records import Operation, Phase, Role
+from perfmodel.symbolic import exact, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,20 +84,13 @@ class AffineColumns:
         exact expressions for a symbol.
         """
         if is_symbolic(batch_size):
-            constant, slope = _exact(self.constant), _exact(self.slope)
+            constant, slope = exact(self.constant), exact(self.slope)
             return dict(zip(self.names, constant + slope * batch_size, strict=True))
         if isinstance(batch_size, np.ndarray):
             evaluated = self.constant[:, :, None] + self.slope[:, :, None] * batch_size
         else:
             evaluated = self.constant + self.slope * batch_size
         return dict(zip(self.names, evaluated, strict=True))
-
-
-def _exact(values: NDArray[np.float64]) -> NDArray[Any]:
-    import sympy
-
-    exact: NDArray[Any] = np.frompyfunc(lambda value: sympy.Rational(Fraction(value)), 1, 1)(values)
-    return exact
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 
 def check_quantity(name: str, given: Quantity, *, low: float, high: float, allowed: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

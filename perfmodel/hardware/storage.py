@@ -17,7 +17,8 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.given_quantity import check_quantity
 from perfmodel.hardware.read_limits import ReadLimits
 from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile
-from perfmodel.numeric import Quantity, minimum
+from perfmodel.numeric import minimum
+from perfmodel.symbolic import Quantity
 from perfmodel.units import GIB, KIB, MIB
 
 MOST_GIB: Final = 1_000_000

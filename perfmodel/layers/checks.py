@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from perfmodel.errors import ArgumentError, nearest_match
-from perfmodel.numeric import is_symbolic
+from perfmodel.symbolic import is_symbolic
 
 
 def refuse(argument: str, given: object, allowed: str) -> NoReturn:

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from perfmodel.layers.checks import check_choice, check_flag, is_open_size, refuse
 from perfmodel.layers.shapes import IMAGE, Shape, ShapeMismatchError, check_rank, shape_text
-from perfmodel.numeric import is_symbolic, maximum, minimum
+from perfmodel.numeric import maximum, minimum
+from perfmodel.symbolic import is_symbolic
 
 Pair = tuple[int, int]
 """Before and after [1]."""

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.numeric import Quantity
 from perfmodel.records import Phase
+from perfmodel.symbolic import Quantity
 
 ExchangeKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send"]
 Group = Literal["data", "tensor", "pipeline"]

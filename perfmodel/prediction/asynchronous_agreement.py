@@ -11,10 +11,10 @@ from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_res
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
+    from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
     from perfmodel.sync.asynchronous_times import AsynchronousTimes
 

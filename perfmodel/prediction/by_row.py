@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.numeric import Quantity
+    from perfmodel.symbolic import Quantity
 
 
 @lru_cache(maxsize=256)

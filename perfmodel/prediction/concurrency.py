@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.numeric import maximum
 from perfmodel.records import Phase, Role
+from perfmodel.symbolic import named
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -54,7 +55,7 @@ def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads:
         elif occurrence.role is Role.WEIGHT_GRADIENT:
             beside[occurrence.layer] = maximum(beside.get(occurrence.layer, 0.0), path) + duration
         else:
-            path = path + duration
+            path = named(path + duration, "path")
     longest = path
     for end in beside.values():
         longest = maximum(longest, end)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.cost.transfer import copy_time
-from perfmodel.numeric import Quantity, minimum
+from perfmodel.numeric import minimum
+from perfmodel.symbolic import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.numeric import running_total
 from perfmodel.records import Phase
+from perfmodel.symbolic import named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,11 +90,12 @@ def gradient_schedule(
     operation of the backward phase has ended; parameters that several layers share count as those of the layer that
     owns them, ready with the last operation of that layer.
     """
-    seconds = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s + groups.exposed_dispatch_s
+    busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
+    seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
     by_phase = {
         phase: [each for each in table.occurrences if each.phase is phase] for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
-    ends = {phase: np.cumsum(seconds[[each.group for each in listed]], axis=0) for phase, listed in by_phase.items()}
+    ends = {phase: running_total(seconds[[each.group for each in listed]]) for phase, listed in by_phase.items()}
     first = {}
     for place, each in reversed(list(enumerate(by_phase[Phase.FORWARD]))):
         first[each.layer] = place

@@ -11,10 +11,11 @@ import numpy as np
 from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import is_product_class, pooled_classes
-from perfmodel.numeric import is_symbolic, where
+from perfmodel.numeric import where
 from perfmodel.prediction.by_row import distinct_names
 from perfmodel.prediction.reuse_distance import cold_bytes, step_order
 from perfmodel.records import Phase
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable

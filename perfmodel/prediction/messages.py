@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.cost.merging import Lane, cheapest_messages, spans
 from perfmodel.cost.overlap import bucket_sums
+from perfmodel.numeric import minima_of_runs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Buckets:
         return cls(
             sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
             ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
-            wanted_s=np.minimum.reduceat(schedule.wanted_s, starts, axis=0),
+            wanted_s=minima_of_runs(schedule.wanted_s, starts),
         )
 
 

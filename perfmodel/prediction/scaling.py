@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -83,7 +84,8 @@ def scaled(
         if full_name not in factors:
             continue
         product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
-        if described is not None and name in described:
+        # a symbol stands for the value itself: keeping it in range is up to whoever puts a number in
+        if described is not None and name in described and not is_symbolic(product):
             product = np.minimum(np.maximum(product, described[name].valid_min), described[name].valid_max)
         changed[name] = product
     return changed

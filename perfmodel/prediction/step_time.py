@@ -15,8 +15,9 @@ import numpy as np
 from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.cost.transfer import exposed_copy_time
-from perfmodel.numeric import exceeds, is_symbolic, minimum_along_first_axis, total, where
+from perfmodel.numeric import exceeds, total, where
 from perfmodel.prediction.concurrency import concurrent_time
+from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,16 +178,18 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size:
     compute, memory = (
         np.concatenate([_broadcast(pair[branch], shape) for pair, shape in present]) for branch in (0, 1)
     )
+    compute, memory = named(compute, "arithmetic"), named(memory, "traffic")
     compute_bound = where(exceeds(memory, compute), 0, 1)
-    of_one = roofline_time(compute_s=compute, memory_s=memory)
+    of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
-    per_launch = {"busy_s": of_one + numbers.launch_s, "overlap_exponent": numbers.overlap_exponent}
+    per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
     dispatched = launches - library_launches
     exposed = dispatched * exposed_dispatch_time(dispatch_s=numbers.dispatch_s, **per_launch)
     issued = dispatched * numbers.dispatch_s
     if table.weights.has_library_launches:
         exposed = exposed + library_launches * exposed_dispatch_time(dispatch_s=numbers.library_issue_s, **per_launch)
         issued = issued + library_launches * numbers.library_issue_s
+    exposed = named(exposed, "exposed dispatch")
     return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
 
 
@@ -210,30 +213,23 @@ def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) ->
     return replace(groups, exposed_dispatch_s=groups.dispatch_s * share)
 
 
-def _open_choice(
-    table: KernelTable,
-    rows: tuple[Quantity, ...],
-    *,
-    duration: Quantity,
-    workspace: Quantity,
-    numbers: ProcessorNumbers,
-    workspace_limit_bytes: float,
-) -> GroupTimes:
-    """Choose for symbols: which alternative is fastest depends on values not yet known, so a Min keeps them all.
+def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
+    """Choose for symbols: which alternative is fastest depends on values not yet known, so all are kept.
 
-    Launches, the dispatch they expose, and the shares of compute and memory, are those of each group's first
-    alternative; the sum of compute, memory and launch gaps is exact.
+    Each alternative is set against the fastest of those before it, as argmin takes the first of equal ones.
     """
-    compute, memory, launches, issued, exposed = (values[table.choices[0]].astype(object) for values in rows)
-    competing = where(exceeds(workspace, workspace_limit_bytes), np.inf, duration)
-    several = np.flatnonzero((table.choices != table.choices[0]).any(axis=0))
-    best = minimum_along_first_axis(competing[table.choices[:, several]].astype(object))
-    least = minimum_along_first_axis(workspace[table.choices[:, several]])
-    best = where(exceeds(least, workspace_limit_bytes), duration[table.choices[0, several]], best)
-    best = best - launches[several] * numbers.launch_s
-    share = compute[several] / (compute[several] + memory[several])
-    compute[several], memory[several] = best * share, best * (1 - share)
-    return GroupTimes(table.choices[0], compute, memory, launches, issued, exposed)
+    first = table.choices[0]
+    values = [each[first].astype(object) for each in rows]
+    shortest = eligible[first].astype(object)
+    for place, rivals in enumerate(table.choices[1:], start=1):
+        own = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
+        rival = eligible[rivals[own]]
+        faster = exceeds(shortest[own], rival)
+        for value, each in zip(values, rows, strict=True):
+            value[own] = where(faster, each[rivals[own]], value[own])
+        shortest[own] = where(faster, rival, shortest[own])
+        values, shortest = [named(value, "chosen") for value in values], named(shortest, "shortest")
+    return GroupTimes(first, *values)
 
 
 def group_times(
@@ -267,14 +263,8 @@ def group_times(
     duration = busy + of_alternatives[2] * numbers.launch_s
     workspace = table.workspace.at(batch_size)["workspace_bytes"]
     if is_symbolic(duration):
-        return _open_choice(
-            table,
-            tuple(of_alternatives),
-            duration=duration,
-            workspace=workspace,
-            numbers=numbers,
-            workspace_limit_bytes=workspace_limit_bytes,
-        )
+        eligible = where(exceeds(workspace, workspace_limit_bytes), np.inf, named(duration, "alternative"))
+        return _open_choice(table, tuple(of_alternatives), eligible=named(eligible, "allowed alternative"))
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
     if place.ndim == 1:
@@ -359,14 +349,18 @@ def step_time(
     update_s = _weighted(groups.compute_s + groups.memory_s, weights.update)
     if scheduler_threads > 1:
         kernel_s = groups.compute_s + groups.memory_s
-        share = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads) / (table.multiplicity @ kernel_s)
+        together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
+        share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
-    compute_s = compute_s + subnormal_s
+    compute_s, memory_bound_s = named(compute_s + subnormal_s, "compute_s"), named(memory_bound_s, "memory_bound_s")
+    update_s = named(update_s, "update_s")
     launch_count = _weighted(groups.launches, table.multiplicity)
-    launch_s = launch_count * numbers.launch_s
+    launch_s = named(launch_count * numbers.launch_s, "launch_s")
     dispatch_s = _weighted(groups.dispatch_s, table.multiplicity) + numbers.step_overhead_s
     busy_s = compute_s + memory_bound_s + update_s + launch_s
-    exposed_dispatch_s = _weighted(groups.exposed_dispatch_s, table.multiplicity) + numbers.step_overhead_s
+    exposed_dispatch_s = named(
+        _weighted(groups.exposed_dispatch_s, table.multiplicity) + numbers.step_overhead_s, "exposed dispatch of all"
+    )
     computing_s = busy_s + exposed_dispatch_s
     return StepTime(
         compute_s=compute_s,

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, RelativeTimes, ShiftedExponential
 from perfmodel.cost.unequal_times import AS_PREDICTED, Unequal
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
-from perfmodel.numeric import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
+from perfmodel.numeric import running_total, total
 from perfmodel.prediction.agreement import Agreement
 from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.synchronous import PlayedExchange, SynchronousStep, synchronous_tasks
@@ -17,11 +18,11 @@ from perfmodel.sync.placed import Placed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from perfmodel.numeric import Quantity
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
     from perfmodel.simulation import Task
+    from perfmodel.symbolic import Quantity
     from perfmodel.sync.library import LibraryCollective
 
 
@@ -159,7 +160,7 @@ class AllReduced(Synchronous):
 
     def exchanged(self, parts: StepTime, schedule: GradientSchedule, messages: Buckets) -> StepTime:  # noqa: D102
         message_s = self.placed.time(messages.sizes_bytes)
-        total_s = float(np.sum(message_s))
+        total_s = total(message_s)
         if not self.overlap:
             return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
         exposed_s = slowed_exchange(
@@ -220,12 +221,12 @@ class ThroughServer(Synchronous):
         parts = replace(parts, update_s=0.0)  # it is the server's
         push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
         served_s = self.server_s_per_byte * messages.sizes_bytes
-        total_s = float(np.sum(push_s + served_s + pull_s))
+        total_s = total(push_s + served_s + pull_s)
         if not self.overlap:
             return replace(parts, sync_s=total_s, exposed_sync_s=total_s)
         arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
         updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
         exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
-        pulled = np.cumsum(pull_s[::-1])  # what the first layers want is pulled first
+        pulled = running_total(pull_s[::-1])  # what the first layers want is pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)

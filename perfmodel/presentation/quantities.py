@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
-from perfmodel.numeric import is_symbolic
+from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
 ABSENT: Final = "-"

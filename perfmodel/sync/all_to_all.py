@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 
 

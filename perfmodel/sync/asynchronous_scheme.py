@@ -12,7 +12,8 @@ import numpy as np
 from perfmodel.cost.order_statistics import RelativeTimes
 from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_staleness, throughput_bound
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.asynchronous_times import AsynchronousTimes
 from perfmodel.sync.unequal_visitors import unequal_pace
 

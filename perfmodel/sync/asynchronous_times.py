@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfmodel.numeric import Quantity
+    from perfmodel.symbolic import Quantity
     from perfmodel.sync.unequal_visitors import KindTimes
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError, nearest_match
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.ranks import check_rank_count
 
 SERVER: Final = -1

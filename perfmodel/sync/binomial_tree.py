@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 from perfmodel.sync.broadcast import broadcast_rounds
 from perfmodel.sync.ranks import levels

@@ -11,7 +11,8 @@ import numpy as np
 from perfmodel.cost.bounded_staleness import bounded_staleness_excess, served_in_step_time
 from perfmodel.cost.queueing import ClosedNetwork
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, maximum, minimum, where
+from perfmodel.numeric import maximum, minimum, where
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,

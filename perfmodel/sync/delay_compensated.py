@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfmodel.cost.delay_compensation import backup_bytes
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
 
 

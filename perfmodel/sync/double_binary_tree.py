@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.cost.collective import pipelined_time
-from perfmodel.numeric import Quantity
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 from perfmodel.sync.ranks import levels
 

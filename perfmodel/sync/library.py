@@ -8,7 +8,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.collective import protocol_time, units_taken_share
-from perfmodel.numeric import Quantity, minimum
+from perfmodel.numeric import minimum
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.units import GIGA, MICROSECOND

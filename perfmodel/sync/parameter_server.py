@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from perfmodel.cost.collective import pipelined_time
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, maximum
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.ring_order import ring_order, way_between
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic
 
 
 def check_rank_count(worker_count: Quantity) -> None:

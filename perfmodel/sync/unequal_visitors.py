@@ -11,7 +11,7 @@ from perfmodel.cost.queueing import mean_staleness, staleness_of_rates, unequal_
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.numeric import Quantity
+    from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
 

@@ -10,8 +10,8 @@ from perfmodel.layers.base import Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, axis_in, element_count, shape_text
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
-from perfmodel.numeric import is_symbolic
 from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.symbolic import is_symbolic
 
 FORWARD_FLOP = 5
 """Per element of the output, a s with s = 1 / (1 + exp(-b)): the logistic function's 4, and a product [FLOP]."""

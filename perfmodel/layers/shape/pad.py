@@ -14,8 +14,9 @@ from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.layers.window import Pair
 from perfmodel.layers.window_operators import onnx_pads
-from perfmodel.numeric import is_symbolic, minimum
+from perfmodel.numeric import minimum
 from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")

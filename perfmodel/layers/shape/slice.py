@@ -12,8 +12,9 @@ from perfmodel.layers.checks import check_flag, check_shape, is_open_size
 from perfmodel.layers.shape.reshape import Reshape
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.numeric import is_symbolic, where
+from perfmodel.numeric import where
 from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.symbolic import is_symbolic
 
 TORCH_NAMES = (
     "aten.slice",

@@ -15,8 +15,8 @@ from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.layers.window import Size
 from perfmodel.layers.window_operators import holds_maps
-from perfmodel.numeric import is_symbolic
 from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.symbolic import is_symbolic
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 """Inputs along each axis that an output is made of [1]."""

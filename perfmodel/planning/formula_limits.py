@@ -1,0 +1,135 @@
+"""What has no closed form, and why: one table, of which each entry is also the error that it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.prepared import Prepared
+from perfmodel.sync.asynchronous import SCHEMES
+
+if TYPE_CHECKING:
+    Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoClosedForm:
+    """Something that a formula cannot have.
+
+    Parameters
+    ----------
+    argument : str
+        Argument of ``predict`` that asks for it. [-]
+    what : str
+        What it is. [-]
+    why : str
+        Why there is no closed form. [-]
+    instead : str
+        What is allowed. [-]
+    applies : callable
+        Tells from free names and arguments whether it is asked for. [-]
+    """
+
+    argument: str
+    what: str
+    why: str
+    instead: str
+    applies: Callable[[set[str], Arguments], bool]
+
+
+def _spread_over_devices(free: set[str], given: Arguments) -> bool:
+    del free
+    plain = {"parallelism": "data", "stages": 1, "tensor_size": 1, "micro_batches": 1, "accumulation_steps": 1}
+    return any(given.get(name, value) != value for name, value in plain.items()) or bool(given.get("shard_stage"))
+
+
+def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
+    return lambda free, given: given.get(argument) in values
+
+
+NO_CLOSED_FORM: Final = (
+    NoClosedForm(
+        argument="sync",
+        what="asynchronous workers",
+        why="their waits for the server are a recursion over the workers of a closed queueing network",
+        instead="a synchronous strategy; predict() and scaling() have the asynchronous ones at each worker count",
+        applies=_has("sync", *SCHEMES),
+    ),
+    NoClosedForm(
+        argument="straggler",
+        what="stragglers among workers whose number is free",
+        why="the expected slowest of n is an order statistic, an integral for each n",
+        instead="None with workers free; at a fixed number it is one factor",
+        applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
+    ),
+    NoClosedForm(
+        argument="parallelism",
+        what="a network spread over several devices, or a mini-batch in several parts",
+        why="a schedule is played as a recurrence over stages and micro-batches",
+        instead="'data' without stages, shares, shards, micro-batches and accumulation",
+        applies=_spread_over_devices,
+    ),
+    NoClosedForm(
+        argument="bucket_bytes",
+        what="messages merged for the shortest step",
+        why="which gradients share a message is searched for, and changes with every number",
+        instead="a size in bytes, 0 or infinity",
+        applies=_has("bucket_bytes", MERGED),
+    ),
+    NoClosedForm(
+        argument="input_variation",
+        what="a time of preparing mini-batches that varies",
+        why="the mean of the longest of several random times is an order statistic",
+        instead="0 in a formula",
+        applies=lambda free, given: bool(given.get("input_variation")),
+    ),
+    NoClosedForm(
+        argument="system",
+        what="an exchange with both its workers and its links free",
+        why="how flows share links is known at each number of workers or at each bandwidth, not as one expression",
+        instead="one of the two free",
+        applies=lambda free, given: {"workers", "link_bandwidth_bytes_per_s"} <= free,
+    ),
+    NoClosedForm(
+        argument="dataset",
+        what="reading and decoding for workers, or over links of a system, that are free",
+        why="storage, links and cores are shared host by host, which no single expression tells",
+        instead="None with workers or a system's links free",
+        applies=lambda free, given: (
+            given.get("dataset") is not None
+            and ("workers" in free or ("link_bandwidth_bytes_per_s" in free and given.get("system") is not None))
+        ),
+    ),
+)
+"""Everything that has no closed form."""
+
+MEASURED: Final = "a device of the catalogue; kernels of a measured machine are interpolated in its tables"
+
+
+def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
+    """Raise if something is asked for that has no closed form.
+
+    Parameters
+    ----------
+    free : iterable of str or sympy.Symbol
+        What is free. [-]
+    arguments : mapping of str to object
+        Arguments of ``predict``. [-]
+    prepared : Prepared or None
+        The step, once it is. [-]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the argument, what has no closed form, why, and what is allowed.
+    """
+    names = {str(each) for each in free}
+    for limit in NO_CLOSED_FORM:
+        if limit.applies(names, arguments):
+            allowed = f"{limit.instead}. There is no closed form of {limit.what}: {limit.why}"
+            raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
+    if prepared is not None and prepared.target.lowered_for != prepared.target.processor:
+        raise ArgumentError("device", prepared.target.name, MEASURED)
