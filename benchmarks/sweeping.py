@@ -18,6 +18,7 @@ import numpy as np
 
 import perfmodel as pm
 from perfmodel.errors import PerfmodelError
+from perfmodel.layers import CrossEntropy, Dense
 
 DEVICES = [
     "gtx_1080", "gtx_1080_ti", "titan_x_pascal", "tesla_m40", "tesla_p40", "tesla_p100_pcie", "v100_pcie", "t4",
@@ -102,20 +103,26 @@ def timed(graph, space):
     return len(s), statistics.median(took)
 
 
+def chain(count):
+    """Return a network of so many layers, no two of them alike."""
+    graph = pm.LayerGraph("chain", input_shape=(1024,))
+    x = graph.input
+    for index in range(count):
+        x = graph.add(f"dense{index}", Dense(units=1024 + index), inputs=x)
+    graph.add("loss", CrossEntropy(), inputs=x)
+    return graph
+
+
 def growth(figure):
     graph = pm.zoo.resnet50()
     swept(graph, SPACE | {"batch_size": [1]})
     by_count = [timed(graph, SPACE | {"batch_size": range(1, count + 1)}) for count in (5, 10, 20, 40, 80)]
     by_layers = []
-    for depth in (18, 34, 50, 101, 152, 200):
-        network = getattr(pm.zoo, f"resnet{depth}", None)
-        if network is None:
-            continue
-        network = network()
+    for count in (25, 50, 100, 200, 400):
+        network = chain(count)
         swept(network, SPACE | {"batch_size": [1]})
-        seconds = timed(network, SPACE | {"batch_size": range(1, 81)})[1]
-        by_layers.append((len(network.trained_parameter_counts), seconds))
-    for title, points in (("configurations", by_count), ("layers with parameters", by_layers)):
+        by_layers.append((count, timed(network, SPACE | {"batch_size": range(1, 81)})[1]))
+    for title, points in (("configurations", by_count), ("unique layers", by_layers)):
         if len(points) > 1:
             slope, rest = np.polyfit(*np.array(points).T, 1)
             print(f"time over {title}: " + ", ".join(f"{x:,}: {seconds:.2f} s" for x, seconds in points))
@@ -129,7 +136,7 @@ def draw(path, by_count, by_layers):
 
     picture = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, points, label in zip(
-        picture.subplots(1, 2), (by_count, by_layers), ("configurations", "layers with parameters"), strict=True
+        picture.subplots(1, 2), (by_count, by_layers), ("configurations", "unique layers"), strict=True
     ):
         x, seconds = np.array(points, dtype=float).T
         line = np.polyfit(x, seconds, 1)
