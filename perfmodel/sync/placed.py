@@ -389,11 +389,8 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
         found = [name for name in fabrics if name not in below]
     else:
         joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
-        found = [
-            name
-            for name in topology.of_kind("switch")
-            if all(any({name, rank} == ends for ends in joined) for rank in ranks)
-        ]
+        switches = topology.of_kind("switch")
+        found = [name for name in switches if all({name, rank} in joined for rank in ranks)]
         roots = {topology.root_complex(name) for name in ranks}
         found += list(roots) if len(roots) == 1 else []
     if not found:
