@@ -26,7 +26,7 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
 
     Examples
     --------
-    >>> class Pair(tuple): ...
+    >>> class Pair(list): ...
     >>> made = []
     >>> once = derived(lambda pair, factor: made.append(factor) or factor * sum(pair))
     >>> pair = Pair((1, 2))
