@@ -13,13 +13,13 @@ import numpy as np
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweep_evaluation import Evaluation, empty_columns
-from perfmodel.planning.sweep_prices import Prices, prices_of
+from perfmodel.planning.sweep_prices import Prices, check_names, prices_of
 from perfmodel.planning.sweep_results import REASON, Reasons, checked_columns
 from perfmodel.planning.sweep_run import check_executor, outcomes
 from perfmodel.planning.sweep_space import space_of
 from perfmodel.planning.sweep_table import Sweep
 from perfmodel.planning.sweep_task import tasks_of
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments import flag, whole_number
 from perfmodel.prediction.subject import subject_of_graph
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def sweep(
     is_priced = usd_per_hour is not None or "usd_per_epoch" in asked
     prices = prices_of(usd_per_hour) if is_priced else Prices()
     check_executor(executor)
+    flag("progress", progress)
     space = space_of(graph, axes, configurations=configurations, limit=limit)
+    check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
         subject_of_graph(graph, optimizer="sgd", phase="step")
     size = _dataset_size(dataset_size, [space.value("dataset", code) for code in _places(space, "dataset")])

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import load_fit
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_link, load_system
 from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.parallelism import PARALLELISMS
 from perfmodel.prediction.agreement_arguments import sync_names
 from perfmodel.prediction.arguments import DTYPES, PREDICTED_PHASES, flag, one_of, whole_number
 from perfmodel.prediction.predict import predict
+from perfmodel.prediction.straggler import straggler_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,6 +62,13 @@ def _named(load: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
     return loaded
 
 
+def _straggler(name: str, value: Any) -> Any:
+    """Check a straggler by itself; it is left as it is, since only predict knows how many workers there are."""
+    del name
+    straggler_of(value)
+    return value
+
+
 LOADED_BY: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "device": _named(load_device),
     "system": _named(load_system),
@@ -72,6 +82,9 @@ LOADED_BY: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "dtype": partial(one_of, known=DTYPES),
     "sync": partial(one_of, known=sync_names()),
     "recompute": lambda name, value: check_recompute(value),
+    "straggler": _straggler,
+    "parallelism": lambda name, value: one_of(name, value, tuple(PARALLELISMS)),
+    "schedule": lambda name, value: one_of(name, value, tuple(SCHEDULES)),
     **dict.fromkeys(("overlap", "pinned", "sequence_parallel"), flag),
     **dict.fromkeys(("prefetch", "backup_workers", "shard_stage"), _whole(0)),
     **dict.fromkeys(("batch_size", "global_batch_size", "workers", "server_count", "group_size"), _whole(1)),

@@ -164,8 +164,9 @@ class _Doing:
 
     def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
         """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
-        key = ("remarks", id(self), memory)
-        if key not in section.kept:
+        key = ("remarks", memory)
+        kept = section.kept.get(key)
+        if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
             needed, offered = outcome.memory_bytes, outcome.capacity_bytes
             unpriced = {device: self._price_reason(device) for device in set(section.devices.tolist())}
             said = np.array(
@@ -174,8 +175,8 @@ class _Doing:
             for place in np.flatnonzero(needed > offered).tolist():
                 fit = memory_reason(float(needed[place]), float(offered[place]))
                 said[place] = self.reasons.code(fit, unpriced[section.devices[place]])
-            section.kept[key] = said
-        return section.kept[key]  # type: ignore[no-any-return]
+            kept = section.kept[key] = (self.reasons, said)
+        return kept[1]  # type: ignore[no-any-return]
 
     def _one_by_one(self, job: Job, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Write what predict says of a job for the workers at some places."""

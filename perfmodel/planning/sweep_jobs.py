@@ -138,9 +138,9 @@ class Jobs:
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
         memory = (job.size, path.prefetch > 0)
-        alike = (id(agreement), memory)
+        alike = (id(agreement), memory, None if path.dataset is None else job.fed)
         kept = section.kept.setdefault("outcomes", {})
-        if path.dataset is not None or alike not in kept:
+        if alike not in kept:
             if len(kept) >= MOST_OUTCOMES:
                 kept.clear()
             kept[alike] = agreement, self._agreed(section, job, target, path, agreement)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.price_catalogue import FOLDER, load_price
@@ -67,6 +67,34 @@ def prices_of(usd_per_hour: Any) -> Prices:
         if not isinstance(name, str):
             raise ArgumentError("usd_per_hour", name, "names of devices with their prices")
     return Prices({name: positive(f"usd_per_hour[{name!r}]", price) for name, price in usd_per_hour.items()})
+
+
+def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
+    """Check that what has a price is a device.
+
+    Parameters
+    ----------
+    usd_per_hour : float, mapping of str to float, or None
+        As it was given. [USD/h]
+    devices : iterable of Device
+        Those of the sweep, which need not be in the catalogue. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no device of a name; names the nearest.
+    """
+    if not isinstance(usd_per_hour, Mapping):
+        return
+    known = {
+        *spec_files.names("devices"),
+        *spec_files.names("calibrations"),
+        *(getattr(each, "stem", "") for each in devices),
+    }
+    for name in usd_per_hour:
+        if name not in known:
+            kind = "device in usd_per_hour"
+            raise UnknownNameError(kind, name, sorted(known))
 
 
 def _listed() -> dict[str, float]:

@@ -15,6 +15,8 @@ from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.variants import system_with
 from perfmodel.planning import sweep as sweep_module
 from perfmodel.planning import sweep_evaluation
+from perfmodel.planning.sweep_results import memory_reason
+from perfmodel.planning.sweep_task import SLOW_ROWS_PER_TASK
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
@@ -38,6 +40,7 @@ def _assert_rows_are_predictions(s, rows):
         assert row["step_s"] == pytest.approx(p.step_s, rel=1e-9)
         assert row["samples_per_s"] == pytest.approx(p.samples_per_s, rel=1e-9)
         assert row["fits"] == (p.memory.fits is not False)
+        assert row["reason"].startswith(memory_reason(p.memory.total_bytes, p.memory.capacity_bytes))
         assert bool("does not fit" in row["reason"]) == (p.memory.fits is False)
         for part in ("compute_s", "exposed_transfer_s", "exposed_sync_s", "input_wait_s", "straggler_s", "sync_s"):
             if part in row:
@@ -153,6 +156,11 @@ def test_a_limit_draws_different_configurations_of_a_product_always_the_same_one
         ({"configurations": [{"bacth_size": 1}]}, UnknownNameError, "Did you mean 'batch_size'"),
         ({"configurations": [{"workers": 1}], "batch_size": [1, 2]}, ArgumentError, "one value beside"),
         ({"dataset_size": 0.5}, ArgumentError, "dataset_size"),
+        ({"straggler": "x"}, ArgumentError, "straggler='x'"),
+        ({"schedule": ["gpip"]}, UnknownNameError, "Did you mean 'gpipe'"),
+        ({"parallelism": "dat"}, UnknownNameError, "Did you mean 'data'"),
+        ({"usd_per_hour": {"gtx_1O80": 1}}, UnknownNameError, "Did you mean 'gtx_1080'"),
+        ({"progress": "yes"}, ArgumentError, "progress"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(monkeypatch, asked, error, message):
@@ -342,12 +350,26 @@ JOBS = {
 
 
 @pytest.mark.parametrize("jobs", JOBS)
-def test_rows_that_are_timed_together_are_what_predict_says_of_each(monkeypatch, jobs):
+@pytest.mark.parametrize("turned", [False, True], ids=["", "last_first"])
+def test_rows_that_are_timed_together_are_what_predict_says_of_each(monkeypatch, jobs, turned):
+    axes = {
+        name: values[::-1] if turned and isinstance(values, list) else values for name, values in JOBS[jobs].items()
+    }
     with monkeypatch.context() as patched:
         patched.setattr(sweep_evaluation, "predict", lambda *_, **__: pytest.fail("not timed together"))
-        s = pm.sweep(GRAPH, batch_size=[1, 33, 6000], columns=EVERY_PART, **JOBS[jobs])
+        s = pm.sweep(GRAPH, batch_size=[1, 33, 6000], columns=EVERY_PART, **axes)
     rows = np.random.default_rng(2).choice(len(s), size=60, replace=False)
     assert _assert_rows_are_predictions(s, rows) > 15
+
+
+def test_reasons_are_those_of_each_row_however_many_tasks_share_their_workers():
+    s = pm.sweep(
+        GRAPH, batch_size=[1024, 8192, 16384], system="survey_fig5", workers=[1, 2, 4], prefetch=[0, 1, 2],
+        sync=["ring_all_reduce", "parameter_server", "host_tree"], bucket_bytes=[None, 0, 1e6], overlap=[True, False],
+        accumulation_steps=[1, 2],  # these are done in small tasks
+    )  # fmt: skip
+    assert len(s) > 3 * SLOW_ROWS_PER_TASK
+    assert _assert_rows_are_predictions(s, np.random.default_rng(3).choice(len(s), size=80, replace=False)) > 20
 
 
 def test_a_measured_machine_and_a_run_are_predicted_one_by_one():
