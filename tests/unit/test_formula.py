@@ -183,6 +183,34 @@ def test_the_branch_that_counts_is_told():
     assert "traffic" in str(slow)
 
 
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [("mnist_classifier", "peak_flop_per_s"), ("mnist_classifier", "memory_bandwidth_bytes_per_s"),
+     ("alexnet", "batch_size")],
+)  # fmt: skip
+def test_kernels_are_told_under_the_part_that_they_belong_to(name, free):
+    f = pm.formula(graph=network(name), device="gtx_1080", framework="torch_423cfba", batch_size=64, free=free)
+    active = f.active()
+    for part, bound in (("compute_s", "arithmetic"), ("memory_bound_s", "traffic")):
+        kernels = [row for row in active.of(part) if row.where.startswith("kernel")]
+        assert kernels
+        assert {row.wins for row in kernels} == {bound}
+        assert sum(row.value for row in kernels if "alike" not in row.where) <= f.prediction.breakdown[part] * (
+            1 + 1e-9
+        )
+    updates = [row for row in active.of("update_s") if row.where.startswith("kernel")]
+    assert bool(updates) is (free != "batch_size")
+
+
+def test_more_of_what_makes_a_step_shorter_buys_samples_per_second():
+    f = pm.formula("samples_per_s", graph=network("alexnet"), device="gtx_1080", batch_size=64,
+                   free="memory_bandwidth_bytes_per_s")  # fmt: skip
+    row = f.elasticities()["memory_bandwidth_bytes_per_s"]
+    assert row.total > 0
+    assert "buys" in row.sentence
+    assert "costs" not in row.sentence
+
+
 def test_it_is_written_in_latex_part_by_part():
     formula, _ = built("lstm")
     text = formula._repr_latex_()
