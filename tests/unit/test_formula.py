@@ -234,6 +234,13 @@ def test_it_is_written_in_latex_part_by_part():
         ({"free": "batch_size", "bucket_bytes": "merged"}, ArgumentError, "no closed form"),
         ({"free": "libraries/cublas_8_0/pascal.tile_rows"}, ArgumentError, "single number"),
         ({"free": "tile_rows"}, ArgumentError, "a full name"),
+        ({"free": None}, ArgumentError, "at least one"),
+        ({"free": "gpu.overlap_exponent"}, ArgumentError, "no exponent"),
+        (
+            {"free": "libraries/onednn_3/sandy_bridge.smallest_side_per_thread", "device": "i7_3820"},
+            ArgumentError,
+            "other than 0",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_words(arguments, error, words):
@@ -267,6 +274,43 @@ def test_bad_points_and_targets_are_refused_with_words():
         formula.crossover("step_s", "compute_s", symbol="batch_size")
     with pytest.raises(ArgumentError, match="lower one first"):
         formula.solve_for("peak_flop_per_s", 1.0, between=(2.0, 1.0))
+
+
+def test_values_by_place_are_checked_as_those_by_name():
+    formula, _ = built("lstm")
+    for wrong in (0, -3, np.nan, "many", [4, -1]):
+        with pytest.raises(ArgumentError, match="above 0"):
+            formula(wrong)
+        with pytest.raises(ArgumentError, match="above 0"):
+            formula.lambdify()(wrong)
+    workers = pm.formula(graph=network("lenet5"), system="survey_fig5", batch_size=8, free="workers")
+    with pytest.raises(ArgumentError, match="at most 4"):
+        workers(5)
+
+
+@pytest.mark.parametrize("between", [5, (1, 2, 3), ("a", "b"), "ab", (1.2, 1.8), (-1, 5), (1, np.nan)])
+def test_bad_ends_are_refused_with_words(between):
+    formula, _ = built("lstm")
+    with pytest.raises(ArgumentError, match="between"):
+        formula.solve_for("batch_size", 0.1, between=between)
+
+
+def test_points_are_single_numbers_by_name():
+    formula, _ = built("lstm")
+    with pytest.raises(ArgumentError, match="by names"):
+        formula.active(5)
+    for asked in (formula.active, formula.elasticities, lambda at: formula.solve_for("peak_flop_per_s", 0.1, at=at)):
+        with pytest.raises(ArgumentError, match="one number"):
+            asked({"batch_size": [1, 2]})
+
+
+def test_what_cannot_cross_is_refused_with_words():
+    formula, _ = built("lstm")
+    for first, second in (("compute_s", "compute_s"), ("exposed_sync_s", "input_wait_s")):
+        with pytest.raises(ArgumentError, match="equal everywhere"):
+            formula.crossover(first, second, symbol="batch_size")
+    with pytest.raises(ArgumentError, match="a quantity in s, as step_s is"):
+        formula.crossover("step_s", "samples_per_s", symbol="batch_size")
 
 
 def test_neither_import_nor_predict_load_sympy():
