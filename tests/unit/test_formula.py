@@ -1,5 +1,6 @@
 """The closed form of a step: equal to predict wherever numbers are put in, solvable, and honest about its limits."""
 
+import re
 import subprocess
 import sys
 from functools import cache
@@ -274,6 +275,20 @@ def test_bad_points_and_targets_are_refused_with_words():
         formula.crossover("step_s", "compute_s", symbol="batch_size")
     with pytest.raises(ArgumentError, match="lower one first"):
         formula.solve_for("peak_flop_per_s", 1.0, between=(2.0, 1.0))
+
+
+@pytest.mark.parametrize("quantity", ["step_s", "compute_s", "samples_per_s", "sync_s", "device_s"])
+def test_latex_tells_every_name_and_the_quantity_asked_for(quantity):
+    f = pm.formula(quantity, graph=network("mnist_classifier"), system="survey_fig5", batch_size=8,
+                   free=["workers", "peak_flop_per_s"])  # fmt: skip
+    lines = f._repr_latex_().split(r" \\" + "\n")
+    names = re.compile(r"x_\{\d+\}")
+    told = {name for line in lines for name in names.findall(line.split("&")[0])}
+    untold = set(names.findall(" ".join(lines))) - told
+    assert not untold or any("all other names" in line for line in lines)
+    label = {"samples_per_s": "R_", "sync_s": r"T_{\text{sync}}", "device_s": r"T_{\text{device}}"}
+    heads = [line.split("&=")[0] for line in lines if "&=" in line]
+    assert any(label.get(quantity, rf"T_{{\text{{{quantity.removesuffix('_s')}}}}}") in head for head in heads)
 
 
 def test_values_by_place_are_checked_as_those_by_name():
