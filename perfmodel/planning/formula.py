@@ -17,7 +17,7 @@ from perfmodel.planning.formula_definitions import Definitions
 from perfmodel.planning.formula_limits import refuse_open_ended
 from perfmodel.planning.formula_symbols import Opened, open_up
 from perfmodel.planning.formula_system import devices_alike
-from perfmodel.planning.formula_values import AtPoint
+from perfmodel.planning.formula_values import AtPoint, single_values
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.symbolic import naming
@@ -126,7 +126,7 @@ class Formula:
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and branches at a point; symbols that are not given have their stated values."""
-        merged = self.stated | checked_point(self, at, single=True)
+        merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
     def active(self, at: Point | None = None) -> Active:
@@ -296,7 +296,7 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
 
 
-def checked_point(formula: Formula, at: Mapping[Any, Any] | None, *, single: bool = False) -> dict[str, Any]:
+def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return values by names of symbols, each above zero."""
     found = {}
     if not isinstance(at, Mapping | None):
@@ -309,8 +309,6 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None, *, single: boo
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
-        if single and numbers.ndim:
-            raise ArgumentError(name, value, "one number; f() and lambdify() take arrays")
         largest = formula.opened.largest.get(name)
         if largest is not None and (numbers > largest).any():
             raise ArgumentError(name, value, f"at most {largest}, the devices of the system")

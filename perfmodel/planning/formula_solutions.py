@@ -12,7 +12,7 @@ import sympy
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formula import checked_point, known_symbol
 from perfmodel.planning.formula_symbols import FREE
-from perfmodel.planning.formula_values import AtPoint, NoPolynomial, left_of
+from perfmodel.planning.formula_values import AtPoint, NoPolynomial, left_of, single_values
 from perfmodel.planning.formula_words import changed_branches
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Solution:
     before, after : float
         The quantity, or the first less the second, just below and at that value. [unit of the quantity]
     method : str
-        ``closed``, ``bracketed``, or ``whole numbers``. [-]
+        ``closed``, ``bracketed``, ``jump`` where it passes the target without coming to it, or ``whole numbers``. [-]
     expression : sympy.Expr or None
         The closed solution, with ``T`` for the target. [unit of the symbol]
     branches : tuple of str
@@ -144,7 +144,7 @@ def solved(
     given: dict[str, float] = {}
     for key, value in (at or {}).items():
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
-        given |= checked_point(owner, {key: value}, single=True)
+        given |= single_values(checked_point(owner, {key: value}))
     if name in given:
         raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=given)
@@ -266,13 +266,17 @@ def _real(question: _Question, low: float, high: float) -> Solution:
         expression, value = _closed(question, root, *beside)
     changes = () if expression is not None else _changes(question, low, high)
     method = "bracketed" if expression is None else "closed"
-    below = value * (1 - NEAR)
     how = "closed: one branch counts around it" if expression is not None else "bracketed"
+    before, after = (float(function(each)) + question.target for each in (value * (1 - NEAR), value))
+    if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
+        # parts that a kernel enters or leaves as a whole do not come to what lies between
+        before, after = (float(function(each)) + question.target for each in beside)
+        method, how = "jump", f"jumps past it, from {before:.6g} to {after:.6g}"
     return Solution(
         symbol=question.name,
         value=value,
-        before=float(function(below)) + question.target,
-        after=float(function(value)) + question.target,
+        before=before,
+        after=after,
         method=method,
         expression=expression,
         branches=changes,

@@ -162,6 +162,15 @@ def test_a_closed_solution_is_an_expression_in_the_target():
     assert f(found.value) == pytest.approx(target, rel=1e-9)
 
 
+def test_a_part_that_jumps_past_the_target_says_so():
+    f = pm.formula("compute_s", graph=network("mnist_classifier"), device="gtx_1080", framework="torch_423cfba",
+                   batch_size=64, free="memory_bandwidth_bytes_per_s")  # fmt: skip
+    found = f.solve_for("memory_bandwidth_bytes_per_s", 7.15e-6)
+    assert found.method == "jump"
+    assert found.before < 7.15e-6 < found.after
+    assert "jumps past it" in found.sentence
+
+
 def test_from_which_batch_on_a_step_is_compute_bound():
     formula, how = built("alexnet")
     found = formula.crossover("compute_s", "memory_bound_s", symbol="batch_size")
