@@ -17,7 +17,7 @@ from perfmodel.planning.formula_definitions import Definitions
 from perfmodel.planning.formula_limits import refuse_open_ended
 from perfmodel.planning.formula_symbols import Opened, open_up
 from perfmodel.planning.formula_system import devices_alike
-from perfmodel.planning.formula_values import AtPoint
+from perfmodel.planning.formula_values import AtPoint, single_values
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.symbolic import naming
@@ -126,7 +126,7 @@ class Formula:
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and branches at a point; symbols that are not given have their stated values."""
-        merged = self.stated | checked_point(self, at)
+        merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
     def active(self, at: Point | None = None) -> Active:
@@ -266,7 +266,7 @@ class _Function:
         names = list(self.formula.symbols)
         if len(values) > len(names):
             raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
-        given = dict(zip(names, values, strict=False))
+        given = checked_point(self.formula, dict(zip(names, values, strict=False)))
         for name, value in checked_point(self.formula, by_name).items():
             if name in given:
                 raise ArgumentError(name, value, "given once, by place or by name")
@@ -299,6 +299,8 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return values by names of symbols, each above zero."""
     found = {}
+    if not isinstance(at, Mapping | None):
+        raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
     for given, value in (at or {}).items():
         name = known_symbol(formula, given)
         try:
@@ -359,7 +361,8 @@ def formula(
     >>> abs(f(batch_size=512) / p.step_s - 1) < 1e-9
     True
     """
-    quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else list(free)
+    quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
+    names = list(names) if isinstance(names, Iterable) else []
     if not names:
         raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
     known = tuple(name for name in inspect.signature(predict).parameters if name != "graph")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from perfmodel.prediction.step_time import PARTS
 
 if TYPE_CHECKING:
     from perfmodel.planning.formula import Formula
+    from perfmodel.planning.formula_values import AtPoint
 
 MORE = 0.1
 """By how much more of each number the sentences ask. [1]"""
@@ -29,7 +31,8 @@ class Elasticity:
     by_part : dict of str to float
         What each exclusive part adds to that of ``step_s``: d T_part / d log x over the step. [1]
     gain : float
-        What a tenth more of x takes off the quantity, computed there, not extrapolated; below zero where it adds. [1]
+        What a tenth more of x takes off the quantity, computed there, not extrapolated; below zero where it adds, not a
+        number where the system has no more of it. [1]
     sentence : str
         The same in words. [-]
     """
@@ -70,10 +73,7 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
     found = {}
     for name, symbol in formula.symbols.items():
         here = point.at[symbol]
-        more = formula.point(
-            {each: point.at[other] for each, other in formula.symbols.items()} | {name: here * (1 + MORE)}
-        )
-        gain = 1 - more.value(formula.named_parts[formula.quantity]) / value if value else 0.0
+        gain = _gain(formula, point, name, value)
         shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
         found[name] = Elasticity(
             symbol=name,
@@ -85,9 +85,21 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
     return Elasticities(dict(sorted(found.items(), key=lambda item: -abs(item[1].total))))
 
 
+def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
+    """Return what a tenth more of a number takes off the quantity; not a number where there is no more of it. [1]"""
+    more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
+    more[name] *= 1 + MORE
+    if more[name] > formula.opened.largest.get(name, math.inf):
+        return math.nan
+    return 1 - formula.point(more).value(formula.named_parts[formula.quantity]) / value if value else 0.0
+
+
 def _sentence(name: str, gain: float, shares: Mapping[str, float], quantity: str) -> str:
+    if math.isnan(gain):
+        return f"there are no more {words_of(name)}"
     what = "" if quantity == "step_s" else f" of {quantity}"
-    verb = "buys" if gain >= 0 else "costs"
+    # of a rate more is better, of a time less
+    verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"
     largest = max(shares, key=lambda part: abs(shares[part]), default=None)
     where = f", most of it in {largest}" if largest and quantity == "step_s" else ""
     return f"{MORE:.0%} more {words_of(name)} {verb} {abs(gain):.1%}{what}{where}"

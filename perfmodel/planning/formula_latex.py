@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import sympy
@@ -46,30 +47,58 @@ def _text_of(expression: sympy.Expr, names: dict[Any, str]) -> str:
     return str(sympy.latex(rounded, symbol_names=names, min=-3, max=4))
 
 
+def _label(quantity: str) -> str:
+    if quantity == "samples_per_s":
+        return r"R_{\text{samples}}"
+    return r"T_{\text{" + quantity.removesuffix("_s").replace("_", " ") + "}}"
+
+
+def _quantities(formula: Formula) -> dict[Any, str]:
+    """Return the names that stand for a whole quantity, which are written as that."""
+    found = {}
+    for symbol, each in formula.definitions.expressions.items():
+        for quantity in ("step_s", *PARTS):
+            if formula.named_parts[quantity] in (symbol, each):
+                found[symbol] = quantity
+    return found
+
+
+def _told_of(formula: Formula, written: list[str], symbols: list[Any]) -> str:
+    """Return a line on names that are used but not written out: of what kind they are, and where they stand."""
+    kinds = Counter(formula.definitions.meanings[symbol].name for symbol in symbols)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
+    first = [*written[:SHOWN_TERMS], *([r"\ldots"] if len(written) > SHOWN_TERMS else [])]
+    return rf"{', '.join(first)} &: \text{{all other names, in definitions: {told}}}"
+
+
 def latex(formula: Formula) -> str:
     """Return the formula in LaTeX, grouped by part, for a notebook."""
     names: dict[Any, str] = {symbol: latex_of(name) for name, symbol in formula.symbols.items()}
     names |= {symbol: f"x_{{{place}}}" for place, symbol in enumerate(formula.definitions.expressions, start=1)}
     parts = _parts(formula)
 
-    def label(name: str) -> str:
-        return r"T_{\text{" + name.removesuffix("_s").replace("_", " ") + "}}"
-
-    lines = []
-    if formula.quantity not in PARTS:
-        lines.append(f"{label(formula.quantity)} &: \\quad {label('step_s')} = {' + '.join(map(label, parts))}")
+    quantities = _quantities(formula)
+    names |= {symbol: _label(quantity) for symbol, quantity in quantities.items()}
+    lines = [f"{_label('step_s')} &= {' + '.join(map(_label, parts))}"] if formula.quantity not in PARTS else []
     explained: dict[Any, None] = {}
     with sympy.evaluate(False):
-        for name, each in parts.items():
+        own = (
+            {} if formula.quantity in ("step_s", *parts) else {formula.quantity: formula.named_parts[formula.quantity]}
+        )
+        for name, each in (own | parts).items():
             short, left_out = _shortened(_opened(formula, each))
-            more = rf" + \cdots\ (\text{{{left_out} more kernels}})" if left_out else ""
-            lines.append(f"{label(name)} &= {_text_of(short, names)}{more}")
+            more = rf" + \cdots\ (\text{{{left_out} more terms}})" if left_out else ""
+            lines.append(f"{_label(name)} &= {_text_of(short, names)}{more}")
             explained |= dict.fromkeys(each for each in _in_order(formula, short))
-        for symbol in list(explained)[:SHOWN_NAMES]:
+        shown = [symbol for symbol in explained if symbol not in quantities][:SHOWN_NAMES]
+        for symbol in shown:
             short, left_out = _shortened(formula.definitions.expressions[symbol])
             more = rf" + \cdots\ ({left_out})" if left_out else ""
             what = where_of(formula, symbol).replace("_", r"\_")
             lines.append(rf"{names[symbol]} &= {_text_of(short, names)}{more} && \text{{{what}}}")
+            explained |= dict.fromkeys(_in_order(formula, short))
+    if further := [symbol for symbol in explained if symbol not in shown and symbol not in quantities]:
+        lines.append(_told_of(formula, [names[each] for each in further], further))
     for name, symbol in formula.symbols.items():
         unit = FREE[name].unit if name in FREE else "as its file states it"
         lines.append(

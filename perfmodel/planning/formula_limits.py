@@ -66,6 +66,13 @@ NO_CLOSED_FORM: Final = (
         applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
     ),
     NoClosedForm(
+        argument="global_batch_size",
+        what="a batch shared among workers whose number is free",
+        why="every worker's kernels would change with the number of them, and only some numbers divide it",
+        instead="batch_size, per worker, with workers free",
+        applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
+    ),
+    NoClosedForm(
         argument="parallelism",
         what="a network spread over several devices, or a mini-batch in several parts",
         why="a schedule is played as a recurrence over stages and micro-batches",

@@ -12,7 +12,7 @@ import sympy
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formula import checked_point, known_symbol
 from perfmodel.planning.formula_symbols import FREE
-from perfmodel.planning.formula_values import AtPoint, NoPolynomial, left_of
+from perfmodel.planning.formula_values import AtPoint, NoPolynomial, left_of, single_values
 from perfmodel.planning.formula_words import changed_branches
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Solution:
     before, after : float
         The quantity, or the first less the second, just below and at that value. [unit of the quantity]
     method : str
-        ``closed``, ``bracketed``, or ``whole numbers``. [-]
+        ``closed``, ``bracketed``, ``jump`` where it passes the target without coming to it, or ``whole numbers``. [-]
     expression : sympy.Expr or None
         The closed solution, with ``T`` for the target. [unit of the symbol]
     branches : tuple of str
@@ -136,18 +136,24 @@ def solved(
     name = known_symbol(first, symbol)
     if second is not None:
         known_symbol(second, symbol)
-    if second is None and not (isinstance(target, int | float | np.floating) and np.isfinite(target)):
+    if second is not None and first.unit != second.unit:
+        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, as {first.quantity} is")
+    if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
     given: dict[str, float] = {}
     for key, value in (at or {}).items():
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
-        given |= checked_point(owner, {key: value})
+        given |= single_values(checked_point(owner, {key: value}))
     if name in given:
         raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=given)
     places = _places(first, name, between)
     differences = question.difference(places)
+    if second is not None and not differences.any():
+        raise ArgumentError(
+            "second", second.quantity, f"another than {first.quantity}, to which it is equal everywhere"
+        )
     turns = np.flatnonzero((np.sign(differences[:-1]) != np.sign(differences[1:])) | (differences[:-1] == 0))
     if not len(turns):
         raise _nowhere(question, places, differences)
@@ -164,6 +170,10 @@ def _is_whole(name: str) -> bool:
 def _places(formula: Formula, name: str, between: tuple[float, float] | None) -> Any:
     """Return the places at which a formula is tried: whole numbers of a count, else evenly apart in the logarithm."""
     stated = formula.stated[name]
+    if between is not None and (
+        np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
+    ):
+        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
     low, high = between or ((1, MOST_WHOLE) if _is_whole(name) else (stated / WIDEST, stated * WIDEST))
     limit = formula.opened.largest.get(name)
     high = high if limit is None or between is not None else limit
@@ -173,6 +183,8 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None) ->
         raise ArgumentError("between", between, f"up to {limit:g}, for which the system has devices")
     if _is_whole(name):
         low, high = int(np.ceil(low)), int(np.floor(high))
+        if low > high:
+            raise ArgumentError("between", between, "ends with whole numbers between them")
         if high - low < MOST_WHOLE:
             return np.arange(low, high + 1, dtype=float)
         return np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
@@ -254,13 +266,17 @@ def _real(question: _Question, low: float, high: float) -> Solution:
         expression, value = _closed(question, root, *beside)
     changes = () if expression is not None else _changes(question, low, high)
     method = "bracketed" if expression is None else "closed"
-    below = value * (1 - NEAR)
     how = "closed: one branch counts around it" if expression is not None else "bracketed"
+    before, after = (float(function(each)) + question.target for each in (value * (1 - NEAR), value))
+    if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
+        # parts that a kernel enters or leaves as a whole do not come to what lies between
+        before, after = (float(function(each)) + question.target for each in beside)
+        method, how = "jump", f"jumps past it, from {before:.6g} to {after:.6g}"
     return Solution(
         symbol=question.name,
         value=value,
-        before=float(function(below)) + question.target,
-        after=float(function(value)) + question.target,
+        before=before,
+        after=after,
         method=method,
         expression=expression,
         branches=changes,

@@ -224,6 +224,9 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         raise ArgumentError(
             "free", name, "a single number; this is a list, of whose entries the formula takes the best"
         )
+    if not found.value or name.endswith(".overlap_exponent"):
+        allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
+        raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import sympy
 
+from perfmodel.errors import ArgumentError
 from perfmodel.planning.formula_definitions import Definitions
 
 _RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
@@ -164,6 +165,14 @@ _RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
     sympy.Piecewise: AtPoint._piecewise,
 }
 """Kind of node -> its value and derivatives from those of its arguments."""
+
+
+def single_values(point: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of a point, each of which must be one number."""
+    for name, value in point.items():
+        if np.ndim(value):
+            raise ArgumentError(name, value, "one number; f() and lambdify() take arrays")
+    return dict(point)
 
 
 class NoPolynomial(Exception):  # noqa: N818 - a turn of the algorithm, no error

@@ -25,6 +25,9 @@ OF_ROWS: Final = frozenset(
 )
 """Names of expressions of which there is one for each kernel."""
 
+BOUNDS: Final = ("arithmetic", "traffic")
+"""What a kernel is bound by, of which the longer one counts."""
+
 OF_GROUPS: Final = frozenset(("chosen", "shortest", "operation"))
 """Names of expressions of which there is one for each operation."""
 
@@ -188,22 +191,32 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
         elif isinstance(node, sympy.ceiling):
             yield owner, node
         else:
-            open_ends += [(owner, each) for each in reversed(node.args)]
+            # of a product that is nothing, only what makes it so counts: a kernel is no part of where it does not lie
+            nothing = [each for each in node.args if point.value(each) == 0] if isinstance(node, sympy.Mul) else []
+            open_ends += [(owner, each) for each in reversed(nothing or node.args)]
 
 
-def _winner(point: AtPoint, node: Any) -> tuple[Any, tuple[float, ...], int]:
-    """Follow nested nodes of one kind down to the argument that wins; with what all of them come to, and its place."""
-    taken, kind = point.taken[node], type(node)
+def _arguments(node: Any) -> list[Any]:
+    """Return what a node chooses from: of nested nodes of one kind, the arguments of all of them."""
     if isinstance(node, sympy.Piecewise):
-        return taken.argument, taken.values, taken.place
+        return [value for value, _ in node.args]
     arguments: list[Any] = []
     open_ends = [node]
     while open_ends:
         each = open_ends.pop()
-        if isinstance(each, kind):
+        if isinstance(each, type(node)):
             open_ends += reversed(each.args)
         else:
             arguments.append(each)
+    return arguments
+
+
+def _winner(point: AtPoint, node: Any) -> tuple[Any, tuple[float, ...], int]:
+    """Follow nested nodes of one kind down to the argument that wins; with what all of them come to, and its place."""
+    taken = point.taken[node]
+    if isinstance(node, sympy.Piecewise):
+        return taken.argument, taken.values, taken.place
+    arguments = _arguments(node)
     values = tuple(point.value(each) for each in arguments)
     place = values.index(taken.values[taken.place])
     return arguments[place], values, place
@@ -216,9 +229,10 @@ def _is_guard(node: Any) -> bool:
 
 def active_branches(formula: Formula, point: AtPoint) -> Active:
     """Return every branch that the parts of a formula come through at a point, those of longest times first."""
-    rows, met, values = [], set(), {}
-    for part in PARTS:
-        values[part] = point.value(formula.named_parts[part])
+    rows, met = [], set()
+    values = {part: point.value(formula.named_parts[part]) for part in PARTS}
+    # last, as every kernel is also what dispatching it is set against
+    for part in sorted(PARTS, key=lambda part: part == "overhead_s"):
         for symbol, node in live(point, formula.named_parts[part]):
             if node in met or isinstance(node, sympy.ceiling) or _is_guard(node):
                 continue
@@ -230,19 +244,30 @@ def active_branches(formula: Formula, point: AtPoint) -> Active:
 
 
 def _branch(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol | None, node: Any) -> Branch:
-    argument, values, place = _winner(point, node)
+    _, values, place = _winner(point, node)
     kind = "choice" if isinstance(node, sympy.Piecewise) else type(node).__name__
     is_menu = kind == "Min" and len(values) > 2
-    if symbol is not None and formula.definitions.meanings[symbol].name == "kernel":
-        part = {"compute_s": "memory_bound_s"}.get(part, part) if place else part
     return Branch(
         part=part,
         where=part if symbol is None else where_of(formula, symbol),
         kind=kind,
-        wins=f"entry {place + 1} of the {len(values)} tiles" if is_menu else words_of_argument(formula, argument),
+        wins=f"entry {place + 1} of the {len(values)} tiles"
+        if is_menu
+        else _words_of_winner(formula, symbol, node, place),
         value=values[place],
         others=(*values[:place], *values[place + 1 :]),
     )
+
+
+def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, place: int) -> str:
+    """Return the winning argument in words; of a kernel's two bounds the one without a symbol is told by the other."""
+    argument = _arguments(node)[place]
+    if symbol is not None and formula.definitions.meanings[symbol].name == "kernel" and argument.is_number:
+        named = {formula.definitions.meanings[each].name for each in node.args if each in formula.definitions.meanings}
+        for one, other in (BOUNDS, BOUNDS[::-1]):
+            if named == {one}:
+                return other
+    return words_of_argument(formula, argument)
 
 
 def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str]:

@@ -319,7 +319,7 @@ def cpu_numbers(
         gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
-        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * _clock_hz(cpu, None, active_cores),
+        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],

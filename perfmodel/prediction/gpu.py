@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.cost.gpu import stream_time
 from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.passes import pass_class
+from perfmodel.hardware.gpu import STORAGE_TYPES
 from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.gpu_libraries import (
@@ -139,10 +140,15 @@ _OWN_VALUES = attrgetter(
 """All numbers of a GPU but those of its libraries."""
 
 
-def _peaks(device: Gpu, dtype: str, factors: Factors) -> dict[str, Quantity]:
-    """Return the rates that the schedulers can issue, of the data type and of the plain lanes. [FLOP/s]"""
-    peaks = {name: device.sustained_peak_flop_per_s(name) for name in dict.fromkeys((dtype, "fp32"))}
-    return scaled(peaks, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the schedulers can issue, of data types and of the plain lanes. [FLOP/s]
+
+    Factors are on what the file lists of each type: which type products are computed in does not follow from them.
+    """
+    listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
+    peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+    fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
+    return {name: device.issue_limit * peak for name, peak in fastest.items()}
 
 
 BLAS_SHAPE_CLASSES = ("gemm",)
@@ -214,7 +220,7 @@ def _matmul_libraries(
     blas: Mapping[str, Any],
     dnn: Mapping[str, Any],
     *,
-    peak_ratios: Sequence[float],
+    peak_ratios: Sequence[Quantity],
     calls: Quantity,
     write_out_steps: Quantity,
 ) -> tuple[MatmulLibrary, MatmulLibrary]:
@@ -285,10 +291,12 @@ def gpu_numbers(
     )
     own = framework_constants(profile, "gpu", factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
-    peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
-    rate = device.sustained_peak_flop_per_s(dtype)
+    peaks, bandwidth = (
+        _peaks(device, (dtype, *dtypes.values()), factors),
+        device.sustained_memory_bandwidth_bytes_per_s,
+    )
     memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
-    peak_ratios = [device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()]
+    peak_ratios = [peaks[of_role] / peaks[dtype] for of_role in dtypes.values()]
     return GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],

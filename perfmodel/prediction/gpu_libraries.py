@@ -37,7 +37,7 @@ class MatmulLibrary:
 
     Parameters
     ----------
-    peak_ratio : float
+    peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
@@ -63,7 +63,7 @@ class MatmulLibrary:
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
-    peak_ratio: float
+    peak_ratio: Quantity
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
@@ -163,7 +163,7 @@ class RecurrentLibrary:
 
     Parameters
     ----------
-    peak_ratio : float
+    peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type. [1]
     tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
         Tile menu. [1]
@@ -183,7 +183,7 @@ class RecurrentLibrary:
         Shortest time step of such a kernel. [s]
     """
 
-    peak_ratio: float
+    peak_ratio: Quantity
     tile_rows: Any
     tile_columns: Any
     tile_efficiency: Any
@@ -275,7 +275,7 @@ def matmul_library(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
-    peak_ratio: float,
+    peak_ratio: Quantity,
     clock_hz: float,
     calls: Quantity = 1.0,
     ramp_steps: Quantity,
@@ -289,7 +289,7 @@ def matmul_library(
         Constants of the library on the device. [unit of each constant]
     names : tuple of str
         Its shape classes. [-]
-    peak_ratio : float
+    peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type. [1]
     clock_hz : float
         Clock that the device sustains. [Hz]
@@ -325,14 +325,16 @@ def matmul_library(
     )
 
 
-def recurrent_library(constants: Mapping[str, Any], *, peak_ratio: float, clock_hz: float) -> RecurrentLibrary | None:
+def recurrent_library(
+    constants: Mapping[str, Any], *, peak_ratio: Quantity, clock_hz: float
+) -> RecurrentLibrary | None:
     """Return what a library reaches on recurrent layers.
 
     Parameters
     ----------
     constants : mapping of str to float, tuple or ndarray
         Constants of the library on the device. [unit of each constant]
-    peak_ratio : float
+    peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type. [1]
     clock_hz : float
         Clock that the device sustains. [Hz]

@@ -1,5 +1,6 @@
 """The closed form of a step: equal to predict wherever numbers are put in, solvable, and honest about its limits."""
 
+import re
 import subprocess
 import sys
 from functools import cache
@@ -161,6 +162,15 @@ def test_a_closed_solution_is_an_expression_in_the_target():
     assert f(found.value) == pytest.approx(target, rel=1e-9)
 
 
+def test_a_part_that_jumps_past_the_target_says_so():
+    f = pm.formula("compute_s", graph=network("mnist_classifier"), device="gtx_1080", framework="torch_423cfba",
+                   batch_size=64, free="memory_bandwidth_bytes_per_s")  # fmt: skip
+    found = f.solve_for("memory_bandwidth_bytes_per_s", 7.15e-6)
+    assert found.method == "jump"
+    assert found.before < 7.15e-6 < found.after
+    assert "jumps past it" in found.sentence
+
+
 def test_from_which_batch_on_a_step_is_compute_bound():
     formula, how = built("alexnet")
     found = formula.crossover("compute_s", "memory_bound_s", symbol="batch_size")
@@ -181,6 +191,34 @@ def test_the_branch_that_counts_is_told():
     assert {kernels[0][where] for where in both} == {"traffic"}
     assert "arithmetic" in {kernels[1][where] for where in both}
     assert "traffic" in str(slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "free"),
+    [("mnist_classifier", "peak_flop_per_s"), ("mnist_classifier", "memory_bandwidth_bytes_per_s"),
+     ("alexnet", "batch_size")],
+)  # fmt: skip
+def test_kernels_are_told_under_the_part_that_they_belong_to(name, free):
+    f = pm.formula(graph=network(name), device="gtx_1080", framework="torch_423cfba", batch_size=64, free=free)
+    active = f.active()
+    for part, bound in (("compute_s", "arithmetic"), ("memory_bound_s", "traffic")):
+        kernels = [row for row in active.of(part) if row.where.startswith("kernel")]
+        assert kernels
+        assert {row.wins for row in kernels} == {bound}
+        assert sum(row.value for row in kernels if "alike" not in row.where) <= f.prediction.breakdown[part] * (
+            1 + 1e-9
+        )
+    updates = [row for row in active.of("update_s") if row.where.startswith("kernel")]
+    assert bool(updates) is (free != "batch_size")
+
+
+def test_more_of_what_makes_a_step_shorter_buys_samples_per_second():
+    f = pm.formula("samples_per_s", graph=network("alexnet"), device="gtx_1080", batch_size=64,
+                   free="memory_bandwidth_bytes_per_s")  # fmt: skip
+    row = f.elasticities()["memory_bandwidth_bytes_per_s"]
+    assert row.total > 0
+    assert "buys" in row.sentence
+    assert "costs" not in row.sentence
 
 
 def test_it_is_written_in_latex_part_by_part():
@@ -206,6 +244,13 @@ def test_it_is_written_in_latex_part_by_part():
         ({"free": "batch_size", "bucket_bytes": "merged"}, ArgumentError, "no closed form"),
         ({"free": "libraries/cublas_8_0/pascal.tile_rows"}, ArgumentError, "single number"),
         ({"free": "tile_rows"}, ArgumentError, "a full name"),
+        ({"free": None}, ArgumentError, "at least one"),
+        ({"free": "gpu.overlap_exponent"}, ArgumentError, "no exponent"),
+        (
+            {"free": "libraries/onednn_3/sandy_bridge.smallest_side_per_thread", "device": "i7_3820"},
+            ArgumentError,
+            "other than 0",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_words(arguments, error, words):
@@ -239,6 +284,57 @@ def test_bad_points_and_targets_are_refused_with_words():
         formula.crossover("step_s", "compute_s", symbol="batch_size")
     with pytest.raises(ArgumentError, match="lower one first"):
         formula.solve_for("peak_flop_per_s", 1.0, between=(2.0, 1.0))
+
+
+@pytest.mark.parametrize("quantity", ["step_s", "compute_s", "samples_per_s", "sync_s", "device_s"])
+def test_latex_tells_every_name_and_the_quantity_asked_for(quantity):
+    f = pm.formula(quantity, graph=network("mnist_classifier"), system="survey_fig5", batch_size=8,
+                   free=["workers", "peak_flop_per_s"])  # fmt: skip
+    lines = f._repr_latex_().split(r" \\" + "\n")
+    names = re.compile(r"x_\{\d+\}")
+    told = {name for line in lines for name in names.findall(line.split("&")[0])}
+    untold = set(names.findall(" ".join(lines))) - told
+    assert not untold or any("all other names" in line for line in lines)
+    label = {"samples_per_s": "R_", "sync_s": r"T_{\text{sync}}", "device_s": r"T_{\text{device}}"}
+    heads = [line.split("&=")[0] for line in lines if "&=" in line]
+    assert any(label.get(quantity, rf"T_{{\text{{{quantity.removesuffix('_s')}}}}}") in head for head in heads)
+
+
+def test_values_by_place_are_checked_as_those_by_name():
+    formula, _ = built("lstm")
+    for wrong in (0, -3, np.nan, "many", [4, -1]):
+        with pytest.raises(ArgumentError, match="above 0"):
+            formula(wrong)
+        with pytest.raises(ArgumentError, match="above 0"):
+            formula.lambdify()(wrong)
+    workers = pm.formula(graph=network("lenet5"), system="survey_fig5", batch_size=8, free="workers")
+    with pytest.raises(ArgumentError, match="at most 4"):
+        workers(5)
+
+
+@pytest.mark.parametrize("between", [5, (1, 2, 3), ("a", "b"), "ab", (1.2, 1.8), (-1, 5), (1, np.nan)])
+def test_bad_ends_are_refused_with_words(between):
+    formula, _ = built("lstm")
+    with pytest.raises(ArgumentError, match="between"):
+        formula.solve_for("batch_size", 0.1, between=between)
+
+
+def test_points_are_single_numbers_by_name():
+    formula, _ = built("lstm")
+    with pytest.raises(ArgumentError, match="by names"):
+        formula.active(5)
+    for asked in (formula.active, formula.elasticities, lambda at: formula.solve_for("peak_flop_per_s", 0.1, at=at)):
+        with pytest.raises(ArgumentError, match="one number"):
+            asked({"batch_size": [1, 2]})
+
+
+def test_what_cannot_cross_is_refused_with_words():
+    formula, _ = built("lstm")
+    for first, second in (("compute_s", "compute_s"), ("exposed_sync_s", "input_wait_s")):
+        with pytest.raises(ArgumentError, match="equal everywhere"):
+            formula.crossover(first, second, symbol="batch_size")
+    with pytest.raises(ArgumentError, match="a quantity in s, as step_s is"):
+        formula.crossover("step_s", "samples_per_s", symbol="batch_size")
 
 
 def test_neither_import_nor_predict_load_sympy():

@@ -84,6 +84,17 @@ def test_workers_need_a_system_with_devices():
         pm.formula(graph=GRAPH, device="gtx_1080", batch_size=8, free="workers")
     with pytest.raises(ArgumentError, match="one of the two"):
         pm.formula(graph=GRAPH, system="survey_fig5", free=["workers", "link_bandwidth_bytes_per_s"])
+    with pytest.raises(ArgumentError, match="per worker, with workers free"):
+        pm.formula(graph=GRAPH, system="survey_fig5", global_batch_size=48, free="workers")
     f = pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free="workers")
     with pytest.raises(ArgumentError, match="at most 4"):
         f(workers=5)
+
+
+def test_elasticities_where_no_worker_is_left():
+    f = pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free="workers")
+    all_of_them = f.elasticities()["workers"]
+    assert all_of_them.gain != all_of_them.gain
+    assert "there are no more workers" in all_of_them.sentence
+    assert all_of_them.total > 0
+    assert "costs" in f.elasticities({"workers": 2})["workers"].sentence
