@@ -295,7 +295,7 @@ def first_array_length(values: Iterable[Quantity]) -> int | None:
     2
     """
     for value in values:
-        if type(value) in _NUMBERS:
+        if type(value) in _NUMBERS or (type(value) is dict and _NUMBERS.issuperset(map(type, value.values()))):
             continue
         length = None
         if isinstance(value, np.ndarray):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 
-from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum, where
+from perfmodel.numeric import Quantity, is_symbolic, maximum, minimum
+
+SHORTEST_S = sys.float_info.min
+"""What stands for no time in a denominator. [s]"""
 
 
 def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exponent: float) -> Quantity:
@@ -54,7 +58,7 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
         return (busy_s**overlap_exponent + dispatch_s**overlap_exponent) ** (1 / overlap_exponent) - busy_s
     # Powers of the ratio to the longer one: those of microseconds themselves vanish at exponents of 55 and more.
     longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
-    ratio = shorter / where(longer > 0, longer, 1.0)
+    ratio = shorter / maximum(longer, SHORTEST_S)
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 

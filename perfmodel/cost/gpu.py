@@ -127,8 +127,8 @@ def tiled_matmul_time(
         for entry in (tile_rows, tile_columns, tile_efficiency, split_k)
     )
     # parts of the sum that pass through memory: none unless it is split
-    traffic = np.where(s > 1, 2 * element_bytes * s, 0.0)
-    results = count * m * n / bandwidth_bytes_per_s
+    parts = (s > 1) * s
+    written_s = count * m * n * (2 * element_bytes / bandwidth_bytes_per_s)
     pace = 2 * unit_count / peak_flop_per_s
     tiles_per_unit = ceil(ceil(m / a) * ceil(n / b) * (s * count) / unit_count)
     part = k / s
@@ -137,7 +137,7 @@ def tiled_matmul_time(
     ):  # an entry that does not split has the whole sum as its part, whatever the shortest is
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency
-    return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
+    return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + parts * written_s)
 
 
 def stream_time(

@@ -72,7 +72,7 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
                 return load(name_or_path)  # which says what it takes
             key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
-            if found is None or any(_now_ns(path) != then_ns for path, then_ns in found[1].items()):
+            if found is None or not _unchanged(found[1]):
                 found = kept[key] = _loaded(load, name_or_path)
                 if len(kept) > _MOST_KEPT:
                     kept.pop(next(iter(kept)), None)
@@ -83,6 +83,13 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
         return kept_or_loaded
 
     return keeping
+
+
+def _unchanged(files: dict[Path, int]) -> bool:
+    for path, then_ns in files.items():  # noqa: SIM110 - asked in each prediction, where a generator costs as much again
+        if _now_ns(path) != then_ns:
+            return False
+    return True
 
 
 def _here() -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from perfmodel.prediction.gpu_libraries import (
     matmul_library,
     recurrent_library,
 )
+from perfmodel.prediction.gpu_products import product_times
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
 from perfmodel.units import to_base_units
 
@@ -99,16 +101,14 @@ class GpuNumbers:
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
-        timed: list[tuple[Any, Quantity, Quantity]] = []
-        for library in self.matmul_libraries:
-            if (named := rows_named(efficiency, tuple(library.efficiency))) is not None:
-                picked = {name: column[named.rows] for name, column in columns.items()}
-                timed.append((named.rows, *library.times(picked, named, self)))
+        timed = product_times(self.matmul_libraries, columns, efficiency, self)
         for name, times in RECURRENT_TIMES.items():
             if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
                 picked = {column: values[named.rows] for column, values in columns.items()}
                 timed.append((named.rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
+        if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
+            return timed[0][1:]
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
             np.empty(shape, dtype=np.result_type(*(times[branch] for times in timed))) for branch in (1, 2)
@@ -209,6 +209,12 @@ def product_dtype(
     return computed_in
 
 
+@lru_cache(maxsize=64)
+def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which constants of a DNN library are a fraction of peak of a shape class."""
+    return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
+
+
 def _matmul_libraries(
     device: Gpu,
     blas: Mapping[str, Any],
@@ -220,9 +226,7 @@ def _matmul_libraries(
 ) -> tuple[MatmulLibrary, MatmulLibrary]:
     """Return what BLAS and DNN library reach; ratios of peaks in that order."""
     of_products, of_convolutions = peak_ratios
-    convolution_classes = tuple(
-        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
-    )
+    convolution_classes = _convolution_classes(tuple(dnn))
     return (
         matmul_library(
             blas,
@@ -288,7 +292,9 @@ def gpu_numbers(
     peaks, bandwidth = _peaks(device, dtype, factors), device.sustained_memory_bandwidth_bytes_per_s
     rate = device.sustained_peak_flop_per_s(dtype)
     memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
-    peak_ratios = [device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()]
+    peak_ratios = [
+        1.0 if of_role == dtype else device.sustained_peak_flop_per_s(of_role) / rate for of_role in dtypes.values()
+    ]
     return GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -42,7 +43,7 @@ class SpreadArguments:
     shard_stage: int = 0
     accumulation_steps: int = 1
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether every worker has the whole network, and its mini-batch in one."""
         return self == SpreadArguments(workers=self.workers)
