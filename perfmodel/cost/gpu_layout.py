@@ -93,8 +93,9 @@ def strided_time(
     """
     row_pages = element_bytes * k / PAGE_BYTES
     share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
-    together = maximum(-ceil(-resident_tiles * unit_count / ceil(n / PANEL_EXTENT)), 1.0)
-    passes = ceil(ceil(m / PANEL_EXTENT) / together)
+    passes = ceil(m / PANEL_EXTENT)
+    if resident_tiles != 0:
+        passes = ceil(passes / maximum(-ceil(-resident_tiles * unit_count / ceil(n / PANEL_EXTENT)), 1.0))
     fetched_bytes = maximum(element_bytes * n * k - l2_bytes, 0.0) * count
     seconds = share * passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)
     return where(exceeds(minimum(m, n), SKINNY_EXTENT), seconds, 0.0)

@@ -151,6 +151,8 @@ BLAS_SHAPE_CLASSES = ("gemm",)
 FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
 
+_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
+
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
 
@@ -314,7 +316,7 @@ def gpu_numbers(
             ),
         ),
         recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
-        stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
+        stream_efficiency={name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,

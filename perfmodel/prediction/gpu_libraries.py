@@ -219,10 +219,7 @@ def matmul_library(
     return MatmulLibrary(
         peak_ratio=peak_ratio,
         efficiency={name: constants[name] * share for name in names},
-        tile_rows=_menu(constants["tile_rows"]),
-        tile_columns=_menu(constants["tile_columns"]),
-        tile_efficiency=_menu(constants["tile_efficiency"]),
-        split_k=_menu(constants["split_k"]),
+        **{name: _menu(constants[name]) for name in _MENU},
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],

@@ -27,7 +27,7 @@ BOUNDLESS = float("inf")
 """Fraction of memory bandwidth that makes no product wait. [1]"""
 
 Menu = tuple["NDArray[np.float64]", ...]
-"""Rows, columns, relative rate and split of the tiles, each of shape (menu,) or (menu, rows). [1]"""
+"""Rows, columns, relative rate and split of the tiles, as ``tiled_matmul_time`` takes them. [1]"""
 
 
 class ProductRows(NamedTuple):
@@ -134,9 +134,8 @@ def product_times(
         Rows, with their compute and their memory time. [s] All rows in one, but for symbols: expressions of a library
         hold no constants of another.
     """
-    symbolic = is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s) or any(
-        is_symbolic(*_constants(library), *library.efficiency.values()) for library in libraries
-    )
+    stated = [value for library in libraries for value in (*_constants(library), *library.efficiency.values())]
+    symbolic = is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
     timed = []
     for stack in [(library,) for library in libraries] if symbolic else [tuple(libraries)]:
         if (found := product_rows(names, tuple(tuple(library.efficiency) for library in stack))) is not None:
@@ -173,7 +172,7 @@ def _stack_times(
     )
     if any(getattr(library.unaligned_share, "ndim", 0) or library.unaligned_share != 1 for library in used):
         efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=unaligned, element_bytes=numbers.element_bytes)
-    tile_rows, tile_columns, tile_efficiency, split_k = _menu_by_row(used, found)
+    tile_rows, tile_columns, tile_efficiency, split_k = _menu_by_row(used, found, like=m)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
@@ -228,20 +227,39 @@ def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, l
     return [by_row(values, found.user_of_row, like=like) for values in zip(*stated, strict=True)]
 
 
-def _menu_by_row(used: Sequence[MatmulLibrary], found: ProductRows) -> Menu:
-    """Return the tiles that each row chooses from: of one library as they are, of several those of each row's own."""
+def _menu_by_row(used: Sequence[MatmulLibrary], found: ProductRows, *, like: Quantity) -> Menu:
+    """Return the tiles that each row chooses from: those of its own library; of symbols as the library states them."""
     menus = [(each.tile_rows, each.tile_columns, each.tile_efficiency, each.split_k) for each in used]
-    if len(menus) == 1:
+    if len(menus) == 1 and like.dtype.hasobject:
         return menus[0]
     stated = tuple(np.asarray(entries, dtype=float).tobytes() for menu in menus for entries in menu)
-    return _stacked_menus(stated, found.user_of_row.tobytes())
+    by_rows = _stacked_menus(stated, found.user_of_row.tobytes())
+    return by_rows if like.ndim == 1 else tuple(entries[..., None] for entries in by_rows)
 
 
 @lru_cache(maxsize=64)
 def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> Menu:
-    """Return the tiles of each row, from the bytes of those of each library; shorter menus repeat their first tile."""
-    entries = [np.frombuffer(each) for each in stated]
-    longest = max(map(len, entries))
-    padded = [np.append(each, np.full(longest - len(each), each[0])) for each in entries]
-    rows = np.frombuffer(user_of_row, dtype=np.intp)
-    return tuple(np.stack(padded[kind::4], axis=1)[:, rows] for kind in range(4))
+    """Return tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
+
+    Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
+    their first entry.
+    """
+    menus = [np.stack([np.frombuffer(entries) for entries in stated[at : at + 4]]) for at in range(0, len(stated), 4)]
+    apart = [(np.unique(menu[:3], axis=1), np.unique(menu[3:], axis=1)) for menu in menus]
+    if any(
+        tiles.shape[1] * splits.shape[1] != np.unique(menu, axis=1).shape[1]
+        for menu, (tiles, splits) in zip(menus, apart, strict=True)
+    ):
+        rows, columns, rate, split = _by_row_of(menus, user_of_row)
+        return rows[:, None], columns[:, None], rate[:, None], split[:, None]
+    rows, columns, rate = _by_row_of([tiles for tiles, _ in apart], user_of_row)
+    (split,) = _by_row_of([splits for _, splits in apart], user_of_row)
+    return rows[:, None], columns[:, None], rate[:, None], split[None]
+
+
+def _by_row_of(menus: Sequence[NDArray[np.float64]], user_of_row: bytes) -> NDArray[np.float64]:
+    """Return menus of shape (kinds, entries), one for each library, as one of shape (kinds, entries, rows)."""
+    longest = max(menu.shape[1] for menu in menus)
+    padded = [np.append(menu, menu[:, :1].repeat(longest - menu.shape[1], axis=1), axis=1) for menu in menus]
+    stacked = np.stack(padded, axis=2)
+    return np.ascontiguousarray(stacked.take(np.frombuffer(user_of_row, dtype=np.intp), axis=2))

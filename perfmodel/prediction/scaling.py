@@ -177,11 +177,11 @@ def framework_constants(
     dict of str to float or ndarray
         Constants under their names in the file. [base unit of each constant]
     """
-    from perfmodel.framework.profile import in_base_units
-
     if factors is NO_FACTORS:
         everything = _as_stated(profile, processor)
         return {name: value for name, value in everything.items() if name not in unneeded} if unneeded else everything
+    from perfmodel.framework.profile import in_base_units
+
     place = f"frameworks/{profile.stem}/{processor}"
     stated = getattr(profile, processor).constants
     constants = {name: value for name, value in stated.items() if name not in unneeded}

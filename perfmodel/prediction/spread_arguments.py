@@ -46,7 +46,7 @@ class SpreadArguments:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every worker has the whole network, and its mini-batch in one."""
-        return self == SpreadArguments(workers=self.workers)
+        return all(getattr(self, name) == default for name, default in _LEFT_OUT.items())
 
     @property
     def device_count(self) -> int:
