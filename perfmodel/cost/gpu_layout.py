@@ -94,7 +94,7 @@ def strided_time(
     row_pages = element_bytes * k / PAGE_BYTES
     share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
     passes = ceil(m / PANEL_EXTENT)
-    if resident_tiles != 0:
+    if getattr(resident_tiles, "ndim", 0) or resident_tiles != 0:
         passes = ceil(passes / maximum(-ceil(-resident_tiles * unit_count / ceil(n / PANEL_EXTENT)), 1.0))
     fetched_bytes = maximum(element_bytes * n * k - l2_bytes, 0.0) * count
     seconds = share * passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)

@@ -244,22 +244,25 @@ def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> Menu:
     Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
     their first entry.
     """
-    menus = [np.stack([np.frombuffer(entries) for entries in stated[at : at + 4]]) for at in range(0, len(stated), 4)]
-    apart = [(np.unique(menu[:3], axis=1), np.unique(menu[3:], axis=1)) for menu in menus]
-    if any(
-        tiles.shape[1] * splits.shape[1] != np.unique(menu, axis=1).shape[1]
-        for menu, (tiles, splits) in zip(menus, apart, strict=True)
-    ):
+    menus = [
+        list(zip(*(np.frombuffer(entries).tolist() for entries in stated[first : first + 4]), strict=True))
+        for first in range(0, len(stated), 4)
+    ]
+    tiles = [list(dict.fromkeys(entry[:3] for entry in menu)) for menu in menus]
+    splits = [list(dict.fromkeys(entry[3:] for entry in menu)) for menu in menus]
+    every = all(
+        len(shapes) * len(ways) == len(set(menu)) for menu, shapes, ways in zip(menus, tiles, splits, strict=True)
+    )
+    if not every:
         rows, columns, rate, split = _by_row_of(menus, user_of_row)
         return rows[:, None], columns[:, None], rate[:, None], split[:, None]
-    rows, columns, rate = _by_row_of([tiles for tiles, _ in apart], user_of_row)
-    (split,) = _by_row_of([splits for _, splits in apart], user_of_row)
+    rows, columns, rate = _by_row_of(tiles, user_of_row)
+    (split,) = _by_row_of(splits, user_of_row)
     return rows[:, None], columns[:, None], rate[:, None], split[None]
 
 
-def _by_row_of(menus: Sequence[NDArray[np.float64]], user_of_row: bytes) -> NDArray[np.float64]:
-    """Return menus of shape (kinds, entries), one for each library, as one of shape (kinds, entries, rows)."""
-    longest = max(menu.shape[1] for menu in menus)
-    padded = [np.append(menu, menu[:, :1].repeat(longest - menu.shape[1], axis=1), axis=1) for menu in menus]
-    stacked = np.stack(padded, axis=2)
-    return np.ascontiguousarray(stacked.take(np.frombuffer(user_of_row, dtype=np.intp), axis=2))
+def _by_row_of(menus: Sequence[Sequence[tuple[float, ...]]], user_of_row: bytes) -> NDArray[np.float64]:
+    """Return menus of entries, one for each library, as one of shape (numbers of an entry, entries, rows)."""
+    longest = max(map(len, menus))
+    padded = np.array([[*menu, *[menu[0]] * (longest - len(menu))] for menu in menus])
+    return np.ascontiguousarray(padded.T.take(np.frombuffer(user_of_row, dtype=np.intp), axis=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -79,7 +79,7 @@ def spread_arguments(**given: Any) -> SpreadArguments:
         If there is no such parallelism or schedule; names the nearest.
     """
     if all(given[name] is default for name, default in _LEFT_OUT.items()):
-        return SpreadArguments(workers=whole_number("workers", given["workers"]))
+        return _plain(whole_number("workers", given["workers"]))
 
     # what most predictions have no use for
     from perfmodel.cost.pipeline_order import SCHEDULES
@@ -93,6 +93,11 @@ def spread_arguments(**given: Any) -> SpreadArguments:
         sequence_parallel=flag("sequence_parallel", given["sequence_parallel"]),
         shard_stage=whole_number("shard_stage", given["shard_stage"], minimum=0, maximum=3),
     )
+
+
+@lru_cache(maxsize=64)
+def _plain(workers: int) -> SpreadArguments:
+    return SpreadArguments(workers=workers)
 
 
 def refuse_missing_devices(arguments: SpreadArguments, system: Wired | None) -> None:
