@@ -315,7 +315,7 @@ def first_array_length(values: Iterable[Quantity]) -> int | None:
     2
     """
     for value in values:
-        if type(value) in NUMBER_TYPES:
+        if type(value) in NUMBER_TYPES or (type(value) is dict and NUMBER_TYPES.issuperset(map(type, value.values()))):
             continue
         length = None
         if isinstance(value, np.ndarray):

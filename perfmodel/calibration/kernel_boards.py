@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ class KernelBoard:
     @cached_property
     def constant_values(self) -> dict[str, Any]:
         """What the files state for these constants, by full name. [unit of each constant]"""
-        known = {f"frameworks/{self.profile.stem}": self.profile.gpu.constants}
+        known: dict[str, Mapping[str, Any]] = {f"frameworks/{self.profile.stem}": self.profile.gpu.constants}
         for library in self.libraries.values():
             known[f"libraries/{library.stem}"] = library_constants(library, self.device_file, factors=NO_FACTORS)
         values = {}

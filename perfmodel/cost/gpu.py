@@ -81,7 +81,8 @@ def tiled_matmul_time(
         Rate inside each entry's tile relative to the largest tile, e; by row where rows choose from different
         menus (an entry that is not offered to a row has a very small one). [1]
     split_k : sequence of float, shape (menu,)
-        Parts into which each entry cuts the sum, s >= 1. [1]
+        Parts into which each entry cuts the sum, s >= 1. All four may instead have any menu axes that broadcast, such
+        as (tiles, 1) and (1, splits), followed by the axes of m, n and k. [1]
     efficiency : float, ndarray or sympy.Expr
         Fraction of peak inside the largest tile for this shape class, eta. [1]
     element_bytes : int
@@ -128,9 +129,8 @@ def tiled_matmul_time(
         for entry in (tile_rows, tile_columns, tile_efficiency, split_k)
     )
     # parts of the sum that pass through memory: none unless it is split
-    traffic = np.where(s > 1, 2 * element_bytes * s, 0.0)
-    results = count * m * n / bandwidth_bytes_per_s
-    pace = 2 * unit_count / peak_flop_per_s
+    written_s = (s > 1) * s * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
+    step_s = 2 * unit_count / peak_flop_per_s * (a * b / e)
     tiles_per_unit = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
     part = k / s
     if (
@@ -138,7 +138,8 @@ def tiled_matmul_time(
     ):  # an entry that does not split has the whole sum as its part, whatever the shortest is
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency
-    return minimum_along_first_axis(steps * (pace * tiles_per_unit * (a * b / e) + latency_s) + traffic * results)
+    seconds = steps * (tiles_per_unit * step_s + latency_s) + written_s
+    return minimum_along_first_axis(seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :]))
 
 
 def stream_time(
@@ -246,7 +247,7 @@ def matmul_memory_time(
         moved_bytes=moved_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=efficiency
     )
     short, long = minimum(minimum(m, n), SKINNY_EXTENT), maximum(m, n)
-    skinny_bytes = element_bytes * count * (short * k + k * long + short * long)
+    skinny_bytes = element_bytes * count * (k * (short + long) + short * long)
     skinny_s = stream_time(
         moved_bytes=skinny_bytes, bandwidth_bytes_per_s=bandwidth_bytes_per_s, efficiency=skinny_efficiency
     )

@@ -94,8 +94,10 @@ def strided_time(
     """
     row_pages = element_bytes * k / PAGE_BYTES
     share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
-    together = maximum(-ceil_ratio(-resident_tiles * unit_count, ceil_ratio(n, PANEL_EXTENT)), 1.0)
-    passes = ceil_ratio(ceil_ratio(m, PANEL_EXTENT), together)
+    passes = ceil_ratio(m, PANEL_EXTENT)
+    if getattr(resident_tiles, "ndim", 0) or resident_tiles != 0:
+        together = maximum(-ceil_ratio(-resident_tiles * unit_count, ceil_ratio(n, PANEL_EXTENT)), 1.0)
+        passes = ceil_ratio(passes, together)
     fetched_bytes = maximum(element_bytes * n * k - l2_bytes, 0.0) * count
     seconds = share * passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)
     return where(exceeds(minimum(m, n), SKINNY_EXTENT), seconds, 0.0)

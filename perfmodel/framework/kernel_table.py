@@ -140,11 +140,6 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
 
-    def launches_at(self, batch_size: Any) -> tuple[Any, Any]:
-        """Return launches of all rows at a batch size, and those inside a call of a library. [1]"""
-        found = _launch_columns(self).at(batch_size)
-        return found["launches"], found["library_launches"]
-
     @property
     def weights(self) -> GroupWeights:
         """How often each group counts. [1]"""
@@ -187,25 +182,16 @@ class GroupWeights(NamedTuple):
 
 @derived
 def _group_weights(table: KernelTable) -> GroupWeights:
-    inside = _launch_columns(table)
-    row = inside.names.index("library_launches")
+    inside = [
+        part[columns.names.index("library_launches")]
+        for columns in (table.matmul, table.stream)
+        for part in (columns.constant, columns.slope)
+    ]
     return GroupWeights(
         forward_backward=table.multiplicity * ~table.is_update,
         update=table.multiplicity * table.is_update,
-        has_library_launches=bool(inside.constant[row].any() or inside.slope[row].any()),
+        has_library_launches=any(bool(each.any()) for each in inside),
     )
-
-
-@derived
-def _launch_columns(table: KernelTable) -> AffineColumns:
-    """Return the launches of matmul and stream rows in one."""
-    names = ("launches", "library_launches")
-    classes = (table.matmul, table.stream)
-    constant, slope = (
-        np.concatenate([getattr(each, part)[[each.names.index(name) for name in names]] for each in classes], axis=1)
-        for part in ("constant", "slope")
-    )
-    return AffineColumns(names, constant, slope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ MISSING: Final = -1
 _MOST_KEPT: Final = 256
 """Things that one loader keeps; each is small."""
 
-_looked_for: ContextVar[dict[Path, int] | None] = ContextVar("_looked_for", default=None)
+_looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", default=None)
 """Files that the loading under way has looked for, with their times of change; None where nothing is being loaded."""
 
 
@@ -37,11 +37,11 @@ def changed_ns(path: Path) -> int:
     """
     found = _now_ns(path)
     if (files := _looked_for.get()) is not None:
-        files[path.absolute()] = found
+        files[str(path.absolute())] = found
     return found
 
 
-def _now_ns(path: Path) -> int:
+def _now_ns(path: str | Path) -> int:
     try:
         return os.stat(path).st_mtime_ns  # noqa: PTH116 - asked of each file in each prediction, in half the time
     except (OSError, ValueError):
@@ -64,7 +64,7 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
     """
 
     def keeping(load: Loader[Made]) -> Loader[Made]:
-        kept: dict[Hashable, tuple[Made, dict[Path, int]]] = {}
+        kept: dict[Hashable, tuple[Made, dict[str, int]]] = {}
 
         @wraps(load)
         def kept_or_loaded(name_or_path: str | Path) -> Made:
@@ -72,7 +72,7 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
                 return load(name_or_path)  # which says what it takes
             key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
-            if found is None or any(_now_ns(path) != then_ns for path, then_ns in found[1].items()):
+            if found is None or not _unchanged(found[1]):
                 found = kept[key] = _loaded(load, name_or_path)
                 if len(kept) > _MOST_KEPT:
                     kept.pop(next(iter(kept)), None)
@@ -85,6 +85,14 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
     return keeping
 
 
+def _unchanged(files: dict[str, int]) -> bool:
+    for path, then_ns in files.items():
+        # of a file that was missing it is quicker to ask whether it is there than to be told that it is not
+        if os.access(path, os.F_OK) if then_ns == MISSING else _now_ns(path) != then_ns:
+            return False
+    return True
+
+
 def _here() -> str | None:
     """Return the working folder, at which relative paths start; None where it is gone."""
     try:
@@ -93,9 +101,9 @@ def _here() -> str | None:
         return None
 
 
-def _loaded(load: Loader[Made], name_or_path: str | Path) -> tuple[Made, dict[Path, int]]:
+def _loaded(load: Loader[Made], name_or_path: str | Path) -> tuple[Made, dict[str, int]]:
     """Return what a loader loads, and the files that it looked for."""
-    files: dict[Path, int] = {}
+    files: dict[str, int] = {}
     token = _looked_for.set(files)
     try:
         return load(name_or_path), files

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.layers.checks import check_choice, check_fraction, refuse
@@ -242,6 +242,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 }
 """Name to class."""
 
+_PLAIN: Final = {kind: optimizer() for kind, optimizer in OPTIMIZERS.items()}
+
 
 def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
     """Return an optimizer by name, or one that was made already.
@@ -278,6 +280,8 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         noun = "optimizer"
         raise UnknownNameError(noun, str(optimizer), OPTIMIZERS)
     chosen = OPTIMIZERS[optimizer]
+    if not options:
+        return _PLAIN[optimizer]
     known = [field.name for field in fields(chosen)]
     for option in options:
         if option not in known:

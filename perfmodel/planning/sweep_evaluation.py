@@ -176,7 +176,7 @@ class _Doing:
                 fit = memory_reason(float(needed[place]), float(offered[place]))
                 said[place] = self.reasons.code(fit, unpriced[section.devices[place]])
             kept = section.kept[key] = (self.reasons, said)
-        return kept[1]  # type: ignore[no-any-return]
+        return kept[1]
 
     def _one_by_one(self, job: Job, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Write what predict says of a job for the workers at some places."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,6 +35,9 @@ def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> Non
     """
     if value is not None and not isinstance(value, types):
         raise ArgumentError(name, value, allowed)
+
+
+_NUMBERS: Final = (int, float, np.integer, np.floating)
 
 
 def _is_finite(value: Any) -> bool:
@@ -73,9 +76,8 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
     >>> whole_number("batch_size", 16)
     16
     """
-    allowed = f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
     is_whole = (
-        isinstance(value, int | float | np.integer | np.floating)
+        isinstance(value, _NUMBERS)
         and not isinstance(value, bool)
         and _is_finite(value)
         and value == int(value)
@@ -83,6 +85,7 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
         and (maximum is None or value <= maximum)
     )
     if not is_whole:
+        allowed = f"a whole number >= {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
         raise ArgumentError(name, value, allowed)
     return int(value)
 
@@ -112,7 +115,7 @@ def positive(name: str, value: Any) -> float:
     >>> positive("size_bytes", 8e9)
     8000000000.0
     """
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
     if not is_number or not _is_finite(value) or not value > 0:
         raise ArgumentError(name, value, "a finite number above 0")
     return float(value)
@@ -145,7 +148,7 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
     >>> from_zero_to(2, "input_variation", 1)
     1.0
     """
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
     if not (is_number and _is_finite(value) and 0 <= value <= most):
         raise ArgumentError(name, value, f"a number from 0 to {most:g}")
     return float(value)

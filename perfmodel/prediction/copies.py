@@ -36,8 +36,10 @@ class Copy:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is staged or copied."""
+        if self.latency_s:
+            return False
         is_staged = not isinstance(self.host_s, float) or self.host_s
-        return not (is_staged or self.latency_s or np.any(self.copied_bytes))
+        return not (is_staged or np.any(self.copied_bytes))
 
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
         """Return how long it takes.
@@ -52,10 +54,14 @@ class Copy:
         float or ndarray
             Staging, latency and transfer, one after the other. [s]
         """
-        if self.is_empty:
+        if self is NO_COPY or self.is_empty:
             return 0.0
         return self.host_s + copy_time(
             size_bytes=self.copied_bytes,
             bandwidth_bytes_per_s=minimum(self.bytes_per_s, shared_bytes_per_s),
             latency_s=self.latency_s,
         )
+
+
+NO_COPY = Copy()
+"""Nothing is staged or copied."""

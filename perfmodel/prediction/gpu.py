@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,7 @@ from perfmodel.prediction.gpu_libraries import (
     matmul_library,
     recurrent_library,
 )
+from perfmodel.prediction.gpu_products import product_times
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
 from perfmodel.units import to_base_units
 
@@ -100,16 +102,14 @@ class GpuNumbers:
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
-        timed: list[tuple[Any, Quantity, Quantity]] = []
-        for library in self.matmul_libraries:
-            if (named := rows_named(efficiency, tuple(library.efficiency))) is not None:
-                picked = {name: column[named.rows] for name, column in columns.items()}
-                timed.append((named.rows, *library.times(picked, named, self)))
+        timed = product_times(self.matmul_libraries, columns, efficiency, self)
         for name, times in RECURRENT_TIMES.items():
             if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
                 picked = {column: values[named.rows] for column, values in columns.items()}
                 timed.append((named.rows, *times(self.recurrent_library, picked, self)))
         shape = np.shape(columns["m"])
+        if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
+            return timed[0][1:]
         # A symbol among the numbers makes objects of the times, whatever the columns are.
         compute_s, memory_s = (
             np.empty(shape, dtype=np.result_type(*(times[branch] for times in timed))) for branch in (1, 2)
@@ -156,6 +156,8 @@ BLAS_SHAPE_CLASSES = ("gemm",)
 
 FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is the framework's own."""
+
+_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
@@ -215,6 +217,12 @@ def product_dtype(
     return computed_in
 
 
+@lru_cache(maxsize=64)
+def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which constants of a DNN library are a fraction of peak of a shape class."""
+    return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
+
+
 def _matmul_libraries(
     device: Gpu,
     blas: Mapping[str, Any],
@@ -226,9 +234,7 @@ def _matmul_libraries(
 ) -> tuple[MatmulLibrary, MatmulLibrary]:
     """Return what BLAS and DNN library reach; ratios of peaks in that order."""
     of_products, of_convolutions = peak_ratios
-    convolution_classes = tuple(
-        name for name in dnn if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX)
-    )
+    convolution_classes = _convolution_classes(tuple(dnn))
     return (
         matmul_library(
             blas,
@@ -316,7 +322,7 @@ def gpu_numbers(
             ),
         ),
         recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
-        stream_efficiency={name: own[f"bandwidth_fraction_{name}"] for name in FRAMEWORK_PASS_CLASSES}
+        stream_efficiency={name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
         | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
         serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
         element_bytes=element_bytes,

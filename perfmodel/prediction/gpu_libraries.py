@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
-from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
-from perfmodel.prediction.by_row import NamedRows, by_row, rows_named
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gpu import GpuNumbers
 
 Quantity = Any
-
-TRANSPOSED = "_transposed"
-"""Ending of the efficiency of a product that reads its weights against the way they lie."""
 
 RECURRENT_PREFIX = "recurrent_"
 """Beginning of the names of a DNN library's constants of recurrent layers."""
@@ -78,83 +72,6 @@ class MatmulLibrary:
     resident_tiles: float
     unaligned_share: Quantity
     skinny_bandwidth_fraction: Quantity | None
-
-    def times(
-        self, columns: Mapping[str, Quantity], named: NamedRows, numbers: GpuNumbers
-    ) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each row of the library's shape classes. [s]"""
-        of_row = by_row([self.efficiency[name] for name in named.names], named.code_of_row, like=columns["m"])
-        if getattr(self.unaligned_share, "ndim", 0) or self.unaligned_share != 1:
-            of_row = of_row * unaligned_efficiency(
-                n=columns["n"], k=columns["k"], share=self.unaligned_share, element_bytes=numbers.element_bytes
-            )
-        compute_s, memory_s = self._tiled_times(columns, of_row, numbers)
-        if (across := _transposed(named)) is not None:
-            picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
-            both = self._with_strided_loads(picked, compute_s[across], numbers)
-            compute_s = compute_s.astype(np.result_type(compute_s, both), copy=False)
-            compute_s[across] = both
-        return compute_s, memory_s
-
-    def _tiled_times(
-        self, columns: Mapping[str, Quantity], efficiency: Quantity, numbers: GpuNumbers
-    ) -> tuple[Quantity, Quantity]:
-        m, n = columns["m"], columns["n"]
-        compute_s = tiled_matmul_time(
-            m=m,
-            n=n,
-            k=columns["k"],
-            count=columns["count"],
-            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
-            unit_count=numbers.unit_count,
-            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-            tile_rows=self.tile_rows,
-            tile_columns=self.tile_columns,
-            tile_efficiency=self.tile_efficiency,
-            split_k=self.split_k,
-            efficiency=efficiency,
-            element_bytes=numbers.element_bytes,
-            latency_s=self.latency_s,
-            ramp_steps=self.ramp_steps,
-            shortest_part=self.shortest_part,
-        )
-        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
-        if self.skinny_bandwidth_fraction is None:
-            return compute_s, stream_time(
-                moved_bytes=moved_bytes,
-                bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-                efficiency=self.bandwidth_fraction,
-            )
-        return compute_s, matmul_memory_time(
-            m=m,
-            n=n,
-            k=columns["k"],
-            count=columns["count"],
-            moved_bytes=moved_bytes,
-            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-            efficiency=self.bandwidth_fraction,
-            skinny_efficiency=self.skinny_bandwidth_fraction,
-            element_bytes=numbers.element_bytes,
-        )
-
-    def _with_strided_loads(
-        self, columns: Mapping[str, Quantity], compute_s: Quantity, numbers: GpuNumbers
-    ) -> Quantity:
-        """Return compute seconds of rows that read their weights transposed, with those loads. [s]"""
-        strided_s = strided_time(
-            m=columns["m"],
-            n=columns["n"],
-            k=columns["k"],
-            count=columns["count"],
-            unit_count=numbers.unit_count,
-            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-            efficiency=self.strided_bandwidth_fraction,
-            l2_bytes=numbers.l2_bytes,
-            resident_tiles=self.resident_tiles,
-            aligned_share=self.strided_aligned_share,
-            element_bytes=numbers.element_bytes,
-        )
-        return with_strided_loads(compute_s=compute_s, strided_s=strided_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,13 +169,6 @@ MATMUL_VALUES, RECURRENT_VALUES = (
 """All numbers of a library but its menu."""
 
 
-def _transposed(named: NamedRows) -> slice | NDArray[np.intp] | None:
-    """Return which of some rows read their weights transposed."""
-    ending = tuple(name for name in named.names if name.endswith(TRANSPOSED))
-    found = rows_named(named.name_of_row, ending) if ending else None
-    return None if found is None else found.rows
-
-
 def _menu(entries: Any) -> Any:
     """Return a list of a library's file as an array, once for each list."""
     return _stated_menu(entries) if isinstance(entries, tuple) else np.array(entries)
@@ -308,11 +218,8 @@ def matmul_library(
     share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulLibrary(
         peak_ratio=peak_ratio,
-        efficiency={name + ending: constants[name] * share for name in names for ending in ("", TRANSPOSED)},
-        tile_rows=_menu(constants["tile_rows"]),
-        tile_columns=_menu(constants["tile_columns"]),
-        tile_efficiency=_menu(constants["tile_efficiency"]),
-        split_k=_menu(constants["split_k"]),
+        efficiency={name: constants[name] * share for name in names},
+        **{name: _menu(constants[name]) for name in _MENU},
         latency_s=constants["latency_cycles"] / clock_hz,
         ramp_steps=ramp_steps,
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],

@@ -11,7 +11,7 @@ from perfmodel.hardware.catalogue import load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibrarySupport
-from perfmodel.prediction.copies import Copy
+from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, host_constants, scaled
@@ -179,7 +179,7 @@ class GpuTarget(Target):
     ) -> Copy:
         """Return what staging these arrays on the host and copying them over the host link takes."""
         if not items:
-            return Copy()
+            return NO_COPY
         stated = (
             {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
             if pinned and profile.feed.pinned

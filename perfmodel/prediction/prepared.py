@@ -243,10 +243,10 @@ class Prepared:
 
     def _share_of_first_step(self, factors: Factors) -> Any:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
-        steps = self.subject.averaged_steps
+        if not self.subject.averaged_steps:
+            return 0.0
         constants = framework_constants(self.profile, self.target.processor, factors=factors)
-        first_step_s = self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0)
-        return first_step_s / steps if steps else 0.0
+        return self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0) / self.subject.averaged_steps
 
     def footprint(self, groups: GroupTimes) -> MemoryFootprint:
         """Return what the step keeps in memory.

@@ -93,7 +93,7 @@ def scaled(
 
 def library_constants(
     library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Return what a library reaches on a device's architecture, scaled.
 
     Parameters
@@ -109,11 +109,13 @@ def library_constants(
 
     Returns
     -------
-    dict of str to float, tuple or ndarray
+    mapping of str to float, tuple or ndarray
         Constants of the library there. [unit of each constant]
     """
+    constants: Mapping[str, Any] = library.constants_for(device.architecture, device=device.stem, dtype=dtype)
+    if factors is NO_FACTORS:
+        return constants
     place = f"libraries/{library.stem}/{device.architecture}"
-    constants = library.constants_for(device.architecture, device=device.stem, dtype=dtype)
     return scaled(constants, place=place, factors=factors, described=library.constant)
 
 
@@ -177,15 +179,40 @@ def framework_constants(
     dict of str to float or ndarray
         Constants under their names in the file. [base unit of each constant]
     """
-    from perfmodel.framework.profile import in_base_units
-
     if factors is NO_FACTORS:
         everything = _as_stated(profile, processor)
         return {name: value for name, value in everything.items() if name not in unneeded} if unneeded else everything
+    from perfmodel.framework.profile import in_base_units
+
     place = f"frameworks/{profile.stem}/{processor}"
     stated = getattr(profile, processor).constants
     constants = {name: value for name, value in stated.items() if name not in unneeded}
     return in_base_units(scaled(constants, place=place, factors=factors, described=profile.constant))
+
+
+def framework_constant(profile: FrameworkProfile, processor: str, name: str, *, factors: Factors) -> Any:
+    """Return one of a framework's own constants on one kind of processor, scaled; no other is asked for.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework. [-]
+    processor : str
+        ``gpu`` or ``cpu``. [-]
+    name : str
+        The constant, under its name in the file. [-]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors by full name. [1]
+
+    Returns
+    -------
+    float or ndarray
+        The constant. [its base unit]
+    """
+    if factors is NO_FACTORS:
+        return _as_stated(profile, processor)[name]
+    others = getattr(profile, processor).constants.keys() - {name}
+    return framework_constants(profile, processor, factors=factors, unneeded=others)[name]
 
 
 @derived

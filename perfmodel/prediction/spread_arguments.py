@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -42,10 +43,10 @@ class SpreadArguments:
     shard_stage: int = 0
     accumulation_steps: int = 1
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether every worker has the whole network, and its mini-batch in one."""
-        return self == SpreadArguments(workers=self.workers)
+        return all(getattr(self, name) == default for name, default in _LEFT_OUT.items())
 
     @property
     def device_count(self) -> int:
@@ -78,7 +79,7 @@ def spread_arguments(**given: Any) -> SpreadArguments:
         If there is no such parallelism or schedule; names the nearest.
     """
     if all(given[name] is default for name, default in _LEFT_OUT.items()):
-        return SpreadArguments(workers=whole_number("workers", given["workers"]))
+        return _plain(whole_number("workers", given["workers"]))
 
     # what most predictions have no use for
     from perfmodel.cost.pipeline_order import SCHEDULES
@@ -92,6 +93,11 @@ def spread_arguments(**given: Any) -> SpreadArguments:
         sequence_parallel=flag("sequence_parallel", given["sequence_parallel"]),
         shard_stage=whole_number("shard_stage", given["shard_stage"], minimum=0, maximum=3),
     )
+
+
+@lru_cache(maxsize=64)
+def _plain(workers: int) -> SpreadArguments:
+    return SpreadArguments(workers=workers)
 
 
 def refuse_missing_devices(arguments: SpreadArguments, system: Wired | None) -> None:

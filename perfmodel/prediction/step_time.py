@@ -15,6 +15,7 @@ import numpy as np
 from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.framework.flat_columns import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, total, where
 from perfmodel.prediction.concurrency import concurrent_time
 from perfmodel.symbolic import is_symbolic, named
@@ -162,19 +163,18 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
     return batch_size if count is None else np.full(count, float(batch_size))
 
 
-def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity) -> tuple[Quantity, ...]:
+def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
     """Return compute-bound, memory-bound seconds, launches, seconds to issue them, exposed ones, and all kernel's."""
-    matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
+    matmul, stream, launches, library_launches, _ = columns
     times = [
         numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
         numbers.stream_times(stream, table.stream_efficiency) if table.stream.row_count else None,
     ]
     present = [
-        (pair, np.shape(columns["launches"]))
-        for pair, columns in zip(times, (matmul, stream), strict=True)
+        (pair, np.shape(of_class["launches"]))
+        for pair, of_class in zip(times, (matmul, stream), strict=True)
         if pair is not None
     ]
-    launches, library_launches = table.launches_at(batch_size)
     compute, memory = (
         np.concatenate([_broadcast(pair[branch], shape) for pair, shape in present]) for branch in (0, 1)
     )
@@ -254,14 +254,15 @@ def group_times(
         Times by group; for a symbol the choice is left unevaluated inside the expressions.
     """
     batch_size = _one_per_configuration(batch_size, numbers)
-    rows = _times_of_rows(table, numbers, batch_size=batch_size)
+    columns = columns_at(table, batch_size)
+    rows = _times_of_rows(table, numbers, columns=columns)
     *of_alternatives, busy = _by_alternative(table, rows)
     first = table.choices[0]
     if len(table.choices) == 1:
         groups = GroupTimes(first, *(values[first] for values in of_alternatives))
         return _run_ahead(table, groups, launch_s=numbers.launch_s) if numbers.queued else groups
     duration = busy + of_alternatives[2] * numbers.launch_s
-    workspace = table.workspace.at(batch_size)["workspace_bytes"]
+    workspace = columns.workspace_bytes
     if is_symbolic(duration):
         eligible = where(exceeds(workspace, workspace_limit_bytes), np.inf, named(duration, "alternative"))
         return _open_choice(table, tuple(of_alternatives), eligible=named(eligible, "allowed alternative"))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FeedTable
 
 
+_PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
+
 LABELS: Final = "labels"
 """Name of what a feed holds for losses; everything else is for the network's inputs."""
 
@@ -88,7 +90,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
     if graph.free_sizes:
         allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
-    chosen = Phase(one_of("phase", phase, tuple(each.value for each in PREDICTED_PHASES)))
+    chosen = Phase(one_of("phase", phase, _PHASES))
     running = graph.at_inference() if chosen is Phase.FORWARD else graph
     return Subject(graph=running, name=graph.name, optimizer=load_optimizer(optimizer), phase=chosen)
 

@@ -14,7 +14,7 @@ from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.machine import Machine
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constant
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -219,7 +219,6 @@ def staging_time(
     float or ndarray
         Duration. [s]
     """
-    others = getattr(profile, processor).constants.keys() - {HOST_COPY}
-    rate = framework_constants(profile, processor, factors=factors, unneeded=others)[HOST_COPY]
+    rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
     copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
     return batch_size * copied / rate

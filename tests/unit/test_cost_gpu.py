@@ -135,6 +135,21 @@ def test_tiles_that_run_together_share_a_pass():
     assert strided(1000, 2000, 1000, resident_tiles=3.1) == pytest.approx(8 * 4e6 / 1e8)
 
 
+def test_tiles_that_run_together_may_differ_between_configurations():
+    tiles = np.array([0.0, 3.1, 4.0])
+    seconds = strided_time(m=1000, n=2000, k=1000, **STRIDED | {"resident_tiles": tiles})
+    assert seconds.tolist() == [strided(1000, 2000, 1000, resident_tiles=each) for each in tiles]
+
+
+def test_a_menu_of_tiles_and_splits_apart_is_that_of_their_products():
+    tiles, splits = np.array([[128, 128, 1.0], [64, 64, 0.9], [32, 32, 0.7]]).T, np.array([1.0, 4.0, 16.0])
+    m, k = np.array([33.0, 200.0, 5000.0]), np.array([20_000.0, 4096.0, 128.0])
+    names = ("tile_rows", "tile_columns", "tile_efficiency")
+    flat = matmul(m=m, k=k, split_k=np.tile(splits, 3), **dict(zip(names, tiles.repeat(3, axis=1), strict=True)))
+    apart = dict(zip(names, tiles[:, :, None, None], strict=True)) | {"split_k": splits[None, :, None]}
+    np.testing.assert_allclose(matmul(m=m, k=k, **apart), flat, rtol=1e-15)
+
+
 def test_rows_of_whole_pages_are_read_faster():
     # 1024 elements of 4 B are a page: 2000 x 1024 x 4 = 8.192e6 B, less 4e6
     assert strided(1000, 2000, 1024, aligned_share=0.5) == pytest.approx(0.5 * 8 * 4.192e6 / 1e8)
