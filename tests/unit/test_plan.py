@@ -216,8 +216,9 @@ def test_more_money_and_a_faster_step_on_spot(resnet):
     assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * (1 + 1e-12)}, **job).best is not None
     assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * 0.999}, **job).best is None
     fewer = int(changes["samples"])
-    assert pm.plan(resnet, **asked, **job | {"samples": fewer - 64}).best is not None  # a step more or less
-    assert pm.plan(resnet, **asked, **job | {"samples": int(1.001 * fewer)}).best is None
+    assert pm.plan(resnet, **asked, **job | {"samples": fewer}).best is not None
+    assert fewer % 32 == 0
+    assert pm.plan(resnet, **asked, **job | {"samples": fewer + 1}).best is None  # of one more step
     assert changes["speed"] == pytest.approx(10_000_000 / fewer, rel=1e-5)
 
 
@@ -234,6 +235,39 @@ def test_memory_binds_and_a_smaller_mini_batch_would_do(resnet):
     assert beside.rows[0].limited_by == "memory"
     assert "does not fit" in beside.rows[0].reason
     assert (beside.binding == ("memory",)) == (beside.rows[0].usd < beside.best.usd)
+
+
+def test_fewer_samples_are_those_of_whole_steps(resnet):
+    step_h = pm.predict(resnet, batch_size=32, device="v100_sxm2").step_s / 3600
+    asked = {"candidates": ["p3.2xlarge"], "batch_size": 32, "deadline_hours": 30.9 * step_h}
+    missed = pm.plan(resnet, samples=1000, **asked)
+    assert {change.what: change.needed for change in missed.changes}["samples"] == 30 * 32
+    assert pm.plan(resnet, samples=30 * 32, **asked).best is not None
+    assert pm.plan(resnet, samples=30 * 32 + 1, **asked).best is None
+    none = pm.plan(resnet, samples=1000, **asked | {"deadline_hours": 0.9 * step_h})
+    assert "samples" not in {change.what for change in none.changes}  # not even a step fits
+
+
+def test_a_mini_batch_is_advised_only_where_planning_again_with_it_succeeds(resnet):
+    asked = {"candidates": ["p3.2xlarge"], "dataset_size": IMAGES, "epochs": 10}
+    late = pm.plan(resnet, batch_size=512, deadline_hours=10, **asked)
+    (change,) = late.changes
+    held = pm.max_batch_size(resnet, device="v100_sxm2")
+    assert change.what == "memory_bytes"
+    assert f"{held} samples per worker that it holds it takes 10." in change.text
+    assert pm.plan(resnet, batch_size=held, deadline_hours=10, **asked).best is None
+    (change,) = pm.plan(resnet, batch_size=512, deadline_hours=11, **asked).changes
+    assert (change.what, change.needed) == ("batch_size", held)
+    assert pm.plan(resnet, batch_size=held, deadline_hours=11, **asked).best is not None
+    assert pm.plan(resnet, batch_size=512, deadline_hours=1, **asked).changes == ()  # nor would memory alone do
+
+
+def test_the_mini_batch_that_changes_is_the_one_that_was_given(resnet):
+    asked = {"candidates": [{"price": 0.4, "system": "survey_fig5", "workers": 4}], "dataset_size": IMAGES, "epochs": 1}
+    (change,) = pm.plan(resnet, global_batch_size=4096, **asked).changes
+    held = pm.max_batch_size(resnet, system="survey_fig5", workers=4)
+    assert (change.what, change.needed) == ("global_batch_size", 4 * held)
+    assert pm.plan(resnet, global_batch_size=4 * held, **asked).best is not None
 
 
 def test_rows_that_cannot_be_stay_with_their_reason(resnet):
@@ -357,7 +391,7 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         asked.append(given)
         return pm.predict(*args, **given)
 
-    monkeypatch.setattr(sys.modules["perfmodel.planning.plan"], "predict", counted, raising=True)
+    monkeypatch.setattr(sys.modules["perfmodel.planning.plan_question"], "predict", counted, raising=True)
     pm.plan(resnet, candidates=["aws_p5_48xlarge_2023", "aws_p5_48xlarge_2025"], purchase=("on_demand", "spot"),
             **JOB, **ON_SPOT)  # fmt: skip
     assert len(asked) == 1
