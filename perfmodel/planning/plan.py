@@ -38,7 +38,9 @@ MOST_PENALTY: Final = 1e6
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return what a reader must know of the numbers."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
-    days = sorted({price.valid_from for price in question.prices})
+    notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
+    prices = [candidate.price for candidate in question.candidates]
+    days = sorted({price.valid_from for price in prices if isinstance(price, InstancePrice)})
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
     if any(row.energy_kwh is not None for row in rows):
@@ -167,7 +169,7 @@ def plan(
     sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
     question = Question(
         graph=graph,
-        prices=tuple(each.price for each in read if isinstance(each.price, InstancePrice)),
+        candidates=tuple(read),
         sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
         options=options,
         job=job,
@@ -191,7 +193,7 @@ def plan(
             ),
         ),
     )
-    return _decided(question, entries_of(question, read, syncs, purchases), purchases)
+    return _decided(question, entries_of(question, syncs, purchases), purchases)
 
 
 def _devices_per_worker(options: Mapping[str, Any]) -> int:

@@ -46,6 +46,15 @@ class Candidate:
     hardware: dict[str, Any]
     workers: tuple[int, ...]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of it."""
+        price = self.price
+        if not isinstance(price, InstancePrice) or "system" in self.hardware or price.device_count < 2:
+            return ()
+        why = "its file names no system that says how they are joined; system= names one"
+        return (f"one of the {price.device_count} devices of {self.name} works and all are paid: {why}",)
+
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
     """Read what a caller says may be hired.

@@ -74,8 +74,8 @@ class Question:
         Deadline and budget. [-]
     terms : Terms
         What every bill follows. [-]
-    prices : tuple of InstancePrice
-        Of all candidates. [-]
+    candidates : tuple of Candidate
+        What may be hired. [-]
     predictions : dict
         Steps that were predicted, and why others cannot be. [-]
     """
@@ -87,7 +87,7 @@ class Question:
     staleness_penalty: float
     limits: Limits
     terms: Terms
-    prices: tuple[InstancePrice, ...]
+    candidates: tuple[Candidate, ...]
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
@@ -235,15 +235,13 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
     return Entry(row=replace(row, limited_by=limited_by, reason=reason), candidate=candidate)
 
 
-def entries_of(question: Question, candidates: list[Candidate], syncs: list[str], purchases: list[str]) -> list[Entry]:
+def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
     """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none.
 
     Parameters
     ----------
     question : Question
         What is the same in every row. [-]
-    candidates : list of Candidate
-        Hardware with prices. [-]
     syncs, purchases : list of str
         Ways to agree, and to buy. [-]
 
@@ -259,7 +257,7 @@ def entries_of(question: Question, candidates: list[Candidate], syncs: list[str]
     """
     entries = [
         question.entry(candidate, sync, workers, purchase)
-        for candidate in candidates
+        for candidate in question.candidates
         for workers in candidate.workers
         for sync in (syncs if workers > 1 else [NO_SYNC])
         for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))

@@ -283,6 +283,18 @@ def test_rows_that_cannot_be_stay_with_their_reason(resnet):
     assert "cannot be: aws_p2_8xlarge_2016 (on demand) with 9 workers" in " ".join(str(report).split())
 
 
+def test_a_note_says_where_one_device_of_several_works(resnet):
+    without = {"p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4de.24xlarge": 8, "a2-ultragpu-8g": 8}
+    for instance, devices in without.items():
+        report = pm.plan(resnet, candidates=[instance], **JOB)
+        (row,) = report.rows
+        assert row.workers == 1
+        (note,) = (note for note in report.notes if "works and all are paid" in note)
+        assert note.startswith(f"one of the {devices} devices of {row.candidate} works")
+    report = pm.plan(resnet, candidates=["p3.2xlarge", "aws_p4d_24xlarge_2020"], **JOB)
+    assert not any("works and all are paid" in note for note in report.notes)
+
+
 def test_a_precision_that_one_candidate_lacks_rules_out_that_one_alone(resnet):
     report = pm.plan(resnet, candidates=["p2.xlarge", "p3.2xlarge"], dtype="fp16", **JOB)
     lacks, has = report.rows
