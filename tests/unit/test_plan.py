@@ -363,12 +363,43 @@ def test_a_run_a_pipeline_and_shards(resnet):
 def test_a_socket_and_a_measured_machine_are_hired_too(resnet):
     job = {"batch_size": 4, "samples": 400}
     socket = {"price": "n1-standard-8", "device": "i7_3820"}
-    measured = {"price": "n1-standard-1", "device": "xeon_2_cores_torch_2_13"}
+    measured = {"price": "n1-highmem-16", "device": "xeon_2_cores_torch_2_13"}
     one, two = pm.plan(resnet, candidates=[socket, measured], deadline_hours=100, **job).rows
     assert one.limited_by is two.limited_by is None  # nobody says how much memory a socket has
     p = pm.predict(resnet, batch_size=4, device="xeon_2_cores_torch_2_13")
-    assert two.usd == pytest.approx(0.0475 * 100 * p.step_s / 3600)
+    assert two.usd == pytest.approx(0.9472 * 100 * p.step_s / 3600)
     assert two.energy_kwh is None
+
+
+@pytest.mark.parametrize(
+    ("price", "hardware", "said"),
+    [
+        ("n1-standard-1", {"device": "epyc_9654"}, "at least 192 virtual processors.*n1-standard-1 has 1"),
+        ("n1-standard-1", {"device": "xeon_2_cores_torch_2_13"}, "at least 2 virtual processors.*has 1"),
+        ("n1-standard-8", {"system": "server_2x_xeon_e5_2630_v3"}, "at least 32 virtual processors.*has 8"),
+        ("n1-standard-4", {"device": "i7_3820"}, "at least 8 virtual processors.*n1-standard-4 has 4"),
+    ],
+)
+def test_an_instance_that_has_other_processors_is_refused(resnet, price, hardware, said):
+    with pytest.raises(ArgumentError, match=said):
+        pm.plan(resnet, candidates=[{"price": price, **hardware}], batch_size=4, samples=400)
+    with pytest.raises(ArgumentError, match=said):
+        pm.predict(resnet, batch_size=4, **hardware).cost_usd(price)
+
+
+def test_another_processor_than_that_of_the_instance_s_system_is_refused(resnet, tmp_path):
+    other = tmp_path / "other_cores.toml"
+    other.write_text((spec_files.shipped_folder() / "devices" / "n1_standard_4_skylake.toml").read_text())
+    with pytest.raises(ArgumentError, match=r"with other_cores; n1-standard-4 has n1_standard_4_skylake"):
+        pm.plan(resnet, candidates=[{"price": "n1-standard-4", "device": other}], batch_size=4, samples=400)
+
+
+def test_a_note_says_that_nobody_knows_which_processor_an_instance_has(resnet):
+    job = {"batch_size": 4, "samples": 400}
+    report = pm.plan(resnet, candidates=[{"price": "n1-standard-8", "device": "i7_3820"}], **job)
+    assert any("no file says which processor gce_n1_standard_8_2016 has" in note for note in report.notes)
+    report = pm.plan(resnet, candidates=["n1-standard-4"], **job)
+    assert not any("no file says" in note for note in report.notes)
 
 
 def test_a_broken_file_of_ones_own_hides_no_price(tmp_path, monkeypatch):
