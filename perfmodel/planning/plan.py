@@ -120,9 +120,9 @@ def plan(
     restart_s : float
         From an interruption until a new instance is there, before it reads the checkpoint. [s]
     storage_price : str, Path or StoragePrice
-        Of ``storage_gb`` for each instance. [-]
+        Of ``storage_gb`` for each instance, or machine of your own. [-]
     storage_gb : float
-        Storage that each instance has reserved. [GB]
+        Storage that each instance has reserved, or each machine of your own, however many devices it has. [GB]
     usd_per_kwh : float
         Price of electricity, which machines of your own pay; the prices of clouds have it in them. [USD/kWh]
     power_usage_effectiveness : float

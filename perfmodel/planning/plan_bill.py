@@ -33,7 +33,7 @@ class Terms:
     storage_usd_per_gb_month : float
         Price of storage. [USD per GB and month]
     storage_bytes : float
-        Reserved for each instance. [B]
+        Reserved for each instance, or machine of one's own. [B]
     usd_per_kwh : float
         Price of electricity for machines of one's own. [USD/kWh]
     power_usage_effectiveness : float
@@ -97,6 +97,8 @@ class Hired:
         How it is bought: ``spot`` may be taken away. [-]
     instance_count : int
         Instances, or devices of one's own. [1]
+    host_count : int
+        Machines with a device at work: as many as instances, but a machine of one's own has several devices. [1]
     device_count : int
         Devices at work. [1]
     device_w : float or None
@@ -107,6 +109,7 @@ class Hired:
     price: InstancePrice | float
     purchase: str
     instance_count: int
+    host_count: int
     device_count: int
     device_w: float | None
 
@@ -142,7 +145,7 @@ class Hired:
             if not isinstance(self.price, InstancePrice):  # the price of an instance has its electricity in it
                 energy_usd = float(energy_cost(energy_j=energy_j, usd_per_kwh=terms.usd_per_kwh))
         storage_usd = storage_cost(
-            size_bytes=self.instance_count * terms.storage_bytes,
+            size_bytes=self.host_count * terms.storage_bytes,
             duration_s=duration_s,
             usd_per_gb_month=terms.storage_usd_per_gb_month,
             hours_per_month=HOURS_PER_MONTH,

@@ -14,7 +14,7 @@ from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plan_terms import Job
 from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.arguments import NO_SYNC
-from perfmodel.prediction.bill import instances_of, processors_of, target_of
+from perfmodel.prediction.bill import host_count_of, instances_of, processors_of, target_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.prediction.straggler import straggler_of
@@ -162,6 +162,7 @@ class Question:
             price=price,
             purchase=bought,
             instance_count=count,
+            host_count=host_count_of(p),
             device_count=processors_of(p),
             device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
         )

@@ -174,6 +174,23 @@ def processors_of(p: Prediction) -> int:
     return target.socket_count
 
 
+def host_count_of(p: Prediction) -> int:
+    """Return how many machines have a device at work.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+
+    Returns
+    -------
+    int
+        Machines. [1]
+    """
+    machine = target_of(p).machine
+    return 1 if machine is None else len(machine.hosts)
+
+
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
     """Return what one device draws at work and at rest.
 

@@ -316,8 +316,17 @@ def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_m
     assert four.energy_kwh == pytest.approx(1.5 * 4 * 0.18 * four.hours)
     assert four.energy_usd == pytest.approx(0.3 * four.energy_kwh)
     assert four.usd == pytest.approx(4 * 0.4 * four.hours + four.energy_usd + four.storage_usd)
+    assert four.storage_usd == pytest.approx(81.75 * four.hours / 730)  # its four devices are in one machine
     assert cloud.energy_usd == 0
     assert cloud.storage_usd == pytest.approx(81.75 * cloud.hours / 730)
+
+
+def test_each_machine_of_a_cluster_of_ones_own_has_storage(resnet):
+    (row,) = pm.plan(resnet, candidates=[{"price": 0.4, "system": "survey_fig6", "workers": 8}],
+                     storage_price="gce_local_ssd_2015", storage_gb=375, **JOB).rows  # fmt: skip
+    hosts = len({name.split("/")[0] for name, _ in pm.load_system("survey_fig6").devices[:8]})
+    assert hosts == 2
+    assert row.storage_usd == pytest.approx(hosts * 81.75 * row.hours / 730)
 
 
 def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
