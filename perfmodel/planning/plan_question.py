@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.planning.plan_bill import SPOT, Hired, Terms
+from perfmodel.planning.plan_bill import MOST_TRIES, SPOT, Hired, Terms
 from perfmodel.planning.plan_candidates import Candidate
 from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plan_terms import Job
@@ -206,21 +207,25 @@ class Question:
         if missed:
             over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
             reason = " and ".join(over[name] for name in missed)
-        if bill.hours == float("inf"):
-            limited_by, reason = "interruptions", "it is interrupted before it can write a checkpoint"
         if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
             limited_by, reason = MEMORY, fit_sentence(p)
+        never_ends = math.isinf(bill.hours)
+        if never_ends:  # more memory would not help
+            limited_by = "interruptions"
+            reason = (
+                f"it never ends: fewer than one in {MOST_TRIES:,g} tries gets through a restart and to a checkpoint"
+            )
         return replace(
             row,
             instances=hired.instance_count,
             step_s=p.step_s,
-            hours=bill.hours,
-            usd=bill.usd,
-            storage_usd=bill.storage_usd,
-            energy_usd=bill.energy_usd,
+            hours=None if never_ends else bill.hours,
+            usd=None if never_ends else bill.usd,
+            storage_usd=None if never_ends else bill.storage_usd,
+            energy_usd=None if never_ends else bill.energy_usd,
             energy_kwh=bill.energy_kwh,
             checkpoint_interval_s=bill.checkpoint_interval_s,
-            lost_share=bill.lost_share,
+            lost_share=None if never_ends else bill.lost_share,
             mean_staleness=p.mean_staleness,
             limited_by=limited_by,
             reason=reason,

@@ -132,12 +132,52 @@ def test_more_instances_are_interrupted_more_often(resnet, tmp_path):
     assert one.lost_share == four.lost_share == 0
 
 
-def test_a_job_that_never_reaches_a_checkpoint_says_so(resnet):
-    candidates = ["p3.2xlarge"]
-    hopeless = ON_SPOT | {"interruptions_per_hour": 3600, "checkpoint_to": "hdd_7200_rpm", "restart_s": 10_000}
-    row = pm.plan(resnet, candidates=candidates, purchase="spot", **JOB, **hopeless).rows[0]
+@pytest.mark.parametrize(
+    "hopeless",
+    [
+        {"interruptions_per_hour": 3600, "checkpoint_to": "hdd_7200_rpm", "restart_s": 10_000},
+        {"interruptions_per_hour": 3600},
+        {"interruptions_per_hour": 3600, "restart_s": 300},
+        {"interruptions_per_hour": 1, "restart_s": 1e6},
+    ],
+)
+def test_a_job_that_never_ends_says_so_and_has_no_bill(resnet, hopeless):
+    storage = {"storage_price": "gce_local_ssd_2015", "storage_gb": 375}
+    both = {"purchase": ("on_demand", "spot"), "budget_usd": 1e-3}
+    report = pm.plan(resnet, candidates=["p3.2xlarge"], **both, **storage, **JOB, **ON_SPOT | hopeless)
+    calm, row = report.rows
     assert row.limited_by == "interruptions"
+    assert "never ends" in row.reason
+    assert row.hours is row.usd is row.storage_usd is None
     assert not row.is_on_front
+    assert {change.candidate for change in report.changes} == {calm.candidate}
+    assert max(change.needed for change in report.changes) < 1e9
+    assert not {"nan", "inf"}.intersection(str(report).split())
+    assert all(len(word) < 60 for line in report.to_dict()["changes"] for word in line["text"].split())
+
+
+def test_more_memory_is_not_advised_for_a_job_that_never_ends(resnet):
+    hopeless = ON_SPOT | {"interruptions_per_hour": 3600, "restart_s": 300}
+    report = pm.plan(resnet, candidates=["p3.2xlarge"], purchase="spot", **JOB | {"batch_size": 512}, **hopeless)
+    assert (report.rows[0].limited_by, report.binding, report.changes) == ("interruptions", ("interruptions",), ())
+    assert "never ends" in str(report)
+
+
+def test_a_job_that_is_often_interrupted_ends_up_to_a_thousand_tries(resnet):
+    restart_s = 30.0
+    disk = pm.load_storage("gce_pd_ssd_1700_gb")
+    write_s, read_s = (4 * resnet.parameter_count / rate for rate in
+                       (disk.write_bandwidth_bytes_per_s, disk.read_bandwidth_bytes_per_s))  # fmt: skip
+    seen = set()
+    for per_hour in (60, 300, 600, 700, 800, 1200):
+        rates = {"checkpoint_s": write_s, "mean_uptime_s": 3600 / per_hour}
+        once_s = restart_s + read_s + write_s + float(daly_interval(**rates))
+        often = ON_SPOT | {"interruptions_per_hour": per_hour, "restart_s": restart_s}
+        row = pm.plan(resnet, candidates=["p3.2xlarge"], purchase="spot", **JOB, **often).rows[0]
+        ends = math.exp(once_s * per_hour / 3600) <= 1000
+        assert (row.limited_by is None) == ends == (row.hours is not None)
+        seen.add(ends)
+    assert seen == {True, False}
 
 
 def test_the_front_is_what_nothing_beats(many):
