@@ -225,6 +225,12 @@ class InstancePrice(Price):
         return self.published.model_copy(update=changes)
 
     @property
+    def vcpu_count(self) -> int | None:
+        """Virtual processors of one instance, by the published row; None where there is no row. [1]."""
+        row = self.corrected
+        return None if row is None else row.vcpu_count // row.instance_count
+
+    @property
     def device_count(self) -> int:
         """Accelerators of one instance, 0 where it has none. [1]."""
         return 0 if self.accelerators is None else self.accelerators.count

@@ -4,172 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plan_bill import SPOT, Bill, Hired, Terms
-from perfmodel.planning.plan_candidates import Candidate, CandidateLike, read_candidates
+from perfmodel.planning.plan_bill import SPOT, Bill, Terms
+from perfmodel.planning.plan_candidates import CandidateLike, read_candidates
+from perfmodel.planning.plan_question import ON_DEMAND, PURCHASES, Entry, Question, entries_of
 from perfmodel.planning.plan_report import HEADINGS, Plan
-from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
-from perfmodel.planning.plan_terms import Job, energy_terms, read_job, spot_terms, storage_terms
-from perfmodel.planning.plan_verdict import Entry, Verdict
+from perfmodel.planning.plan_rows import Limits, PlanRow
+from perfmodel.planning.plan_terms import energy_terms, read_job, spot_terms, storage_terms
+from perfmodel.planning.plan_verdict import Verdict
 from perfmodel.prediction.agreement_arguments import sync_names
-from perfmodel.prediction.agreement_options import taken
-from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
-from perfmodel.prediction.bill import instances_of, processors_of, target_of
-from perfmodel.prediction.predict import predict
-from perfmodel.prediction.report import fit_sentence
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.arguments import from_zero_to, one_of, positive, whole_number
 from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.prediction.prediction import Prediction
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
 """Arguments of ``predict`` that a plan gives itself."""
-
-ON_DEMAND: Final = "on_demand"
-PURCHASES: Final = (ON_DEMAND, SPOT)
-"""Ways to buy."""
-
-OWN: Final = "own"
-"""What a plan calls the purchase of machines whose price is a number."""
 
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; a larger number is a slip of the pen. [1]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Question:
-    """What is the same in every row."""
-
-    graph: LayerGraph | Run
-    sizes: dict[str, Any]
-    options: dict[str, Any]
-    job: Job
-    staleness_penalty: float
-    limits: Limits
-    terms: Terms
-    prices: tuple[InstancePrice, ...]
-    predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
-
-    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
-        (kind, thing), *_ = candidate.hardware.items()
-        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), sync, workers)
-        if key not in self.predictions:
-            options = taken(self.options, sync)
-            if options.get("straggler") is not None:
-                options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
-            try:
-                how = self.sizes | candidate.hardware | options
-                self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
-            except ArgumentError as error:
-                self.predictions[key] = error
-            except UnknownNameError as error:
-                if error.name != self.options.get("dtype"):
-                    raise
-                self.predictions[key] = error  # other candidates may have that precision
-        return self.predictions[key]
-
-    def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
-        """Return one row with what it is made of."""
-        price = candidate.price
-        bought = purchase
-        if purchase == ON_DEMAND:
-            bought = price.purchase if isinstance(price, InstancePrice) else OWN
-        row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
-        p = self.predicted(candidate, sync, workers)
-        if isinstance(p, ArgumentError | UnknownNameError):
-            return _cannot(candidate, row, _at_fault(p), str(p))
-        try:
-            count = instances_of(p, price) if isinstance(price, InstancePrice) else processors_of(p)
-        except ArgumentError as error:
-            return _cannot(candidate, row, "price", str(error))
-        if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
-            return _cannot(candidate, row, "price", "no price on spot is known")
-        hired = Hired(
-            work_s=self._work_s(p),
-            price=price,
-            purchase=bought,
-            instance_count=count,
-            device_count=processors_of(p),
-            device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
-        )
-        return Entry(row=self._billed(row, p, hired), hardware=candidate.hardware, hired=hired, prediction=p)
-
-    def _work_s(self, p: Prediction) -> float:
-        """Return the time of all steps, with those that staleness costs. [s]"""
-        once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
-        return once_s * (1 + self.staleness_penalty * p.mean_staleness)
-
-    def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:
-        bill = hired.bill(self.terms)
-        missed = self.limits.missed(bill.hours, bill.usd)
-        limited_by, reason = (", ".join(missed) or None), None
-        if missed:
-            over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
-            reason = " and ".join(over[name] for name in missed)
-        if bill.hours == float("inf"):
-            limited_by, reason = "interruptions", "it is interrupted before it can write a checkpoint"
-        if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
-            limited_by, reason = MEMORY, fit_sentence(p)
-        return replace(
-            row,
-            instances=hired.instance_count,
-            step_s=p.step_s,
-            hours=bill.hours,
-            usd=bill.usd,
-            storage_usd=bill.storage_usd,
-            energy_usd=bill.energy_usd,
-            energy_kwh=bill.energy_kwh,
-            checkpoint_interval_s=bill.checkpoint_interval_s,
-            lost_share=bill.lost_share,
-            mean_staleness=p.mean_staleness,
-            limited_by=limited_by,
-            reason=reason,
-        )
-
-
-def _at_fault(error: ArgumentError | UnknownNameError) -> str:
-    """Return the argument that a candidate cannot do: of names only that of a precision is left to a row."""
-    return error.argument if isinstance(error, ArgumentError) else "dtype"
-
-
-def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
-    return Entry(row=replace(row, limited_by=limited_by, reason=reason), hardware=candidate.hardware)
-
-
-def _entries(question: _Question, candidates: list[Candidate], syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none."""
-    entries = [
-        question.entry(candidate, sync, workers, purchase)
-        for candidate in candidates
-        for workers in candidate.workers
-        for sync in (syncs if workers > 1 else [NO_SYNC])
-        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
-    ]
-    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
-    reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
-    if len(errors) == len(question.predictions) and len(reasons) == 1:
-        raise errors[0]  # what no row can do is a mistake of the question
-    marked = with_front([entry.row for entry in entries])
-    return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
-
-
-def _notes(question: _Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
+def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return what a reader must know of the numbers."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
-    days = sorted({price.valid_from for price in question.prices})
+    notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
+    prices = [candidate.price for candidate in question.candidates]
+    days = sorted({price.valid_from for price in prices if isinstance(price, InstancePrice)})
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
     if any(row.energy_kwh is not None for row in rows):
@@ -249,9 +120,9 @@ def plan(
     restart_s : float
         From an interruption until a new instance is there, before it reads the checkpoint. [s]
     storage_price : str, Path or StoragePrice
-        Of ``storage_gb`` for each instance. [-]
+        Of ``storage_gb`` for each instance, or machine of your own. [-]
     storage_gb : float
-        Storage that each instance has reserved. [GB]
+        Storage that each instance has reserved, or each machine of your own, however many devices it has. [GB]
     usd_per_kwh : float
         Price of electricity, which machines of your own pay; the prices of clouds have it in them. [USD/kWh]
     power_usage_effectiveness : float
@@ -296,9 +167,9 @@ def plan(
     check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
     job = read_job(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
     sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
-    question = _Question(
+    question = Question(
         graph=graph,
-        prices=tuple(each.price for each in read if isinstance(each.price, InstancePrice)),
+        candidates=tuple(read),
         sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
         options=options,
         job=job,
@@ -322,7 +193,7 @@ def plan(
             ),
         ),
     )
-    return _decided(question, _entries(question, read, syncs, purchases), purchases)
+    return _decided(question, entries_of(question, syncs, purchases), purchases)
 
 
 def _devices_per_worker(options: Mapping[str, Any]) -> int:
@@ -330,26 +201,14 @@ def _devices_per_worker(options: Mapping[str, Any]) -> int:
     return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
 
 
-def _of_own(purchases: list[str]) -> list[str]:
-    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
-    return [ON_DEMAND] if ON_DEMAND in purchases else purchases
-
-
 def _sizes(**given: Any) -> dict[str, Any]:
     """Return the mini-batch as predict takes it, refused here where no row could do it."""
     return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
 
 
-def _decided(question: _Question, entries: list[Entry], purchases: list[str]) -> Plan:
+def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
     """Return the plan of all rows."""
-    verdict = Verdict(
-        entries=entries,
-        limits=question.limits,
-        terms=question.terms,
-        amount=question.job.amount,
-        graph=question.graph,
-        options=question.options,
-    )
+    verdict = Verdict(entries=entries, question=question)
     rows = [entry.row for entry in entries]
     best = verdict.best
     nearest = None if best is not None else verdict.nearest_miss()
@@ -381,7 +240,7 @@ def _ends_of(entry: Entry, terms: Terms) -> tuple[Bill, Bill] | None:
     return low, high
 
 
-def _title(question: _Question, entries: list[Entry]) -> str:
+def _title(question: Question, entries: list[Entry]) -> str:
     """Return the job and its limits in a line."""
     p = next((entry.prediction for entry in entries if entry.prediction is not None), None)
     subject = getattr(question.graph, "name", "the network") if p is None else f"{p.subject} with {p.framework}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Final
 
 from perfmodel.cost.interruptions import daly_interval, interrupted_time
 from perfmodel.cost.money import energy, energy_cost, hire_cost, storage_cost, sustained_use_hours
@@ -14,6 +13,9 @@ from perfmodel.units import KILO, SECONDS_PER_HOUR
 
 SPOT = "spot"
 """Instances that may be taken away."""
+
+MOST_TRIES: Final = 1000.0
+"""Tries until a restart, an interval and its checkpoint pass undisturbed, above which a job never ends. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class Terms:
     storage_usd_per_gb_month : float
         Price of storage. [USD per GB and month]
     storage_bytes : float
-        Reserved for each instance. [B]
+        Reserved for each instance, or machine of one's own. [B]
     usd_per_kwh : float
         Price of electricity for machines of one's own. [USD/kWh]
     power_usage_effectiveness : float
@@ -58,7 +60,7 @@ class Bill:
     Parameters
     ----------
     hours : float
-        From its start to its end, interruptions among them. [h]
+        From its start to its end, interruptions among them; infinite where it never ends, as is its cost. [h]
     hire_usd, storage_usd, energy_usd : float
         Parts of the cost. [USD]
     energy_kwh : float or None
@@ -97,6 +99,8 @@ class Hired:
         How it is bought: ``spot`` may be taken away. [-]
     instance_count : int
         Instances, or devices of one's own. [1]
+    host_count : int
+        Machines with a device at work: as many as instances, but a machine of one's own has several devices. [1]
     device_count : int
         Devices at work. [1]
     device_w : float or None
@@ -107,6 +111,7 @@ class Hired:
     price: InstancePrice | float
     purchase: str
     instance_count: int
+    host_count: int
     device_count: int
     device_w: float | None
 
@@ -127,6 +132,16 @@ class Hired:
         """
         work_s = share * self.work_s
         duration_s, interval_s = self._duration(terms, work_s)
+        if math.isinf(duration_s):
+            return Bill(
+                hours=math.inf,
+                hire_usd=math.inf,
+                storage_usd=0.0,
+                energy_usd=0.0,
+                energy_kwh=None,
+                checkpoint_interval_s=interval_s,
+                lost_share=1.0,
+            )
         hours = duration_s / SECONDS_PER_HOUR
         energy_kwh = energy_usd = None
         if self.device_w is not None:
@@ -142,7 +157,7 @@ class Hired:
             if not isinstance(self.price, InstancePrice):  # the price of an instance has its electricity in it
                 energy_usd = float(energy_cost(energy_j=energy_j, usd_per_kwh=terms.usd_per_kwh))
         storage_usd = storage_cost(
-            size_bytes=self.instance_count * terms.storage_bytes,
+            size_bytes=self.host_count * terms.storage_bytes,
             duration_s=duration_s,
             usd_per_gb_month=terms.storage_usd_per_gb_month,
             hours_per_month=HOURS_PER_MONTH,
@@ -158,22 +173,25 @@ class Hired:
         )
 
     def _duration(self, terms: Terms, work_s: float) -> tuple[float, float | None]:
-        """Return the time of the work with what interrupts it, and the interval of checkpoints. [s]"""
+        """Return the time of the work with what interrupts it, infinite if endless, and between checkpoints. [s]"""
         rate_per_hour = terms.interruptions_per_hour * self.instance_count
         if self.purchase != SPOT or rate_per_hour == 0:
             return work_s, None
         mean_uptime_s = SECONDS_PER_HOUR / rate_per_hour
         checkpoint_s = terms.checkpoint_bytes / terms.write_bytes_per_s
         interval_s = float(daly_interval(checkpoint_s=checkpoint_s, mean_uptime_s=mean_uptime_s))
-        with np.errstate(over="ignore"):  # where a checkpoint is hardly ever finished the time has no end
-            duration_s = interrupted_time(
-                work_s=work_s,
-                interval_s=interval_s,
-                checkpoint_s=checkpoint_s,
-                restart_s=terms.restart_s + terms.checkpoint_bytes / terms.read_bytes_per_s,
-                mean_uptime_s=mean_uptime_s,
-            )
-        return float(duration_s), min(interval_s, work_s)
+        interval_s = min(interval_s, work_s)
+        restart_s = terms.restart_s + terms.checkpoint_bytes / terms.read_bytes_per_s
+        if restart_s + interval_s + checkpoint_s > mean_uptime_s * math.log(MOST_TRIES):
+            return math.inf, interval_s  # e to the power of the quotient are the tries
+        duration_s = interrupted_time(
+            work_s=work_s,
+            interval_s=interval_s,
+            checkpoint_s=checkpoint_s,
+            restart_s=restart_s,
+            mean_uptime_s=mean_uptime_s,
+        )
+        return float(duration_s), interval_s
 
     def _hire(self, hours: float) -> float:
         """Return what the instances cost for some hours. [USD]"""
@@ -184,7 +202,7 @@ class Hired:
             usd_per_hour = self.price.spot_usd_per_hour
         else:
             usd_per_hour = self.price.usd_per_hour
-            if self.price.sustained_use is not None and math.isfinite(hours):
+            if self.price.sustained_use is not None:
                 hours = float(sustained_use_hours(used_hours=hours, **self.price.sustained_use.model_dump()))
         duration_s = hours * SECONDS_PER_HOUR
         return float(hire_cost(duration_s=duration_s, usd_per_hour=usd_per_hour, instance_count=self.instance_count))

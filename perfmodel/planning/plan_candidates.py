@@ -16,6 +16,8 @@ from perfmodel.hardware.price_catalogue import load_instance_price
 from perfmodel.hardware.wired import Wired
 from perfmodel.planning.asked import listed
 from perfmodel.prediction.arguments import positive, whole_number
+from perfmodel.prediction.bill import check_processors
+from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.quantities import is_number
 
 KEYS: Final = ("price", "device", "system", "workers", "name")
@@ -45,6 +47,19 @@ class Candidate:
     price: InstancePrice | float
     hardware: dict[str, Any]
     workers: tuple[int, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of it."""
+        price = self.price
+        if not isinstance(price, InstancePrice):
+            return ()
+        if price.accelerators is None and price.system is None:
+            return (f"no file says which processor {self.name} has: its times are those of the one given",)
+        if "system" in self.hardware or price.device_count < 2:
+            return ()
+        why = "its file names no system that says how they are joined; system= names one"
+        return (f"one of the {price.device_count} devices of {self.name} works and all are paid: {why}",)
 
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
@@ -135,10 +150,13 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
     if "system" in hardware:
         system = hardware["system"] if isinstance(hardware["system"], Wired) else load_system(hardware["system"])
         has = system.devices[0][1].stem if system.devices else None
+        target = resolve_target(device=None, system=system, threads=None)
     else:
         device = hardware["device"]
         loaded = load_device(device) if isinstance(device, str | Path) else device
-        if isinstance(loaded, MeasuredMachine):  # it does not say which device it is by name
+        target = resolve_target(device=loaded, system=None, threads=None)
+        if isinstance(loaded, MeasuredMachine):  # it need not say which device it is by name
+            check_processors(target, price)
             return
         has = loaded.stem if isinstance(loaded, Gpu) else None
     if has != owned:
@@ -146,3 +164,4 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
             f"the price of what it stands for: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
         )
         raise ArgumentError("price", price.stem or price.name, allowed)
+    check_processors(target, price)

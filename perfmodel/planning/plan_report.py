@@ -41,8 +41,8 @@ class Change:
     Parameters
     ----------
     what : str
-        ``deadline_hours``, ``budget_usd``, ``speed``, ``epochs``, ``samples``, ``batch_size``, or ``memory_bytes``
-        where no mini-batch is known that would do. [-]
+        ``deadline_hours``, ``budget_usd``, ``speed``, ``epochs``, ``samples``, ``batch_size`` or ``global_batch_size``,
+        whichever was given, or ``memory_bytes`` where no mini-batch is known that would do. [-]
     needed : float
         The value that would do; of ``speed`` the factor on it, of memory what is missing. [h, USD, 1, samples or B]
     candidate : str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -56,6 +56,21 @@ class Job:
     def amount(self) -> tuple[str, int]:
         """What a smaller job would do fewer of, and how many they are. [1]"""
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
+
+    def of(self, count: int) -> Job:
+        """Return the job with another amount.
+
+        Parameters
+        ----------
+        count : int
+            Epochs or samples, whatever it is counted in. [1]
+
+        Returns
+        -------
+        Job
+            The job. [-]
+        """
+        return replace(self, epochs=count) if self.counted_in == "epochs" else replace(self, dataset_size=count)
 
     def describe(self) -> str:
         """Return it in a few words."""

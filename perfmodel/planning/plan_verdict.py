@@ -6,47 +6,24 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
+from perfmodel.planning.plan_question import Entry, Question
 from perfmodel.planning.plan_report import Change
 from perfmodel.planning.plan_rows import BUDGET, DEADLINE, MEMORY, Limits, PlanRow
 from perfmodel.prediction.batch_limit import max_batch_size
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from perfmodel.measurements.run import Run
-    from perfmodel.planning.plan_bill import Hired, Terms
-    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.planning.plan_bill import Hired
 
 HALVINGS: Final = 60
 """Of the interval that holds the least speed-up, until it is as narrow as a float. [1]"""
 
 LEAST_SHARE: Final = 1e-9
 """Part of the work below which no speed-up is looked for. [1]"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Entry:
-    """A row with what it was made of.
-
-    Parameters
-    ----------
-    row : PlanRow
-        The row. [-]
-    hardware : dict
-        ``device`` or ``system``. [-]
-    hired : Hired or None
-        What is paid; None where nothing can be. [-]
-    prediction : Prediction or None
-        Of its step. [-]
-    """
-
-    row: PlanRow
-    hardware: dict[str, Any]
-    hired: Hired | None = None
-    prediction: Prediction | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,24 +34,17 @@ class Verdict:
     ----------
     entries : tuple of Entry
         All candidates. [-]
-    limits : Limits
-        Deadline and budget. [-]
-    terms : Terms
-        What is the same for every candidate. [-]
-    amount : tuple
-        What the job does, ``epochs`` or ``samples``, and how many. [-]
-    graph : LayerGraph or Run
-        The network. [-]
-    options : dict
-        Arguments of ``predict``. [-]
+    question : Question
+        What they answer. [-]
     """
 
     entries: Sequence[Entry]
-    limits: Limits
-    terms: Terms
-    amount: tuple[str, int]
-    graph: LayerGraph | Run
-    options: dict[str, Any]
+    question: Question
+
+    @property
+    def limits(self) -> Limits:
+        """Deadline and budget."""
+        return self.question.limits
 
     @property
     def running(self) -> list[PlanRow]:
@@ -135,7 +105,7 @@ class Verdict:
         """Return the largest part of the work that keeps the limits; 0 where none does. [1]"""
 
         def fits(share: float) -> bool:
-            bill = hired.bill(self.terms, share=share)
+            bill = hired.bill(self.question.terms, share=share)
             return not self.limits.missed(bill.hours, bill.usd)
 
         if fits(1.0):
@@ -151,12 +121,12 @@ class Verdict:
             Computed from the rows. [-]
         """
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
-        found = [finder() for name, finder in finders.items() if self._better(name) is not None]
+        found: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
         if self.best is None:
             found += self._of_work()
             if not found and self.too_large and not self.running:
                 found.append(self._of_memory())
-        return tuple(found)
+        return tuple(change for change in found if change is not None)
 
     def _lifted(self, name: str) -> PlanRow:
         """Return the row for which a limit would be changed: the best without it; where nothing fits, the nearest."""
@@ -189,14 +159,27 @@ class Verdict:
             return []
         row, speedup = nearest
         found = [_change("speed", speedup, row, f"steps {speedup:,.4g} times as fast on {row.describe()}", None)]
-        what, count = self.amount
-        fewer = math.floor(count / speedup * (1 + 1e-12))
-        if 1 <= fewer < count:
+        entry = next(entry for entry in self.entries if entry.row is row)
+        what, count = self.question.job.amount
+        fewer = self._less_work(entry, 1 / speedup)
+        if fewer:
             found.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
         return found
 
-    def _of_memory(self) -> Change:
-        """Return what the best of those lacks whose memory does not hold the step, and the mini-batch that it holds."""
+    def _less_work(self, entry: Entry, share: float) -> int:
+        """Return the most epochs or samples, of whole steps, that a share of the work has room for; 0 for none."""
+        what, count = self.question.job.amount
+        p = entry.prediction
+        assert p is not None
+        unit = 1 if what == "epochs" else p.counted_workers * p.batch_size
+        units = math.floor(math.ceil(count / unit) * share * (1 + 1e-12))
+        for fewer in (units * unit, (units - 1) * unit):  # one less where rounding has missed by a hair
+            if 0 < fewer < count and self.question.again(entry, amount=fewer).row.limited_by is None:
+                return fewer
+        return 0
+
+    def _of_memory(self) -> Change | None:
+        """Return the mini-batch that the best of those too small holds, else what memory lacks; None if neither do."""
         row = self._better(MEMORY) or min(self.too_large, key=self.limits.order)
         entry = next(entry for entry in self.entries if entry.row is row)
         p = entry.prediction
@@ -204,20 +187,34 @@ class Verdict:
         missing_bytes = float(p.memory.total_bytes) - float(p.memory.capacity_bytes)
         text = f"{bytes_text(missing_bytes)} more memory on {row.describe()}"
         largest = self._largest_batch(entry, row.workers)
-        if not largest:
-            return _change("memory_bytes", missing_bytes, row, text, None)
-        text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
-        return _change("batch_size", largest, row, text, None)
+        again = None if not largest else self.question.again(entry, batch_size=largest).row
+        if again is not None and self._is_chosen(again):
+            text += f", or at most {largest:,} samples per worker instead of {p.batch_size:,}"
+            if self.question.sizes["global_batch_size"] is None:
+                return _change("batch_size", largest, row, text, None)
+            text += f", {largest * row.workers:,} of all together"
+            return _change("global_batch_size", largest * row.workers, row, text, None)
+        if self._better(MEMORY) is None:
+            return None
+        if again is not None:
+            text += f"; with the {largest:,} samples per worker that it holds it {again.reason or 'is not chosen'}"
+        return _change("memory_bytes", missing_bytes, row, text, None)
+
+    def _is_chosen(self, row: PlanRow) -> bool:
+        """Tell whether a row for another mini-batch keeps the limits and is better than the best."""
+        best = self.best
+        return row.limited_by is None and (best is None or self.limits.order(row) < self.limits.order(best))
 
     def _largest_batch(self, entry: Entry, workers: int) -> int:
         """Return the largest mini-batch of a whole network on a device; 0 where there is none or it is not known."""
         known = inspect.signature(max_batch_size).parameters
+        graph = self.question.graph
         assert entry.prediction is not None
-        if entry.prediction.spread is not None or not isinstance(self.graph, LayerGraph):
+        if entry.prediction.spread is not None or not isinstance(graph, LayerGraph):
             return 0
-        options = {name: value for name, value in self.options.items() if name in known}
+        options = {name: value for name, value in self.question.options.items() if name in known}
         try:
-            return max_batch_size(self.graph, **entry.hardware, workers=workers, **options)
+            return max_batch_size(graph, **entry.candidate.hardware, workers=workers, **options)
         except ArgumentError:
             return 0
 

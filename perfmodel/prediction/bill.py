@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from perfmodel.cost.money import energy, hire_cost
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments import flag, from_zero_to, positive
 from perfmodel.presentation.quantities import is_number
 
@@ -50,7 +52,7 @@ class Billed:
         Raises
         ------
         ArgumentError
-            If the instance has other devices, or fewer than work on one host, or no price on spot.
+            If the instance has other devices or processors, or fewer than work on one host, or no price on spot.
         UnknownNameError
             If no price has that name; names the nearest.
         """
@@ -172,6 +174,23 @@ def processors_of(p: Prediction) -> int:
     return target.socket_count
 
 
+def host_count_of(p: Prediction) -> int:
+    """Return how many machines have a device at work.
+
+    Parameters
+    ----------
+    p : Prediction
+        Made by ``predict``. [-]
+
+    Returns
+    -------
+    int
+        Machines. [1]
+    """
+    machine = target_of(p).machine
+    return 1 if machine is None else len(machine.hosts)
+
+
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
     """Return what one device draws at work and at rest.
 
@@ -243,6 +262,50 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
     return known.spot_usd_per_hour, count
 
 
+def check_processors(target: Target, price: InstancePrice) -> None:
+    """Raise where the file of an instance contradicts that a target is what it has.
+
+    Parameters
+    ----------
+    target : Target
+        What a prediction is for. [-]
+    price : InstancePrice
+        Of one instance. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a CPU is another than its system has, or has more threads than its file states virtual processors.
+
+    Notes
+    -----
+    Virtual processors are threads of cores. A file that states neither them nor a system contradicts no CPU.
+    """
+    from perfmodel.hardware.catalogue import load_system
+
+    if target.processor != "cpu" or price.accelerators is not None:
+        return
+    named, spec = price.stem or price.name, target.processor_spec
+    system = None if price.system is None else load_system(price.system)
+    threads = _threads_of(target)
+    most = price.vcpu_count if system is None else system.thread_count
+    if most is not None and threads > most:
+        allowed = f"one of an instance with at least {threads} virtual processors, the threads of {target.name}; "
+        raise ArgumentError("price", named, f"{allowed}{price.instance} has {most}")
+    if system is not None and isinstance(spec, Cpu) and spec.stem != system.processor.stem:
+        allowed = f"one of an instance with {spec.stem}; {price.instance} has {system.processor.stem} by its system"
+        raise ArgumentError("price", named, allowed)
+
+
+def _threads_of(target: Target) -> int:
+    """Return the threads of all cores of CPUs; where they were measured, those known to be there. [1]"""
+    spec = target.processor_spec
+    if isinstance(spec, MeasuredMachine):
+        return max(spec.machine.core_count, spec.machine.threads or 0)
+    assert isinstance(spec, Cpu)
+    return target.socket_count * spec.thread_count
+
+
 def instances_of(p: Prediction, price: InstancePrice) -> int:
     """Return how many instances a prediction occupies: one for each host with a device at work.
 
@@ -261,13 +324,14 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
     Raises
     ------
     ArgumentError
-        If its devices are others, or fewer than work on one host.
+        If its devices or processors are others, or fewer than work on one host.
     """
     target = target_of(p)
     owned = price.accelerators
     named = price.stem or price.name
     if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:
         raise ArgumentError("price", named, f"one of an instance without GPUs: the prediction is for {target.name}")
+    check_processors(target, price)
     if target.processor != "gpu" or target.lowered_for == "measured":
         return 1
     device = target.processor_spec

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from datetime import date
 
 import numpy as np
@@ -250,6 +251,33 @@ def test_a_step_and_an_epoch_cost_what_their_instances_charge(alexnet):
     assert some.cost_usd(0.9) == pytest.approx(3 * 0.9 * some.step_s / 3600)
     cluster = pm.predict(alexnet, batch_size=64, system="dgx_a100_x4", workers=9)
     assert cluster.cost_usd("aws_p4d_24xlarge_2020") == pytest.approx(2 * 32.77 * cluster.step_s / 3600)
+
+
+GIB_OF_A_DEVICE = {"p2": 12, "p3": 16, "p3dn": 32, "p4d": 40, "p4de": 80, "p5": 80, "a2-highgpu": 40,
+                   "a2-ultragpu": 80, "a3-highgpu": 80, "g2-standard": 24}  # fmt: skip
+GIB_OF_WHAT_IS_ATTACHED = {"K80": 12, "P100": 16, "V100": 16, "T4": 16}
+
+
+@pytest.mark.parametrize("name", spec_files.names("prices"))
+def test_the_devices_of_an_instance_have_the_memory_that_it_sells(name):
+    price = pm.load_price(name)
+    if getattr(price, "accelerators", None) is None:
+        return
+    _, _, attached = price.instance.partition(" + ")
+    if attached:
+        gib = GIB_OF_WHAT_IS_ATTACHED[attached.split()[1]]
+    else:
+        gib = GIB_OF_A_DEVICE[re.split(r"\.|-\d", price.instance)[0]]
+    assert pm.load_device(price.accelerators.device).memory.capacity_gib == gib
+    row = price.corrected
+    assert row is None or row.vram_gb / row.gpu_count == gib
+
+
+def test_a_p3dn_holds_what_a_p3_does_not():
+    job = {"batch_size": 256, "dataset_size": 10**6, "epochs": 10}
+    p3, p3dn = pm.plan(pm.zoo.resnet50(), candidates=["p3.2xlarge", "p3dn.24xlarge"], **job).rows
+    assert (p3.limited_by, p3dn.limited_by) == ("memory", None)
+    assert p3dn.step_s == p3.step_s
 
 
 def test_energy_is_power_times_time(alexnet):

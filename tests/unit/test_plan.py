@@ -132,12 +132,52 @@ def test_more_instances_are_interrupted_more_often(resnet, tmp_path):
     assert one.lost_share == four.lost_share == 0
 
 
-def test_a_job_that_never_reaches_a_checkpoint_says_so(resnet):
-    candidates = ["p3.2xlarge"]
-    hopeless = ON_SPOT | {"interruptions_per_hour": 3600, "checkpoint_to": "hdd_7200_rpm", "restart_s": 10_000}
-    row = pm.plan(resnet, candidates=candidates, purchase="spot", **JOB, **hopeless).rows[0]
+@pytest.mark.parametrize(
+    "hopeless",
+    [
+        {"interruptions_per_hour": 3600, "checkpoint_to": "hdd_7200_rpm", "restart_s": 10_000},
+        {"interruptions_per_hour": 3600},
+        {"interruptions_per_hour": 3600, "restart_s": 300},
+        {"interruptions_per_hour": 1, "restart_s": 1e6},
+    ],
+)
+def test_a_job_that_never_ends_says_so_and_has_no_bill(resnet, hopeless):
+    storage = {"storage_price": "gce_local_ssd_2015", "storage_gb": 375}
+    both = {"purchase": ("on_demand", "spot"), "budget_usd": 1e-3}
+    report = pm.plan(resnet, candidates=["p3.2xlarge"], **both, **storage, **JOB, **ON_SPOT | hopeless)
+    calm, row = report.rows
     assert row.limited_by == "interruptions"
+    assert "never ends" in row.reason
+    assert row.hours is row.usd is row.storage_usd is None
     assert not row.is_on_front
+    assert {change.candidate for change in report.changes} == {calm.candidate}
+    assert max(change.needed for change in report.changes) < 1e9
+    assert not {"nan", "inf"}.intersection(str(report).split())
+    assert all(len(word) < 60 for line in report.to_dict()["changes"] for word in line["text"].split())
+
+
+def test_more_memory_is_not_advised_for_a_job_that_never_ends(resnet):
+    hopeless = ON_SPOT | {"interruptions_per_hour": 3600, "restart_s": 300}
+    report = pm.plan(resnet, candidates=["p3.2xlarge"], purchase="spot", **JOB | {"batch_size": 512}, **hopeless)
+    assert (report.rows[0].limited_by, report.binding, report.changes) == ("interruptions", ("interruptions",), ())
+    assert "never ends" in str(report)
+
+
+def test_a_job_that_is_often_interrupted_ends_up_to_a_thousand_tries(resnet):
+    restart_s = 30.0
+    disk = pm.load_storage("gce_pd_ssd_1700_gb")
+    write_s, read_s = (4 * resnet.parameter_count / rate for rate in
+                       (disk.write_bandwidth_bytes_per_s, disk.read_bandwidth_bytes_per_s))  # fmt: skip
+    seen = set()
+    for per_hour in (60, 300, 600, 700, 800, 1200):
+        rates = {"checkpoint_s": write_s, "mean_uptime_s": 3600 / per_hour}
+        once_s = restart_s + read_s + write_s + float(daly_interval(**rates))
+        often = ON_SPOT | {"interruptions_per_hour": per_hour, "restart_s": restart_s}
+        row = pm.plan(resnet, candidates=["p3.2xlarge"], purchase="spot", **JOB, **often).rows[0]
+        ends = math.exp(once_s * per_hour / 3600) <= 1000
+        assert (row.limited_by is None) == ends == (row.hours is not None)
+        seen.add(ends)
+    assert seen == {True, False}
 
 
 def test_the_front_is_what_nothing_beats(many):
@@ -216,8 +256,9 @@ def test_more_money_and_a_faster_step_on_spot(resnet):
     assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * (1 + 1e-12)}, **job).best is not None
     assert pm.plan(resnet, **asked | {"budget_usd": changes["budget_usd"] * 0.999}, **job).best is None
     fewer = int(changes["samples"])
-    assert pm.plan(resnet, **asked, **job | {"samples": fewer - 64}).best is not None  # a step more or less
-    assert pm.plan(resnet, **asked, **job | {"samples": int(1.001 * fewer)}).best is None
+    assert pm.plan(resnet, **asked, **job | {"samples": fewer}).best is not None
+    assert fewer % 32 == 0
+    assert pm.plan(resnet, **asked, **job | {"samples": fewer + 1}).best is None  # of one more step
     assert changes["speed"] == pytest.approx(10_000_000 / fewer, rel=1e-5)
 
 
@@ -236,6 +277,39 @@ def test_memory_binds_and_a_smaller_mini_batch_would_do(resnet):
     assert (beside.binding == ("memory",)) == (beside.rows[0].usd < beside.best.usd)
 
 
+def test_fewer_samples_are_those_of_whole_steps(resnet):
+    step_h = pm.predict(resnet, batch_size=32, device="v100_sxm2").step_s / 3600
+    asked = {"candidates": ["p3.2xlarge"], "batch_size": 32, "deadline_hours": 30.9 * step_h}
+    missed = pm.plan(resnet, samples=1000, **asked)
+    assert {change.what: change.needed for change in missed.changes}["samples"] == 30 * 32
+    assert pm.plan(resnet, samples=30 * 32, **asked).best is not None
+    assert pm.plan(resnet, samples=30 * 32 + 1, **asked).best is None
+    none = pm.plan(resnet, samples=1000, **asked | {"deadline_hours": 0.9 * step_h})
+    assert "samples" not in {change.what for change in none.changes}  # not even a step fits
+
+
+def test_a_mini_batch_is_advised_only_where_planning_again_with_it_succeeds(resnet):
+    asked = {"candidates": ["p3.2xlarge"], "dataset_size": IMAGES, "epochs": 10}
+    late = pm.plan(resnet, batch_size=512, deadline_hours=10, **asked)
+    (change,) = late.changes
+    held = pm.max_batch_size(resnet, device="v100_sxm2")
+    assert change.what == "memory_bytes"
+    assert f"{held} samples per worker that it holds it takes 10." in change.text
+    assert pm.plan(resnet, batch_size=held, deadline_hours=10, **asked).best is None
+    (change,) = pm.plan(resnet, batch_size=512, deadline_hours=11, **asked).changes
+    assert (change.what, change.needed) == ("batch_size", held)
+    assert pm.plan(resnet, batch_size=held, deadline_hours=11, **asked).best is not None
+    assert pm.plan(resnet, batch_size=512, deadline_hours=1, **asked).changes == ()  # nor would memory alone do
+
+
+def test_the_mini_batch_that_changes_is_the_one_that_was_given(resnet):
+    asked = {"candidates": [{"price": 0.4, "system": "survey_fig5", "workers": 4}], "dataset_size": IMAGES, "epochs": 1}
+    (change,) = pm.plan(resnet, global_batch_size=4096, **asked).changes
+    held = pm.max_batch_size(resnet, system="survey_fig5", workers=4)
+    assert (change.what, change.needed) == ("global_batch_size", 4 * held)
+    assert pm.plan(resnet, global_batch_size=4 * held, **asked).best is not None
+
+
 def test_rows_that_cannot_be_stay_with_their_reason(resnet):
     report = pm.plan(resnet, candidates=[{"price": "p2.8xlarge", "workers": (8, 9, 17)}, "aws_p3_8xlarge_2017"], **JOB)
     eight, nine, too_many, one = report.rows
@@ -247,6 +321,18 @@ def test_rows_that_cannot_be_stay_with_their_reason(resnet):
     )  # four devices are paid, one works: no system says how more would
     assert nine.hours is too_many.hours is None
     assert "cannot be: aws_p2_8xlarge_2016 (on demand) with 9 workers" in " ".join(str(report).split())
+
+
+def test_a_note_says_where_one_device_of_several_works(resnet):
+    without = {"p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4de.24xlarge": 8, "a2-ultragpu-8g": 8}
+    for instance, devices in without.items():
+        report = pm.plan(resnet, candidates=[instance], **JOB)
+        (row,) = report.rows
+        assert row.workers == 1
+        (note,) = (note for note in report.notes if "works and all are paid" in note)
+        assert note.startswith(f"one of the {devices} devices of {row.candidate} works")
+    report = pm.plan(resnet, candidates=["p3.2xlarge", "aws_p4d_24xlarge_2020"], **JOB)
+    assert not any("works and all are paid" in note for note in report.notes)
 
 
 def test_a_precision_that_one_candidate_lacks_rules_out_that_one_alone(resnet):
@@ -270,8 +356,17 @@ def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_m
     assert four.energy_kwh == pytest.approx(1.5 * 4 * 0.18 * four.hours)
     assert four.energy_usd == pytest.approx(0.3 * four.energy_kwh)
     assert four.usd == pytest.approx(4 * 0.4 * four.hours + four.energy_usd + four.storage_usd)
+    assert four.storage_usd == pytest.approx(81.75 * four.hours / 730)  # its four devices are in one machine
     assert cloud.energy_usd == 0
     assert cloud.storage_usd == pytest.approx(81.75 * cloud.hours / 730)
+
+
+def test_each_machine_of_a_cluster_of_ones_own_has_storage(resnet):
+    (row,) = pm.plan(resnet, candidates=[{"price": 0.4, "system": "survey_fig6", "workers": 8}],
+                     storage_price="gce_local_ssd_2015", storage_gb=375, **JOB).rows  # fmt: skip
+    hosts = len({name.split("/")[0] for name, _ in pm.load_system("survey_fig6").devices[:8]})
+    assert hosts == 2
+    assert row.storage_usd == pytest.approx(hosts * 81.75 * row.hours / 730)
 
 
 def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
@@ -317,12 +412,43 @@ def test_a_run_a_pipeline_and_shards(resnet):
 def test_a_socket_and_a_measured_machine_are_hired_too(resnet):
     job = {"batch_size": 4, "samples": 400}
     socket = {"price": "n1-standard-8", "device": "i7_3820"}
-    measured = {"price": "n1-standard-1", "device": "xeon_2_cores_torch_2_13"}
+    measured = {"price": "n1-highmem-16", "device": "xeon_2_cores_torch_2_13"}
     one, two = pm.plan(resnet, candidates=[socket, measured], deadline_hours=100, **job).rows
     assert one.limited_by is two.limited_by is None  # nobody says how much memory a socket has
     p = pm.predict(resnet, batch_size=4, device="xeon_2_cores_torch_2_13")
-    assert two.usd == pytest.approx(0.0475 * 100 * p.step_s / 3600)
+    assert two.usd == pytest.approx(0.9472 * 100 * p.step_s / 3600)
     assert two.energy_kwh is None
+
+
+@pytest.mark.parametrize(
+    ("price", "hardware", "said"),
+    [
+        ("n1-standard-1", {"device": "epyc_9654"}, "at least 192 virtual processors.*n1-standard-1 has 1"),
+        ("n1-standard-1", {"device": "xeon_2_cores_torch_2_13"}, "at least 2 virtual processors.*has 1"),
+        ("n1-standard-8", {"system": "server_2x_xeon_e5_2630_v3"}, "at least 32 virtual processors.*has 8"),
+        ("n1-standard-4", {"device": "i7_3820"}, "at least 8 virtual processors.*n1-standard-4 has 4"),
+    ],
+)
+def test_an_instance_that_has_other_processors_is_refused(resnet, price, hardware, said):
+    with pytest.raises(ArgumentError, match=said):
+        pm.plan(resnet, candidates=[{"price": price, **hardware}], batch_size=4, samples=400)
+    with pytest.raises(ArgumentError, match=said):
+        pm.predict(resnet, batch_size=4, **hardware).cost_usd(price)
+
+
+def test_another_processor_than_that_of_the_instance_s_system_is_refused(resnet, tmp_path):
+    other = tmp_path / "other_cores.toml"
+    other.write_text((spec_files.shipped_folder() / "devices" / "n1_standard_4_skylake.toml").read_text())
+    with pytest.raises(ArgumentError, match=r"with other_cores; n1-standard-4 has n1_standard_4_skylake"):
+        pm.plan(resnet, candidates=[{"price": "n1-standard-4", "device": other}], batch_size=4, samples=400)
+
+
+def test_a_note_says_that_nobody_knows_which_processor_an_instance_has(resnet):
+    job = {"batch_size": 4, "samples": 400}
+    report = pm.plan(resnet, candidates=[{"price": "n1-standard-8", "device": "i7_3820"}], **job)
+    assert any("no file says which processor gce_n1_standard_8_2016 has" in note for note in report.notes)
+    report = pm.plan(resnet, candidates=["n1-standard-4"], **job)
+    assert not any("no file says" in note for note in report.notes)
 
 
 def test_a_broken_file_of_ones_own_hides_no_price(tmp_path, monkeypatch):
@@ -357,7 +483,7 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         asked.append(given)
         return pm.predict(*args, **given)
 
-    monkeypatch.setattr(sys.modules["perfmodel.planning.plan"], "predict", counted, raising=True)
+    monkeypatch.setattr(sys.modules["perfmodel.planning.plan_question"], "predict", counted, raising=True)
     pm.plan(resnet, candidates=["aws_p5_48xlarge_2023", "aws_p5_48xlarge_2025"], purchase=("on_demand", "spot"),
             **JOB, **ON_SPOT)  # fmt: skip
     assert len(asked) == 1

@@ -195,8 +195,8 @@ def test_prices_are_those_of_all_devices_for_an_epoch_and_without_one_there_is_a
 
 def test_without_prices_a_device_costs_its_share_of_an_instance_on_demand():
     s = pm.sweep(GRAPH, batch_size=16, device=["v100_sxm2", "gtx_1080"], dataset_size=160)
-    price = pm.load_price("aws_p3dn_24xlarge_2018")  # the newest with V100 SXM2, eight of them
-    assert s["usd_per_epoch"][0] == pytest.approx(10 * s["step_s"][0] / 3600 * price.usd_per_hour / 8, rel=1e-9)
+    price = pm.load_price("gce_n1_standard_4_v100_2018")  # newest of 16 GB; the p3dn of December 2018 has 32
+    assert s["usd_per_epoch"][0] == pytest.approx(10 * s["step_s"][0] / 3600 * price.usd_per_hour, rel=1e-9)
     assert np.isnan(s["usd_per_epoch"][1])
     assert "no price file lists gtx_1080" in s["reason"][1]
     assert s["fits"].all()
