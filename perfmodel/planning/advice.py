@@ -187,8 +187,9 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
         said.append(f"it runs with {changed.framework}, not {base.framework}")
     if changed.samples_per_update != base.samples_per_update:
         said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
-    if abs(changed.mean_staleness - base.mean_staleness) > NO_CHANGE:
-        said.append(f"a gradient misses {changed.mean_staleness:.3g} updates, not {base.mean_staleness:.3g}")
+    missed, missed_before = (f"{p.mean_staleness:.3g}" for p in (changed, base))
+    if missed != missed_before:  # what the digits do not show is no news
+        said.append(f"a gradient misses {missed} updates, not {missed_before}")
     known = {*base.remarks, *_on_wiring(changed)}
     said += [remark for remark in changed.remarks if remark not in known]
     return "; ".join(said)

@@ -115,6 +115,17 @@ def test_what_else_changes_is_told(alexnet):
     assert not by_change["sync halving_doubling"].beware
 
 
+def test_a_staleness_is_told_where_its_digits_differ():
+    """Every change of a step's length moves it a little; what both print alike says nothing."""
+    varying = {"sync": "bounded_staleness", "staleness_bound": 4, "straggler": {"distribution": "normal", "cv": 0.2}}
+    job = {"system": "survey_fig6", "workers": 8, "batch_size": 32} | varying
+    advice = pm.advise(pm.zoo.resnet50(), kinds=["framework", "network", "staleness_bound"], **job)
+    told = [re.findall(r"misses ([\d.]+) updates, not ([\d.]+)", row.beware) for row in advice.rows]
+    assert [] in told
+    assert any(told)
+    assert all(now != before for pairs in told for now, before in pairs)
+
+
 @pytest.mark.parametrize(
     ("job", "kind", "expected"),
     [
