@@ -141,6 +141,7 @@ def test_a_staleness_is_told_where_its_digits_differ():
         ("cluster", "group_size", {"group_size": 8}),
         ("cluster", "periods", {"push_period": 2}),
         ("bounded", "staleness_bound", {"staleness_bound": 4}),
+        ("bounded", "staleness_bound", {"staleness_bound": 1}),
         ("bounded", "sync", {"sync": "downpour", "staleness_bound": None}),
         ("cpu", "threads", {"threads": 4}),
         ("cpu", "device", {"device": "v100_sxm2", "threads": None}),
@@ -169,6 +170,18 @@ def test_each_kind_yields_the_change_that_it_is_for(alexnet, job, kind, expected
     assert held or told
     if not told:
         assert {**JOBS[job], **held[0]} != JOBS[job]
+
+
+def test_shards_and_bounds_go_both_ways(alexnet):
+    shards = {"system": "survey_fig6", "workers": 8, "batch_size": 32, "sync": "downpour"}
+    for count, others in ((1, {2}), (2, {1, 4})):
+        tried = pm.advise(alexnet, kinds="server_count", **shards, server_count=count)
+        assert {row.changes["server_count"] for row in tried.rows} | {
+            int(entry.change.split()[0]) for entry in tried.rejected
+        } == others
+    for bound, others in ((0, {1}), (1, {2, 0}), (4, {8, 2})):
+        tried = pm.advise(alexnet, kinds="staleness_bound", **JOBS["bounded"] | {"staleness_bound": bound})
+        assert {row.changes["staleness_bound"] for row in tried.rows} == others
 
 
 def test_another_gpu_in_a_system_keeps_its_wiring(alexnet):
