@@ -274,6 +274,29 @@ def test_positions_of_a_transformer_are_shared():
     assert row.gain_samples_per_s != 0
 
 
+@pytest.mark.parametrize(
+    ("system", "names"),
+    [
+        ("dgx_1_p100", ["nvlink_2_x1", "nvlink_3_x1", "nvlink_4_x1", "nvlink_5_x1"]),
+        ("dgx_a100", ["nvlink_4_x18", "nvlink_5_x18"]),
+    ],
+)
+def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
+    """Every wire between GPUs has the new link's rate, and no other wire changes."""
+    advice = pm.advise(alexnet, kinds="peer_link", system=system, workers=8, batch_size=32)
+    assert {row.change.split()[0] for row in advice.rows} == set(names)
+    before = pm.load_system(system).topology
+    for row in advice.rows:
+        after = row.changes["system"].topology
+        for old, new in zip(before.wires, after.wires, strict=True):
+            assert (new.upward.link == row.change.split()[0]) == new.peer
+            assert new.peer or new == old
+        assert row.gain_samples_per_s > 0
+        assert "presumes cards and switches" in row.beware
+    none = pm.advise(alexnet, kinds="peer_link", **FIG5)
+    assert "no link joins its GPUs" in none.rejected[0].reason
+
+
 def test_a_faster_network_replaces_adapters_and_fabric(alexnet):
     advice = pm.advise(alexnet, kinds="network", **JOBS["cluster"])
     changed = {row.change: row.changes["system"] for row in advice.rows}

@@ -23,6 +23,7 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "raid": feeding.raid,
     "host_link": machines.host_link,
     "own_lanes": machines.own_lanes,
+    "peer_link": machines.peer_link,
     "network": machines.network,
     "device": machines.device,
     "workers": machines.workers,
