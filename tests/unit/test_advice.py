@@ -150,6 +150,17 @@ def test_a_staleness_is_told_where_its_digits_differ():
         ("strong", "bucket_bytes", {"bucket_bytes": math.inf}),
         ("pipeline", "micro_batches", {"micro_batches": 8}),
         ("pipeline", "schedule", {"schedule": "gpipe"}),
+        (
+            "fed",
+            "stages",
+            {"parallelism": "pipeline", "stages": 2, "workers": 2, "batch_size": 128, "micro_batches": 8},
+        ),
+        ("fed", "tensor_size", {"parallelism": "tensor", "tensor_size": 2, "workers": 2, "batch_size": 128}),
+        ("strong", "stages", {"parallelism": "pipeline", "stages": 2, "workers": 1, "micro_batches": 2}),
+        ("pipeline", "stages", {"parallelism": "data", "stages": 1, "workers": 4, "batch_size": 8, "micro_batches": 1}),
+        ("tensor", "stages", {"parallelism": "pipeline", "stages": 2, "workers": 1, "batch_size": 16}),
+        ("tensor", "tensor_size", {"parallelism": "data", "tensor_size": 1, "workers": 4, "batch_size": 4}),
+        ("cluster", "tensor_size", {"parallelism": "tensor", "tensor_size": 4, "workers": 4, "batch_size": 128}),
         ("tensor", "shard_stage", {"shard_stage": 1}),
         ("one_gpu", "dtype", None),
         ("one_gpu", "framework", {"framework": "pytorch_1_0"}),
@@ -170,6 +181,38 @@ def test_each_kind_yields_the_change_that_it_is_for(alexnet, job, kind, expected
     assert held or told
     if not told:
         assert {**JOBS[job], **held[0]} != JOBS[job]
+
+
+@pytest.mark.parametrize("job", ["fed", "waiting", "strong", "pipeline", "tensor", "cluster"])
+def test_devices_that_share_more_or_less_are_as_many_and_train_on_as_many_samples(alexnet, job):
+    advice = pm.advise(alexnet, kinds=["stages", "tensor_size"], **JOBS[job])
+    sizes = ("workers", "stages", "tensor_size")
+    devices = math.prod(JOBS[job].get(size, 1) for size in sizes)
+    samples = advice.base.batch_size * advice.base.worker_count
+    assert len(advice.rows) > 1
+    for row in advice.rows:
+        asked = advice.arguments_with(row)
+        changed = pm.predict(alexnet, **asked)
+        assert math.prod(asked.get(size, 1) for size in sizes) == devices
+        assert changed.batch_size * changed.worker_count == samples
+        spread = asked.get("stages", 1) > 1 or asked.get("tensor_size", 1) > 1
+        assert ("presumes a framework" in row.beware) == (asked.get(row.kind, 1) > 1)
+        assert (asked["parallelism"] == "data") != spread
+
+
+def test_devices_share_nothing_where_there_is_nothing_to_share(alexnet):
+    job = {"system": "survey_fig5", "batch_size": 64}
+    for more, reason in (
+        ({"workers": 1}, "one device works"),
+        ({"workers": 4, "sync": "none"}, "a network of its own"),
+        ({"workers": 2, "parallelism": "hybrid"}, "shares the network in another way"),
+    ):
+        advice = pm.advise(alexnet, kinds=["stages", "tensor_size"], **job | more)
+        assert not len(advice.rows)
+        assert all(reason in entry.reason for entry in advice.rejected)
+    uneven = JOBS["pipeline"] | {"batch_size": 5, "micro_batches": 5, "stages": 2}
+    rejected = pm.advise(alexnet, kinds="stages", **uneven).rejected
+    assert rejected[-1].reason == "the samples are not shared evenly with stages = 1"
 
 
 def test_shards_and_bounds_go_both_ways(alexnet):

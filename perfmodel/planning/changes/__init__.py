@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software
+from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software, spreading
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 
 __all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
@@ -41,6 +41,8 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "library": software.library,
     "recompute": sizes.recompute,
     "accumulation_steps": sizes.accumulation_steps,
+    "stages": spreading.stages,
+    "tensor_size": spreading.tensor_size,
     "micro_batches": sizes.micro_batches,
     "schedule": sizes.schedule,
     "sequence_parallel": sizes.sequence_parallel,

@@ -111,7 +111,10 @@ def host_link(now: Situation) -> Iterator[Change]:
 
 
 def _peer_names(system: Wired) -> set[str]:
-    return {each.link for file in _files(system) for each in (*file.peer_link, *file.peer_switch)}
+    files = _files(system)
+    return {pair.link for file in files for pair in file.peer_link} | {
+        switch.link for file in files for switch in file.peer_switch
+    }
 
 
 def _as_wide(family: str, link: Link) -> str | None:
