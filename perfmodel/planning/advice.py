@@ -1,4 +1,4 @@
-"""advise(): what each single change of a job would be worth, and why."""
+"""advise(): what single changes of a job would be worth, and why."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
 
 
 def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Any) -> Advice:
-    """Rank every single change of a job that the library can express by what it gains.
+    """Rank single changes of a job by what each gains.
 
     Parameters
     ----------
@@ -267,7 +267,8 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
     -----
     Valid for: as :func:`perfmodel.predict`. A gain is ``predict`` with the change less ``predict`` without, in samples
     per second: the same loss may take more samples with larger updates, staler gradients or a narrower type.
-    Ignores: prices, and that changes together may be worth more or less than their sum.
+    Ignores: prices, that changes together may be worth more or less than their sum, and another optimizer, which is
+    another training run.
 
     Examples
     --------

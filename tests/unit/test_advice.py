@@ -1,6 +1,8 @@
 """What each single change of a job is worth: recomputed from its stated arguments, on every kind of job."""
 
+import contextlib
 import doctest
+import inspect
 import itertools
 import json
 import math
@@ -12,9 +14,9 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware.rewired import with_fields, with_own_lanes
-from perfmodel.planning.changes import CHANGES
+from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
 JOBS = {
@@ -441,6 +443,22 @@ def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
     for wrong, told in ((["--kinds", "synk"], "sync"), (["--set", "worker=4"], "workers"), (["--top", "0"], "top")):
         assert run([*words, *wrong]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_every_argument_is_changed_by_a_kind_or_told_not_to_be(alexnet):
+    defaults = {
+        name: each.default for name, each in inspect.signature(pm.predict).parameters.items() if name != "graph"
+    }
+    changed = set()
+    for job in JOBS.values():
+        now = Situation(graph=alexnet, given=job, defaults=defaults, base=pm.predict(alexnet, **job))
+        for changes_of_kind in CHANGES.values():
+            with contextlib.suppress(NotApplicableError, PerfmodelError):
+                for change in changes_of_kind(now):
+                    changed |= set(change.changes)
+    page = (Path(__file__).parents[2] / "docs" / "advice.md").read_text(encoding="utf-8")
+    paragraph = page.partition("Not tried: ")[2].partition("Nor are proposed")[0]
+    assert set(defaults) - changed == set(re.findall(r"`(\w+)`", paragraph))
 
 
 def test_the_page_says_what_the_code_computes():

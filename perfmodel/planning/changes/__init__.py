@@ -1,4 +1,4 @@
-"""Single changes of a job that the library can express: one function each; ``CHANGES`` is the list of them.
+"""Single changes of a job, one function for each kind; ``CHANGES`` is the list of them.
 
 A function takes the situation and yields changes of ``predict``'s arguments; where it says nothing to a job it raises
 with the reason. A new change is a function and a line here.
