@@ -37,7 +37,7 @@ def advise_command(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Rank every single change of a job by the samples per second that it gains, each with its reason."""
+    """Rank single changes of a job by the samples per second that it gains, each with its reason."""
     from perfmodel.planning.advice import advise
     from perfmodel.planning.advice_report import report
 

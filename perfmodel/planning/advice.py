@@ -1,4 +1,4 @@
-"""advise(): what each single change of a job would be worth, and why."""
+"""advise(): what single changes of a job would be worth, and why."""
 
 from __future__ import annotations
 
@@ -187,8 +187,9 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
         said.append(f"it runs with {changed.framework}, not {base.framework}")
     if changed.samples_per_update != base.samples_per_update:
         said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
-    if abs(changed.mean_staleness - base.mean_staleness) > NO_CHANGE:
-        said.append(f"a gradient misses {changed.mean_staleness:.3g} updates, not {base.mean_staleness:.3g}")
+    missed, missed_before = (f"{p.mean_staleness:.3g}" for p in (changed, base))
+    if missed != missed_before:  # what the digits do not show is no news
+        said.append(f"a gradient misses {missed} updates, not {missed_before}")
     known = {*base.remarks, *_on_wiring(changed)}
     said += [remark for remark in changed.remarks if remark not in known]
     return "; ".join(said)
@@ -238,7 +239,7 @@ def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
 
 
 def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Any) -> Advice:
-    """Rank every single change of a job that the library can express by what it gains.
+    """Rank single changes of a job by what each gains.
 
     Parameters
     ----------
@@ -266,7 +267,8 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
     -----
     Valid for: as :func:`perfmodel.predict`. A gain is ``predict`` with the change less ``predict`` without, in samples
     per second: the same loss may take more samples with larger updates, staler gradients or a narrower type.
-    Ignores: prices, and that changes together may be worth more or less than their sum.
+    Ignores: prices, that changes together may be worth more or less than their sum, and another optimizer, which is
+    another training run.
 
     Examples
     --------

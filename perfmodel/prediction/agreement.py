@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.prediction.asked import Asked
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
@@ -31,12 +32,15 @@ class Agreement(ABC):
         Files whose numbers it takes, besides the system's. [-]
     server : ServerMemory or None
         What a parameter server holds; None where there is none. [-]
+    asked : Asked or None
+        What the caller said, with every number checked; None where nobody did. [-]
     """
 
     name: str
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
     server: ServerMemory | None = None
+    asked: Asked | None = None
 
     @property
     def counted_workers(self) -> int:

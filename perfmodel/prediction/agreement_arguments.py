@@ -85,7 +85,7 @@ def resolve_agreement(
         return None
     asked = asked.in_buckets_of(profile)
     how = AGREEMENT_OF.get(asked.sync, _all_reduced)
-    return how(asked, machine, subject, profile, ELEMENT_BYTES[dtype])
+    return replace(how(asked, machine, subject, profile, ELEMENT_BYTES[dtype]), asked=asked)
 
 
 def checked(asked: Asked, *, worker_count: int) -> Asked:

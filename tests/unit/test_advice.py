@@ -1,6 +1,8 @@
 """What each single change of a job is worth: recomputed from its stated arguments, on every kind of job."""
 
+import contextlib
 import doctest
+import inspect
 import itertools
 import json
 import math
@@ -12,9 +14,9 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware.rewired import with_fields, with_own_lanes
-from perfmodel.planning.changes import CHANGES
+from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
 JOBS = {
@@ -115,6 +117,17 @@ def test_what_else_changes_is_told(alexnet):
     assert not by_change["sync halving_doubling"].beware
 
 
+def test_a_staleness_is_told_where_its_digits_differ():
+    """Every change of a step's length moves it a little; what both print alike says nothing."""
+    varying = {"sync": "bounded_staleness", "staleness_bound": 4, "straggler": {"distribution": "normal", "cv": 0.2}}
+    job = {"system": "survey_fig6", "workers": 8, "batch_size": 32} | varying
+    advice = pm.advise(pm.zoo.resnet50(), kinds=["framework", "network", "staleness_bound"], **job)
+    told = [re.findall(r"misses ([\d.]+) updates, not ([\d.]+)", row.beware) for row in advice.rows]
+    assert [] in told
+    assert any(told)
+    assert all(now != before for pairs in told for now, before in pairs)
+
+
 @pytest.mark.parametrize(
     ("job", "kind", "expected"),
     [
@@ -130,6 +143,7 @@ def test_what_else_changes_is_told(alexnet):
         ("cluster", "group_size", {"group_size": 8}),
         ("cluster", "periods", {"push_period": 2}),
         ("bounded", "staleness_bound", {"staleness_bound": 4}),
+        ("bounded", "staleness_bound", {"staleness_bound": 1}),
         ("bounded", "sync", {"sync": "downpour", "staleness_bound": None}),
         ("cpu", "threads", {"threads": 4}),
         ("cpu", "device", {"device": "v100_sxm2", "threads": None}),
@@ -138,6 +152,17 @@ def test_what_else_changes_is_told(alexnet):
         ("strong", "bucket_bytes", {"bucket_bytes": math.inf}),
         ("pipeline", "micro_batches", {"micro_batches": 8}),
         ("pipeline", "schedule", {"schedule": "gpipe"}),
+        (
+            "fed",
+            "stages",
+            {"parallelism": "pipeline", "stages": 2, "workers": 2, "batch_size": 128, "micro_batches": 8},
+        ),
+        ("fed", "tensor_size", {"parallelism": "tensor", "tensor_size": 2, "workers": 2, "batch_size": 128}),
+        ("strong", "stages", {"parallelism": "pipeline", "stages": 2, "workers": 1, "micro_batches": 2}),
+        ("pipeline", "stages", {"parallelism": "data", "stages": 1, "workers": 4, "batch_size": 8, "micro_batches": 1}),
+        ("tensor", "stages", {"parallelism": "pipeline", "stages": 2, "workers": 1, "batch_size": 16}),
+        ("tensor", "tensor_size", {"parallelism": "data", "tensor_size": 1, "workers": 4, "batch_size": 4}),
+        ("cluster", "tensor_size", {"parallelism": "tensor", "tensor_size": 4, "workers": 4, "batch_size": 128}),
         ("tensor", "shard_stage", {"shard_stage": 1}),
         ("one_gpu", "dtype", None),
         ("one_gpu", "framework", {"framework": "pytorch_1_0"}),
@@ -158,6 +183,50 @@ def test_each_kind_yields_the_change_that_it_is_for(alexnet, job, kind, expected
     assert held or told
     if not told:
         assert {**JOBS[job], **held[0]} != JOBS[job]
+
+
+@pytest.mark.parametrize("job", ["fed", "waiting", "strong", "pipeline", "tensor", "cluster"])
+def test_devices_that_share_more_or_less_are_as_many_and_train_on_as_many_samples(alexnet, job):
+    advice = pm.advise(alexnet, kinds=["stages", "tensor_size"], **JOBS[job])
+    sizes = ("workers", "stages", "tensor_size")
+    devices = math.prod(JOBS[job].get(size, 1) for size in sizes)
+    samples = advice.base.batch_size * advice.base.worker_count
+    assert len(advice.rows) > 1
+    for row in advice.rows:
+        asked = advice.arguments_with(row)
+        changed = pm.predict(alexnet, **asked)
+        assert math.prod(asked.get(size, 1) for size in sizes) == devices
+        assert changed.batch_size * changed.worker_count == samples
+        spread = asked.get("stages", 1) > 1 or asked.get("tensor_size", 1) > 1
+        assert ("presumes a framework" in row.beware) == (asked.get(row.kind, 1) > 1)
+        assert (asked["parallelism"] == "data") != spread
+
+
+def test_devices_share_nothing_where_there_is_nothing_to_share(alexnet):
+    job = {"system": "survey_fig5", "batch_size": 64}
+    for more, reason in (
+        ({"workers": 1}, "one device works"),
+        ({"workers": 4, "sync": "none"}, "a network of its own"),
+        ({"workers": 2, "parallelism": "hybrid"}, "shares the network in another way"),
+    ):
+        advice = pm.advise(alexnet, kinds=["stages", "tensor_size"], **job | more)
+        assert not len(advice.rows)
+        assert all(reason in entry.reason for entry in advice.rejected)
+    uneven = JOBS["pipeline"] | {"batch_size": 5, "micro_batches": 5, "stages": 2}
+    rejected = pm.advise(alexnet, kinds="stages", **uneven).rejected
+    assert rejected[-1].reason == "the samples are not shared evenly with stages = 1"
+
+
+def test_shards_and_bounds_go_both_ways(alexnet):
+    shards = {"system": "survey_fig6", "workers": 8, "batch_size": 32, "sync": "downpour"}
+    for count, others in ((1, {2}), (2, {1, 4})):
+        tried = pm.advise(alexnet, kinds="server_count", **shards, server_count=count)
+        assert {row.changes["server_count"] for row in tried.rows} | {
+            int(entry.change.split()[0]) for entry in tried.rejected
+        } == others
+    for bound, others in ((0, {1}), (1, {2, 0}), (4, {8, 2})):
+        tried = pm.advise(alexnet, kinds="staleness_bound", **JOBS["bounded"] | {"staleness_bound": bound})
+        assert {row.changes["staleness_bound"] for row in tried.rows} == others
 
 
 def test_another_gpu_in_a_system_keeps_its_wiring(alexnet):
@@ -248,6 +317,29 @@ def test_positions_of_a_transformer_are_shared():
     (row,) = pm.advise(pm.zoo.bert(), kinds="sequence_parallel", **JOBS["tensor"]).rows
     assert row.changes == {"sequence_parallel": True}
     assert row.gain_samples_per_s != 0
+
+
+@pytest.mark.parametrize(
+    ("system", "names"),
+    [
+        ("dgx_1_p100", ["nvlink_2_x1", "nvlink_3_x1", "nvlink_4_x1", "nvlink_5_x1"]),
+        ("dgx_a100", ["nvlink_4_x18", "nvlink_5_x18"]),
+    ],
+)
+def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
+    """Every wire between GPUs has the new link's rate, and no other wire changes."""
+    advice = pm.advise(alexnet, kinds="peer_link", system=system, workers=8, batch_size=32)
+    assert {row.change.split()[0] for row in advice.rows} == set(names)
+    before = pm.load_system(system).topology
+    for row in advice.rows:
+        after = row.changes["system"].topology
+        for old, new in zip(before.wires, after.wires, strict=True):
+            assert (new.upward.link == row.change.split()[0]) == new.peer
+            assert new.peer or new == old
+        assert row.gain_samples_per_s > 0
+        assert "presumes cards and switches" in row.beware
+    none = pm.advise(alexnet, kinds="peer_link", **FIG5)
+    assert "no link joins its GPUs" in none.rejected[0].reason
 
 
 def test_a_faster_network_replaces_adapters_and_fabric(alexnet):
@@ -351,6 +443,22 @@ def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
     for wrong, told in ((["--kinds", "synk"], "sync"), (["--set", "worker=4"], "workers"), (["--top", "0"], "top")):
         assert run([*words, *wrong]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_every_argument_is_changed_by_a_kind_or_told_not_to_be(alexnet):
+    defaults = {
+        name: each.default for name, each in inspect.signature(pm.predict).parameters.items() if name != "graph"
+    }
+    changed = set()
+    for job in JOBS.values():
+        now = Situation(graph=alexnet, given=job, defaults=defaults, base=pm.predict(alexnet, **job))
+        for changes_of_kind in CHANGES.values():
+            with contextlib.suppress(NotApplicableError, PerfmodelError):
+                for change in changes_of_kind(now):
+                    changed |= set(change.changes)
+    page = (Path(__file__).parents[2] / "docs" / "advice.md").read_text(encoding="utf-8")
+    paragraph = page.partition("Not tried: ")[2].partition("Nor are proposed")[0]
+    assert set(defaults) - changed == set(re.findall(r"`(\w+)`", paragraph))
 
 
 def test_the_page_says_what_the_code_computes():

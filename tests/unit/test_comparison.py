@@ -120,18 +120,52 @@ ASKED = {
     "device": {"target", "device", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "memory_capacity_bytes"},
     "batch": {"batch_size"},
     "phase": {"phase"},
-    "sync": {"sync", "overlap", "server_count"},
-    "workers": {"workers", "target", "sync"},
+    "sync": {"sync", "overlap"},
+    "downpour": {"sync", "push_period"},
+    "workers": {"workers", "target"},
     "input": {"prefetch", "decode_cores"},
+    "spread": {"workers", "parallelism", "stages", "micro_batches"},
 }
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_inputs_are_what_was_asked_differently_and_nothing_else(name, alexnet):
     c = pm.compare(*(pm.predict(alexnet, **given) for given in PAIRS[name]))
-    found = {row.input for row in c.inputs}
-    assert found >= ASKED[name]
-    assert found - ASKED[name] <= {"overlap", "bucket_bytes"}  # of a way to agree that one of them has not
+    assert {row.input for row in c.inputs} == ASKED[name]
+
+
+VARYING = {"straggler": {"distribution": "normal", "cv": 0.1}}
+CHANGED = [
+    ({}, {"accumulation_steps": 2}, {"accumulation_steps": (1, 2)}),
+    ({}, {"shard_stage": 1}, {"shard_stage": (0, 1)}),
+    ({}, {"parallelism": "model", "stages": 4, "workers": 2}, ["parallelism", "stages", "workers"]),
+    ({}, {"parallelism": "tensor", "tensor_size": 2, "workers": 4}, ["parallelism", "tensor_size", "workers"]),
+    ({}, {"sync": "none"}, {"sync": ("ring_all_reduce", "none")}),
+    ({}, {"sync": "parameter_server"}, ["sync"]),
+    ({}, {"sync": "bounded_staleness", "staleness_bound": 2}, ["sync", "staleness_bound"]),
+    ({"overlap": False}, {"sync": "downpour"}, ["sync", "overlap"]),
+    ({"framework": "pytorch_2"}, {"framework": "pytorch_2", "sync": "downpour"}, ["sync"]),  # in messages of its own
+    (VARYING, VARYING | {"sync": "downpour"}, ["sync"]),
+    ({}, VARYING | {"backup_workers": 1}, ["straggler", "backup_workers"]),
+    ({"sync": "hierarchical", "group_size": 4}, {"sync": "hierarchical", "group_size": 2}, {"group_size": (4, 2)}),
+    ({"sync": "mixed"}, {"sync": "mixed", "group_size": 8}, []),  # all of them, said or not
+    ({"sync": "mixed"}, {"sync": "mixed", "workers": 16}, ["target", "workers"]),
+    ({}, {"phase": "forward"}, ["phase"]),
+    ({}, {"dataset": "imagenet_jpeg"}, ["dataset"]),
+    ({"dataset": "imagenet_jpeg"}, {"dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}, ["storage"]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "told"), CHANGED)
+def test_an_option_that_only_one_of_them_takes_was_not_changed_unless_somebody_gave_it(first, second, told, alexnet):
+    job = {"system": "survey_fig6", "workers": 8, "batch_size": 32}
+    both = [pm.predict(alexnet, **{**job, **given}) for given in (first, second)]
+    for ends in (both, both[::-1]):
+        inputs = pm.compare(*ends).inputs
+        assert {row.input for row in inputs} == set(told)
+        if isinstance(told, dict):
+            values = {row.input: (row.first, row.second) for row in inputs}
+            assert values == {name: pair if ends is both else pair[::-1] for name, pair in told.items()}
 
 
 def test_every_number_of_a_spec_file_that_was_changed_is_found(alexnet):

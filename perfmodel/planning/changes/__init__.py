@@ -1,4 +1,4 @@
-"""Single changes of a job that the library can express: one function each; ``CHANGES`` is the list of them.
+"""Single changes of a job, one function for each kind; ``CHANGES`` is the list of them.
 
 A function takes the situation and yields changes of ``predict``'s arguments; where it says nothing to a job it raises
 with the reason. A new change is a function and a line here.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software
+from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software, spreading
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 
 __all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
@@ -23,6 +23,7 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "raid": feeding.raid,
     "host_link": machines.host_link,
     "own_lanes": machines.own_lanes,
+    "peer_link": machines.peer_link,
     "network": machines.network,
     "device": machines.device,
     "workers": machines.workers,
@@ -40,6 +41,8 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "library": software.library,
     "recompute": sizes.recompute,
     "accumulation_steps": sizes.accumulation_steps,
+    "stages": spreading.stages,
+    "tensor_size": spreading.tensor_size,
     "micro_batches": sizes.micro_batches,
     "schedule": sizes.schedule,
     "sequence_parallel": sizes.sequence_parallel,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from perfmodel.planning.changes.situation import Change, Situation
 from perfmodel.prediction.agreement_arguments import WITH_SERVER, sync_names
-from perfmodel.prediction.agreement_options import PARAMETER_SERVER, TAKEN_BY, UNLESS_GIVEN, WAITING
+from perfmodel.prediction.agreement_options import TAKEN_BY, UNLESS_GIVEN, WAITING
 from perfmodel.prediction.arguments import NO_SYNC
 from perfmodel.prediction.messages import MERGED
 from perfmodel.presentation.quantities import bytes_text
@@ -82,10 +82,11 @@ def bucket_bytes(now: Situation) -> Iterator[Change]:
 
 
 def server_count(now: Situation) -> Iterator[Change]:
-    """Yield twice as many shards of the parameter server."""
-    now.needs(now["sync"] in (PARAMETER_SERVER, *WITH_SERVER), "there is no parameter server")
-    count = 2 * now["server_count"]
-    yield Change(what=f"{count} shards of the server", changes={"server_count": count})
+    """Yield twice and half as many shards of the parameter server."""
+    now.needs(now["sync"] in WITH_SERVER, "there is no parameter server")
+    for count in (2 * now["server_count"], now["server_count"] // 2):
+        if count:
+            yield Change(what=f"{count} shard{'s' if count > 1 else ''} of the server", changes={"server_count": count})
 
 
 def periods(now: Situation) -> Iterator[Change]:
@@ -107,10 +108,11 @@ def group_size(now: Situation) -> Iterator[Change]:
 
 
 def staleness_bound(now: Situation) -> Iterator[Change]:
-    """Yield a looser bound."""
+    """Yield a looser and a tighter bound."""
     _needs_one_of(now, TAKEN_BY["staleness_bound"])
-    bound = 2 * (now["staleness_bound"] or 1)
-    yield Change(what=f"staleness bound {bound}", changes={"staleness_bound": bound})
+    bound = now["staleness_bound"]
+    for other in (2 * bound or 1, bound // 2):
+        yield Change(what=f"staleness bound {other}", changes={"staleness_bound": other})
 
 
 def backup_workers(now: Situation) -> Iterator[Change]:

@@ -17,6 +17,7 @@ from perfmodel.hardware.rewired import (
     with_network,
     with_one_more_gpu,
     with_own_lanes,
+    with_peer_links,
 )
 from perfmodel.planning.changes.situation import Change, Situation
 from perfmodel.prediction.cpu_target import CpuTarget
@@ -107,6 +108,38 @@ def host_link(now: Situation) -> Iterator[Change]:
     system = rewired(now.system, partial(with_host_links, link=name), what=f"with {name}", folder=now.folder)
     what, presumes = f"{name} to the host, cards, slots and roots", f"{gpu.name} has {gpu.host_link.link_name}"
     yield Change(what=what, changes={"system": system}, presumes=f"presumes such cards: {presumes}")
+
+
+def _peer_names(system: Wired) -> set[str]:
+    files = _files(system)
+    return {pair.link for file in files for pair in file.peer_link} | {
+        switch.link for file in files for switch in file.peer_switch
+    }
+
+
+def _as_wide(family: str, link: Link) -> str | None:
+    """Return the link of a family that takes as much of a card: its widest for the widest, else of as many lanes."""
+    names, own = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
+    if link.name == own[-1]:
+        return names[-1]
+    return next((name for name in names if load_link(name).lane_count == link.lane_count), None)
+
+
+def peer_link(now: Situation) -> Iterator[Change]:
+    """Yield every later generation of the links that join the GPUs of a machine to one another, as wide."""
+    system = now.system
+    now.needs(_is_peer_wired(system), "no link joins its GPUs to one another; system= names a machine with such links")
+    slowest = min(map(load_link, _peer_names(system)), key=lambda link: link.bandwidth_bytes_per_s)
+    faster = {}
+    for family in spec_files.names("links"):
+        name = _as_wide(family, slowest) if family.startswith(f"{slowest.family.protocol}_") else None
+        if name is not None and load_link(name).bandwidth_bytes_per_s > slowest.bandwidth_bytes_per_s:
+            faster[name] = load_link(name).bandwidth_bytes_per_s
+    now.needs(faster, f"no file describes a faster link of its kind than {slowest.name}")
+    for name in sorted(faster, key=faster.__getitem__):
+        changed = rewired(system, partial(with_peer_links, link=name), what=f"with {name}", folder=now.folder)
+        presumes = f"presumes cards and switches with {name}"
+        yield Change(what=f"{name} between GPUs", changes={"system": changed}, presumes=presumes)
 
 
 def own_lanes(now: Situation) -> Iterator[Change]:
