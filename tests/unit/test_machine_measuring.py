@@ -104,7 +104,7 @@ def test_a_machine_tells_its_parts():
         ("NVIDIA H200", "h200_sxm"),
         ("NVIDIA H200 NVL", None),
         ("Tesla V100-SXM2-16GB", "v100_sxm2"),
-        ("Tesla V100-SXM2-32GB", None),
+        ("Tesla V100-SXM2-32GB", "v100_sxm2_32gb"),
         ("Tesla T4", "t4"),
         ("Tesla P40", "tesla_p40"),
         ("NVIDIA TITAN X (Pascal)", "titan_x_pascal"),
