@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
@@ -12,6 +12,8 @@ from perfmodel.hardware.device_catalogue import load_device
 
 if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice, Price, StoragePrice
+
+Kind = TypeVar("Kind", bound="Price")
 
 FOLDER = "prices"
 """Kind folder of prices."""
@@ -76,14 +78,9 @@ def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: s
     ArgumentError
         If it is the price of something else.
     """
-    from perfmodel.hardware.price import InstancePrice, Price
+    from perfmodel.hardware.price import InstancePrice
 
-    price = name_or_path if isinstance(name_or_path, Price) else load_price(name_or_path)
-    if not isinstance(price, InstancePrice):
-        raise ArgumentError(
-            argument, price.stem or price.name, f"the price of an instance; this is one of {price.kind}"
-        )
-    return price
+    return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
 
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
@@ -106,11 +103,18 @@ def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str
     ArgumentError
         If it is the price of something else.
     """
-    from perfmodel.hardware.price import Price, StoragePrice
+    from perfmodel.hardware.price import StoragePrice
+
+    return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")
+
+
+def _of_class(price_class: type[Kind], name_or_path: str | Path | Price, *, argument: str, wanted: str) -> Kind:
+    """Return a price of one kind, or refuse that of another."""
+    from perfmodel.hardware.price import Price
 
     price = name_or_path if isinstance(name_or_path, Price) else load_price(name_or_path)
-    if not isinstance(price, StoragePrice):
-        raise ArgumentError(argument, price.stem or price.name, f"the price of storage; this is one of an {price.kind}")
+    if not isinstance(price, price_class):
+        raise ArgumentError(argument, price.stem or price.name, f"the price of {wanted} {price.kind}")
     return price
 
 
