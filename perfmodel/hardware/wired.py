@@ -152,7 +152,7 @@ class Wired(ABC):
         ArgumentError
             If the path's ending is not known or it cannot be written.
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.wiring_figure import DrawnLine, DrawnNode, wiring_figure
 
         nodes = [
@@ -164,9 +164,7 @@ class Wired(ABC):
             for wire in self.wiring.wires
         ]
         figure = wiring_figure(nodes, lines, title=self.name)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
 
 def _label(wire: Wire) -> str:

@@ -175,7 +175,7 @@ def _reason(c: Comparison) -> str:
             return "no part of the step changes: what this speeds up is hidden, or not used"
         changes = f"{fell.meaning} {signed_seconds_text(fell.change_s)} a {c.per}"
         return f"{changes}, all taken up by {rose.meaning}; {bound}"
-    most = max(c.terms, key=lambda row: row.change_s if total.change_s > 0 else -row.change_s)
+    most = c.main_term
     share = percent_text(abs(most.change_s) / total.first_s)
     return f"{most.meaning} {signed_seconds_text(most.change_s)} a {c.per} ({share} of it); {bound}"
 

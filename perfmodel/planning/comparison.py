@@ -174,6 +174,11 @@ class Comparison:
         return Table(input_changes(self.first, self.second), row_type=InputChange)
 
     @property
+    def main_term(self) -> TermChange:
+        """The part of the step that changed most the way the whole step did. [-]"""
+        return max(self.terms, key=lambda row: row.change_s if self.total.change_s > 0 else -row.change_s)
+
+    @property
     def verdict(self) -> str:
         """Two sentences: how much longer or shorter, and what makes up most of the change. [-]"""
         from perfmodel.planning.comparison_report import verdict
@@ -226,12 +231,10 @@ class Comparison:
             The picture. [-]
         """
         from perfmodel.planning.comparison_report import figure_of
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
 
         figure = figure_of(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
 
 def compare(first: Prediction, second: Prediction, *, per: str | None = None) -> Comparison:

@@ -46,7 +46,7 @@ def verdict(c: Comparison) -> str:
     if not total.change_s:
         return f"Both take {seconds_text(total.first_s)} a {c.per}."
     times = f"{1 / c.ratio:.4g} times as fast" if c.ratio < 1 else f"{c.ratio:.4g} times as long"
-    most = max(c.terms, key=lambda row: row.change_s if total.change_s > 0 else -row.change_s)
+    most = c.main_term
     return (
         f"From {seconds_text(total.first_s)} to {seconds_text(total.second_s)} a {c.per}: {times}. Most of the change "
         f"of {signed_seconds_text(total.change_s)} is {most.meaning}: {signed_seconds_text(most.change_s)} "

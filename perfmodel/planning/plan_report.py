@@ -198,7 +198,7 @@ class Plan:
         ArgumentError
             If no candidate can run.
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.trade_off import Point, trade_off_figure
 
         running = [row for row in self.rows if row.can_run]
@@ -222,9 +222,7 @@ class Plan:
             most_x=self.limits.deadline_hours,
             most_y=self.limits.budget_usd,
         )
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
 
 def _both(counts: list[str]) -> str:

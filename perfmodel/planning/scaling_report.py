@@ -161,15 +161,13 @@ class ScalingReport:
         ArgumentError
             If no row can be.
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.worker_curves import Panel, worker_figure
 
         speedup = Panel(label="speed-up over one worker", curves=self._curves("speedup"), ideal="proportional")
         efficiency = Panel(label="efficiency", curves=self._curves("efficiency"), ideal="constant")
         figure = worker_figure([speedup, efficiency], title=f"{self.title}: {self.kind}")
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
         """Return a line over the rows of each way to agree that can be."""

@@ -93,7 +93,7 @@ class StragglerSlowdown:
         matplotlib.figure.Figure
             The picture. [-]
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.quantities import percent_text
         from perfmodel.presentation.worker_curves import Curve, Panel, worker_figure
 
@@ -109,9 +109,7 @@ class StragglerSlowdown:
             title=self.rows.title,
             marked_workers=marked_workers,
         )
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
 
 def straggler_slowdown(

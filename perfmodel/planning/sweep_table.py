@@ -340,12 +340,10 @@ class Sweep:
             If no configuration fits, or the picture cannot be written.
         """
         from perfmodel.planning.sweep_picture import picture
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
 
         figure = picture(self, x=x, y=y, by=by)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     def to_table(self, count: int = ROWS_SHOWN) -> Table[Any]:
         """Return the first rows as a table that prints aligned.

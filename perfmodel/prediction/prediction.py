@@ -295,12 +295,10 @@ class Prediction(Billed):
             One bar for each part that takes time, longest first.
         """
         from perfmodel.prediction.report import part_figure
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
 
         figure = part_figure(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -355,13 +353,11 @@ class Prediction(Billed):
             The picture. [-]
         """
         from perfmodel.prediction.report import title
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.gantt import gantt_chart
 
         figure = gantt_chart(self.timeline.bars(), title=title(self))
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     def __repr__(self) -> str:
         from perfmodel.prediction.report import title

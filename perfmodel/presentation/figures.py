@@ -219,6 +219,31 @@ def check_format(path: Path) -> None:
         raise ArgumentError(argument="path", given=str(path), allowed=allowed)
 
 
+def saved(figure: Figure, path: str | Path | None) -> Figure:
+    """Return a figure, written first where a path is given.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        The figure. [-]
+    path : str, Path or None
+        Where to write, as :func:`save` takes it; None writes nothing. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The same. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the ending is not known, or the path cannot be written.
+    """
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
 def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
     """Write a figure so that a reader sees the old file or the whole new one, never a part.
 

@@ -206,13 +206,11 @@ class Timeline:
         ArgumentError
             If nothing took time, or the path cannot be written.
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.presentation.gantt import gantt_chart
 
         figure = gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     def _groups(self) -> dict[str, str]:
         """Lane -> heading it stands under in a trace."""

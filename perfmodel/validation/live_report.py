@@ -359,7 +359,7 @@ class LiveReport:
         ArgumentError
             If nothing was measured, or the file cannot be written.
         """
-        from perfmodel.presentation.figures import parity_plot, save
+        from perfmodel.presentation.figures import parity_plot, saved
 
         shown = [row for row in self.rows if row.measured_s is not None]
         many = len({row.dtype for row in shown}) > 1
@@ -371,6 +371,4 @@ class LiveReport:
             hollow=[not row.is_scored for row in shown],
             intervals=[(row.low_s, row.high_s) for row in shown],
         )
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)

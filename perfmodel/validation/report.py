@@ -361,13 +361,11 @@ class Report:
             Log-log plot with the identity, the 25 % lines and the intervals, one colour per framework; cells that are
             set aside are hollow.
         """
-        from perfmodel.presentation.figures import save
+        from perfmodel.presentation.figures import saved
         from perfmodel.validation.parity import parity_figure
 
         figure = parity_figure(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(figure, path)
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
         """Return so many cells [1] with the largest |ln ratio|, worst first."""
