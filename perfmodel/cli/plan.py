@@ -143,6 +143,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:
         candidate["workers"] = tuple(number_as_typed(count) for count in stated["workers"].split(","))
-    if isinstance(number := number_as_typed(stated.get("price")), int | float):
-        candidate["price"] = number
+    for name in ("price", "decode_cores"):
+        if isinstance(number := number_as_typed(stated.get(name)), int | float):
+            candidate[name] = number
     return candidate

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +15,7 @@ from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plan_bill import SPOT, Bill, Terms
+from perfmodel.planning.plan_bill import SPOT, Terms
 from perfmodel.planning.plan_candidates import CandidateLike, read_candidates
 from perfmodel.planning.plan_question import ON_DEMAND, PURCHASES, Entry, Question, entries_of
 from perfmodel.planning.plan_report import HEADINGS, Plan
@@ -39,8 +41,13 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     """Return what a reader must know of the numbers."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
-    prices = [candidate.price for candidate in question.candidates]
-    days = sorted({price.valid_from for price in prices if isinstance(price, InstancePrice)})
+    for candidate in question.candidates:
+        cores = question.feed_of(candidate).get("decode_cores")
+        if cores is not None and "decode_cores" not in candidate.feed:
+            notes.append(
+                f"{cores} cores of {candidate.name} decode: half of the virtual processors that its file states"
+            )
+    days = _days_of(question, purchases)
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
     if any(row.energy_kwh is not None for row in rows):
@@ -61,6 +68,15 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     if question.job.dataset is None:
         notes.append("mini-batches come from host memory: dataset= reads and decodes them")
     return tuple(notes)
+
+
+def _days_of(question: Question, purchases: list[str]) -> list[date]:
+    """Return the first days of all prices that rows are of, on demand or on spot, the oldest first."""
+    prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
+    days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
+    if SPOT in purchases:
+        days |= {price.spot_valid_from for price in prices if price.spot_valid_from is not None}
+    return sorted(days)
 
 
 def plan(
@@ -96,11 +112,14 @@ def plan(
     candidates : iterable
         Prices by name, instance or path, whose files say what hardware they are of; or mappings with ``price``,
         ``device`` or ``system``, ``workers`` (one or several numbers; all devices of an instance that has a system
-        unless given) and ``name``. A ``price`` that is a number is that of an hour of one device of your own. [-]
+        unless given), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
+        a number is that of an hour of one device of your own. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
-        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. [-]
+        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. A candidate that is a device alone has
+        no drives: ``input_from`` says from where it reads, and half of its price's virtual processors decode unless
+        ``decode_cores`` says how many cores do. [-]
     dataset_size : int
         Samples of an epoch whose mini-batches are in host memory. [samples]
     epochs, samples : int
@@ -208,18 +227,16 @@ def _sizes(**given: Any) -> dict[str, Any]:
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
     """Return the plan of all rows."""
+    entries = [_with_ends(entry, question.terms) if entry.row.is_on_front else entry for entry in entries]
     verdict = Verdict(entries=entries, question=question)
     rows = [entry.row for entry in entries]
     best = verdict.best
     nearest = None if best is not None else verdict.nearest_miss()
-    sure = None if best is None else _ends_of(next(each for each in entries if each.row is best), question.terms)
     return Plan(
         title=_title(question, entries),
         limits=question.limits,
         rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
         best=best,
-        best_hours=None if sure is None else (sure[0].hours, sure[1].hours),
-        best_usd=None if sure is None else (sure[0].usd, sure[1].usd),
         nearest_miss=None if nearest is None else nearest[0],
         binding=verdict.binding(),
         changes=verdict.changes(),
@@ -227,17 +244,20 @@ def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> 
     )
 
 
-def _ends_of(entry: Entry, terms: Terms) -> tuple[Bill, Bill] | None:
-    """Return what a job comes to by the ends of the 80 % interval of its step; None where there is none."""
-    assert entry.prediction is not None
-    assert entry.hired is not None
-    p = entry.prediction
+def _with_ends(entry: Entry, terms: Terms) -> Entry:
+    """Return an entry with what the job comes to by the ends of the 80 % interval of its step, where there is one."""
+    p, hired = entry.prediction, entry.hired
+    assert p is not None
+    assert hired is not None
     try:
-        low_s, high_s = p.interval_s
+        ends = p.interval_s
     except ArgumentError:
-        return None
-    low, high = (entry.hired.bill(terms, share=end_s / p.step_s) for end_s in (low_s, high_s))
-    return low, high
+        return entry
+    low, high = (hired.bill(terms, share=end_s / p.step_s) for end_s in ends)
+    if math.isinf(high.hours):
+        return entry
+    row = replace(entry.row, least_hours=low.hours, most_hours=high.hours, least_usd=low.usd, most_usd=high.usd)
+    return replace(entry, row=row)
 
 
 def _title(question: Question, entries: list[Entry]) -> str:

@@ -288,7 +288,7 @@ def check_processors(target: Target, price: InstancePrice) -> None:
     named, spec = price.stem or price.name, target.processor_spec
     system = None if price.system is None else load_system(price.system)
     threads = _threads_of(target)
-    most = price.vcpu_count if system is None else system.thread_count
+    most = price.processor_count if system is None else system.thread_count
     if most is not None and threads > most:
         allowed = f"one of an instance with at least {threads} virtual processors, the threads of {target.name}; "
         raise ArgumentError("price", named, f"{allowed}{price.instance} has {most}")

@@ -341,11 +341,9 @@ def test_all_devices_of_an_instance_work_unless_told(resnet, name):
     assert row.usd == pytest.approx(price.usd_per_hour * job_s(p) / 3600)
     alone = pm.predict(resnet, batch_size=32, device=price.accelerators.device)
     assert p.step_s > alone.step_s  # they do agree, and it takes time
-    assert pm.load_device(price.accelerators.device).stem in {device.stem for _, device in p_devices(price.system)}
-
-
-def p_devices(system):
-    return pm.load_system(system).devices
+    assert pm.load_device(price.accelerators.device).stem in {
+        device.stem for _, device in pm.load_system(price.system).devices
+    }
 
 
 def test_a_precision_that_one_candidate_lacks_rules_out_that_one_alone(resnet):
@@ -400,6 +398,74 @@ def test_the_hours_of_the_best_are_as_sure_as_its_step(resnet):
     both = pm.plan(resnet, candidates=["p3.2xlarge"], **both, **JOB)
     assert "the deadline and the budget lie within: keep" in " ".join(str(both).split())
     assert both.to_dict()["best_usd"] == list(both.best_usd)
+
+
+def test_every_row_of_the_front_is_as_sure_as_its_own_step(resnet):
+    candidates = [*SEVERAL, {"price": 0.02, "device": "gtx_1080"}]
+    report = pm.plan(resnet, candidates=candidates, purchase=("on_demand", "spot"), **JOB, **ON_SPOT)
+    hardware = {
+        "aws_p4d_24xlarge_2020": {"system": "aws_p4d_24xlarge", "workers": 8},
+        "gtx_1080": {"device": "gtx_1080"},
+    }
+    assert {row.candidate for row in report.pareto} == set(hardware)
+    for row in report.pareto:
+        p = pm.predict(resnet, batch_size=32, **hardware[row.candidate])
+        assert row.least_hours < row.hours < row.most_hours
+        assert row.least_usd < row.usd < row.most_usd
+        for end_s, hours, usd in zip(p.interval_s, *row.ends(), strict=True):
+            slack = 0.01 if row.purchase == "spot" else 1e-9  # of checkpoints the last is not in proportion
+            assert hours / row.hours == pytest.approx(end_s / p.step_s, rel=slack)
+            assert usd / row.usd == pytest.approx(end_s / p.step_s, rel=slack)
+    assert max(row.most_hours / row.hours for row in report.pareto) > 1.01 * min(
+        row.most_hours / row.hours for row in report.pareto
+    )  # not one factor for all
+    for row in report.rows:
+        assert (row.ends() is None) != row.is_on_front
+    said = " ".join(str(report).split())
+    for row in report.pareto:
+        assert f"{row.least_hours:,.4g} to {row.most_hours:,.4g} h, {row.least_usd:,.2f} to {row.most_usd:,.2f}" in said
+    assert report.best_hours == (report.best.least_hours, report.best.most_hours)
+
+
+FILES = {"batch_size": 32, "dataset": "imagenet_jpeg", "epochs": 1}
+
+
+def test_a_device_alone_reads_from_what_is_named_and_half_of_its_virtual_processors_decode(resnet):
+    candidates = [{"price": "p2.xlarge", "input_from": "object_store"}, "aws_p4d_24xlarge_2020"]
+    report = pm.plan(resnet, candidates=candidates, **FILES)
+    one, eight = report.rows
+    fed = {"dataset": "imagenet_jpeg", "batch_size": 32}
+    p = pm.predict(resnet, device="tesla_k80_gk210", input_from="object_store", decode_cores=2, **fed)
+    assert one.step_s == p.step_s
+    assert eight.step_s == pm.predict(resnet, system="aws_p4d_24xlarge", workers=8, **fed).step_s  # its own drives
+    assert "2 cores of aws_p2_xlarge_2016 decode: half of the virtual processors" in " ".join(report.notes)
+    few, many_cores = pm.plan(
+        pm.zoo.alexnet(),
+        candidates=[{"price": "p3.2xlarge", "decode_cores": cores} for cores in (1, 4)],
+        input_from="object_store",
+        **FILES,
+    ).rows
+    assert few.step_s > 1.5 * many_cores.step_s  # prices of one machine share a prediction only if they are fed alike
+
+
+def test_a_device_without_a_host_is_told_what_to_do(resnet):
+    for candidate, said in (
+        ("p3.2xlarge", "input_from=None"),
+        ({"price": 0.4, "device": "gtx_1080"}, "decode_cores=None"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"{said}.*'input_from': 'object_store', 'decode_cores': 8.*a system"):
+            pm.plan(resnet, candidates=[candidate], **FILES)
+    own = {"price": 0.4, "device": "gtx_1080", "input_from": "object_store", "decode_cores": 8}
+    (row,) = pm.plan(resnet, candidates=[own], **FILES).rows
+    assert row.limited_by is None
+    beside = pm.plan(resnet, candidates=["p3.2xlarge", "aws_p4d_24xlarge_2020"], **FILES)
+    assert [row.limited_by for row in beside.rows] == ["input_from", None]
+    with pytest.raises(ArgumentError, match="decode_cores=0"):
+        pm.plan(resnet, candidates=[own | {"decode_cores": 0}], **FILES)
+    with pytest.raises(UnknownNameError, match="Did you mean 'object_store'"):
+        pm.plan(resnet, candidates=[own | {"input_from": "object_stor"}], **FILES)
+    with pytest.raises(ArgumentError, match="None without a dataset"):
+        pm.plan(resnet, candidates=[own], **JOB)
 
 
 def test_a_machine_of_ones_own_is_not_taken_away(resnet):
@@ -557,7 +623,7 @@ def test_the_report_prints_renders_draws_and_becomes_a_frame(many, tmp_path):
     assert "<table>" in many._repr_html_()
     assert list(many.to_frame()["usd"].dropna()) == [row.usd for row in many.rows if row.usd is not None]
     content = json.loads(json.dumps(many.to_dict()))
-    assert "prices are not of one day: the oldest holds since 2016-09-29, the newest since 2020-11-02" in said
+    assert "prices are not of one day: the oldest holds since 2016-09-29, the newest since 2022-06-01" in said
     assert content["best"]["candidate"] == many.best.candidate
     many.plot(tmp_path / "plan.png")
     axes = many.plot().axes[0]

@@ -121,7 +121,11 @@ def test_eight_workers_exchange_over_nvlink_and_not_over_pcie(name, link_gb_per_
     assert sent_s < p.sync_s < 1.5 * sent_s
     text = spec_files.find("systems", name).read_text(encoding="utf-8")
     text = re.sub(r"\[\[peer_link\]\]\nbetween = \[\n(?:  .*\n)*\]\nlink = .*\n", "", text)
-    text = re.sub(r"\[\[peer_switch\]\]\nlink = .*\n", "", text).replace('"peer_switch", ', "").replace(', "peer_switch"', "")
+    text = (
+        re.sub(r"\[\[peer_switch\]\]\nlink = .*\n", "", text)
+        .replace('"peer_switch", ', "")
+        .replace(', "peer_switch"', "")
+    )
     text = re.sub(r'\[\[source\]\]\nfields = \["peer_link"\]\n(?:\w.*\n)*', "", text)
     (bare := tmp_path / "bare.toml").write_text(text, encoding="utf-8")
     assert pm.predict(graph, system=bare, **job).sync_s > 3 * p.sync_s  # the links are what made it fast
