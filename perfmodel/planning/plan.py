@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
 """Arguments of ``predict`` that a plan gives itself."""
 
+PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
+"""Way to buy -> the field of a price's file that it is paid by."""
+
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; a larger number is a slip of the pen. [1]"""
 
@@ -50,6 +53,9 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     days = _days_of(question, purchases)
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
+    elif days:
+        notes.append(f"prices hold since {days[0]}")
+    notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
         notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
     if any((row.mean_staleness or 0) > 0 for row in rows):
@@ -68,6 +74,29 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     if question.job.dataset is None:
         notes.append("mini-batches come from host memory: dataset= reads and decodes them")
     return tuple(notes)
+
+
+def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
+    """Return whose price nobody read, and whose falls with use."""
+    prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
+    fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
+    sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
+    unread = [name for name, told in sources.items() if any(each is not None and not each.is_verified for each in told)]
+    notes = [f"the list price was not read, only heard of: {', '.join(unread)}"] if unread else []
+    lower = {
+        row.candidate: None
+        for row in rows
+        if row.purchase == ON_DEMAND and row.hours is not None and _is_sustained(prices.get(row.candidate), row.hours)
+    }
+    if lower:
+        notes.append(f"use is sustained, as of jobs that begin on the first of a month: {', '.join(lower)}")
+    return notes
+
+
+def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
+    """Tell whether a price falls within some hours."""
+    rule = None if price is None else price.sustained_use
+    return rule is not None and hours > rule.hours_per_month / len(rule.tier_multipliers)
 
 
 def _days_of(question: Question, purchases: list[str]) -> list[date]:

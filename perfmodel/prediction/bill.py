@@ -126,10 +126,9 @@ def effectiveness_of(given: float) -> float:
     ArgumentError
         If it is below 1, or no number.
     """
-    effectiveness = from_zero_to(MOST_OVERHEAD, "power_usage_effectiveness", given)
-    if effectiveness < 1:
+    if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
-    return effectiveness
+    return float(given)
 
 
 def target_of(p: Prediction) -> Target:

@@ -188,6 +188,48 @@ def test_the_front_is_what_nothing_beats(many):
     assert len(many.pareto) >= 2
 
 
+def test_what_is_said_would_change_it_is_enough_as_it_is_printed(resnet):
+    """Rounded to the nearest, half of them would fall short by a hair."""
+    rng = random.Random(5)
+    for _ in range(12):
+        candidates = [rng.choice(SEVERAL[:2]), "g2-standard-4"]
+        job = {"batch_size": 32, "samples": rng.randrange(10**6, 10**8)}
+        late = pm.plan(resnet, candidates=candidates, deadline_hours=0.01, **job)
+        (hours,) = re.findall(r"a deadline of ([\d.,e+]+) h,", " ".join(str(late).split()))
+        assert pm.plan(resnet, candidates=candidates, deadline_hours=float(hours.replace(",", "")), **job).is_feasible
+        dear = pm.plan(resnet, candidates=candidates, budget_usd=0.01, **job)
+        (usd,) = re.findall(r"a budget of ([\d.,]+) USD,", " ".join(str(dear).split()))
+        paid = float(usd.replace(",", ""))
+        assert pm.plan(resnet, candidates=candidates, budget_usd=paid, **job).is_feasible
+        assert paid - 0.01 < min(row.usd for row in dear.rows)  # and not a cent more
+
+
+def test_notes_tell_days_unread_prices_and_sustained_use(resnet):
+    def notes(*candidates, epochs=1, **more):
+        return " / ".join(pm.plan(resnet, candidates=list(candidates), **JOB | {"epochs": epochs}, **more).notes)
+
+    alone = notes("p3.2xlarge")
+    assert "prices hold since 2017-10-25" in alone
+    assert "only heard of" not in alone
+    both = {"purchase": ("on_demand", "spot"), **ON_SPOT}
+    assert "the oldest holds since 2017-10-25, the newest since 2022-06-01" in notes("p3.2xlarge", **both)
+    assert "prices hold since 2022-06-01" in notes("p3.2xlarge", purchase="spot", **ON_SPOT)
+    assert "not read, only heard of: gce_g2_standard_4_2023" in notes("p3.2xlarge", "g2-standard-4")
+    long = "use is sustained, as of jobs that begin on the first of a month: gce_n1_standard_4_p100_2017"
+    assert long not in notes("gce_n1_standard_4_p100_2017")
+    assert long in notes("gce_n1_standard_4_p100_2017", "p3.2xlarge", epochs=1000)
+    assert long not in notes("gce_n1_standard_4_p100_2017", epochs=1000, purchase="spot", **ON_SPOT)
+
+
+def test_the_same_question_has_the_same_answer(resnet):
+    both = {"purchase": ("on_demand", "spot"), "sync": ("ring_all_reduce", "downpour"), **ON_SPOT}
+    first, again = (json.dumps(pm.plan(resnet, candidates=SEVERAL, **both, **JOB).to_dict()) for _ in range(2))
+    assert first == again
+    rows = [pm.plan(resnet, candidates=order, **both, **JOB).rows for order in (SEVERAL, SEVERAL[::-1])]
+    by_name = [sorted(map(repr, table)) for table in rows]
+    assert by_name[0] == by_name[1]  # nor does the order of candidates matter
+
+
 def test_choice_and_binding_limit_by_brute_force(resnet, many):
     rows = [(row.hours, row.usd) for row in many.rows if row.purchase != "spot" and row.hours is not None]
     rng = random.Random(3)
@@ -593,6 +635,13 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         ({"storage_gb": 10}, ArgumentError, "storage_price=None"),
         ({"usd_per_kwh": 0.1}, ArgumentError, "usd_per_kwh"),
         ({"samples": 5}, ArgumentError, "one of epochs= and samples="),
+        ({"power_usage_effectiveness": math.nan}, ArgumentError, "a number from 1 to 10"),
+        ({"storage_price": 0.2, "storage_gb": 9}, ArgumentError, "storage_price=0.2.*price of storage"),
+        (
+            {"purchase": "spot", "interruptions_per_hour": 1, "checkpoint_to": "gce_pd_ssd"},
+            ArgumentError,
+            r"checkpoint_to='gce_pd_ssd'.*of_size",
+        ),
         ({"epochs": None}, ArgumentError, "one of epochs= and samples="),
         ({"dataset_size": None}, ArgumentError, "dataset_size"),
         ({"batch_size": 0}, ArgumentError, "batch_size=0"),
