@@ -702,6 +702,11 @@ def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
     assert run([*words, "--plot", str(tmp_path / "plan.svg")]) == 0
     assert "best: " in capsys.readouterr().out
     assert (tmp_path / "plan.svg").stat().st_size > 1000
+    fed = ["--candidate", "price=p3.2xlarge;input_from=object_store;decode_cores=1", "--batch-size", "32", "--json"]
+    assert run(["plan", "alexnet", *fed, "--dataset", "imagenet_jpeg", "--epochs", "1"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    own = {"price": "p3.2xlarge", "input_from": "object_store", "decode_cores": 1}
+    assert row["step_s"] == pm.plan(pm.zoo.alexnet(), candidates=[own], **FILES).rows[0].step_s
     for wrong in (
         ["--deadline-hours", "0"],
         ["--budget-usd", "-3"],
