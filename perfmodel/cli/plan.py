@@ -17,8 +17,8 @@ Number: TypeAlias = str | None
 
 CANDIDATE_HELP = (
     "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
-    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own); with --dataset also "
-    "input_from=object_store;decode_cores=8. Repeatable."
+    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own); with --dataset "
+    "also input_from=object_store;decode_cores=8. Repeatable."
 )
 
 
