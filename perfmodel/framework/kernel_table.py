@@ -173,24 +173,35 @@ class GroupWeights(NamedTuple):
         Occurrences outside the optimizer, and in it. [1]
     has_library_launches : bool
         Whether any row is launched inside a library's call. [-]
+    issuer_of_row : ndarray of int, shape (rows,), or None
+        0 for rows that the framework launches, 1 for those launched inside a library's call; None where both launch
+        the same row. [1]
     """
 
     forward_backward: NDArray[np.float64]
     update: NDArray[np.float64]
     has_library_launches: bool
+    issuer_of_row: NDArray[np.intp] | None
 
 
 @derived
 def _group_weights(table: KernelTable) -> GroupWeights:
-    inside = [
-        part[columns.names.index("library_launches")]
-        for columns in (table.matmul, table.stream)
-        for part in (columns.constant, columns.slope)
-    ]
+    launched, inside = (
+        np.concatenate(
+            [
+                [part[columns.names.index(name)] for part in (columns.constant, columns.slope)]
+                for columns in (table.matmul, table.stream)
+            ],
+            axis=1,
+        )
+        for name in ("launches", "library_launches")
+    )
+    by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
     return GroupWeights(
         forward_backward=table.multiplicity * ~table.is_update,
         update=table.multiplicity * table.is_update,
-        has_library_launches=any(bool(each.any()) for each in inside),
+        has_library_launches=not by_framework.all(),
+        issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
     )
 
 

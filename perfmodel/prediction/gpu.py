@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -13,18 +13,20 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time
 from perfmodel.cost.tile_output import write_out_steps
+from perfmodel.derived import derived
 from perfmodel.framework.passes import pass_class
 from perfmodel.hardware.gpu import STORAGE_TYPES
 from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.gpu_libraries import (
-    MATMUL_VALUES,
+    REACH_VALUES,
     RECURRENT_PREFIX,
     RECURRENT_TIMES,
     RECURRENT_VALUES,
     MatmulLibrary,
+    MatmulReach,
     RecurrentLibrary,
-    matmul_library,
+    matmul_reach,
     recurrent_library,
 )
 from perfmodel.prediction.gpu_products import product_times
@@ -69,6 +71,8 @@ class GpuNumbers:
         Launch gap, host time per launch by the framework and inside a library's call, host time per step. [s]
     overlap_exponent : float
         How well dispatch overlaps with the kernels. [1]
+    is_plain : bool
+        Whether all of these are single numbers, so that nobody need look for arrays or symbols among them. [-]
     """
 
     peak_flop_per_s: Quantity
@@ -86,6 +90,8 @@ class GpuNumbers:
     library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
+    # of init=False, so that a copy with another number in it has to find out again
+    is_plain: bool = field(default=False, init=False)
 
     @property
     def queued(self) -> bool:
@@ -95,7 +101,10 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        values = [_OWN_VALUES(self), *map(MATMUL_VALUES, self.matmul_libraries)]
+        if self.is_plain:
+            return None
+        values = [_OWN_VALUES(self)]
+        values += [(*REACH_VALUES(reach), *of_device) for reach, *of_device in self.matmul_libraries]
         if self.recurrent_library is not None:
             values.append(RECURRENT_VALUES(self.recurrent_library))
         return first_array_length(chain.from_iterable(values))
@@ -127,7 +136,7 @@ class GpuNumbers:
         memory_s = stream_time(
             moved_bytes=moved_bytes,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=by_row(of_name, code_of_row, like=moved_bytes),
+            efficiency=by_row(of_name, code_of_row, axes=moved_bytes.ndim),
         )
         # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
         waiting_s = columns["serial_steps"] * self.serial_step_s
@@ -135,7 +144,11 @@ class GpuNumbers:
 
 
 _OWN_VALUES = attrgetter(
-    *(field.name for field in fields(GpuNumbers) if field.name not in ("matmul_libraries", "recurrent_library"))
+    *(
+        field.name
+        for field in fields(GpuNumbers)
+        if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
+    )
 )
 """All numbers of a GPU but those of its libraries."""
 
@@ -223,38 +236,26 @@ def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
 
 
-def _matmul_libraries(
-    device: Gpu,
-    blas: Mapping[str, Any],
-    dnn: Mapping[str, Any],
-    *,
-    peak_ratios: Sequence[Quantity],
-    calls: Quantity,
-    write_out_steps: Quantity,
-) -> tuple[MatmulLibrary, MatmulLibrary]:
-    """Return what BLAS and DNN library reach; ratios of peaks in that order."""
-    of_products, of_convolutions = peak_ratios
-    convolution_classes = _convolution_classes(tuple(dnn))
-    return (
-        matmul_library(
-            blas,
-            BLAS_SHAPE_CLASSES,
-            peak_ratio=of_products,
-            clock_hz=device.clock_hz,
-            calls=calls,
-            ramp_steps=blas["ramp_steps"],
-            skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
-        ),
-        # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-        matmul_library(
-            dnn,
-            convolution_classes,
-            peak_ratio=of_convolutions,
-            clock_hz=device.clock_hz,
-            ramp_steps=write_out_steps,
-            skinny_bandwidth_fraction=None,
-        ),
-    )
+def _blas_reach(blas: Mapping[str, Any], calls: Quantity) -> MatmulReach:
+    skinny = calls * blas["skinny_bandwidth_fraction"]
+    return matmul_reach(blas, BLAS_SHAPE_CLASSES, calls=calls, skinny_bandwidth_fraction=skinny)
+
+
+def _dnn_reach(dnn: Mapping[str, Any], _: Quantity) -> MatmulReach:
+    # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
+    return matmul_reach(dnn, _convolution_classes(tuple(dnn)), skinny_bandwidth_fraction=None)
+
+
+_REACH_OF_ROLE: Final = {"gpu_blas": _blas_reach, "gpu_dnn": _dnn_reach}
+"""Role of a library to what it reaches, of its constants and of what a framework's calls leave of a BLAS's rate."""
+
+
+@derived
+def _stated_reach(
+    library: LibraryProfile, role: str, calls: float, architecture: str, device: str, dtype: str
+) -> MatmulReach:
+    """Return what a library reaches by its file, once for each."""
+    return _REACH_OF_ROLE[role](library.constants_for(architecture, device=device, dtype=dtype), calls)
 
 
 def gpu_numbers(
@@ -303,23 +304,27 @@ def gpu_numbers(
     )
     memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
     peak_ratios = [peaks[of_role] / peaks[dtype] for of_role in dtypes.values()]
-    return GpuNumbers(
+    calls = own["blas_efficiency"]
+    of_blas, of_dnn = (
+        _stated_reach(libraries[role], role, calls, device.architecture, device.stem, of_role)
+        if factors is NO_FACTORS
+        else _REACH_OF_ROLE[role](constants, calls)
+        for (role, of_role), constants in zip(dtypes.items(), (blas, dnn), strict=True)
+    )
+    written_steps = write_out_steps(
+        peak_flop_per_s=peaks[dtype] * peak_ratios[1],
+        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+        element_bytes=element_bytes,
+    )
+    numbers = GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
         bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
         unit_count=device.unit_count,
         l2_bytes=device.l2_bytes,
-        matmul_libraries=_matmul_libraries(
-            device,
-            blas,
-            dnn,
-            peak_ratios=peak_ratios,
-            calls=own["blas_efficiency"],
-            write_out_steps=write_out_steps(
-                peak_flop_per_s=peaks[dtype] * peak_ratios[1],
-                bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
-                element_bytes=element_bytes,
-            ),
+        matmul_libraries=(
+            MatmulLibrary(of_blas, peak_ratios[0], blas["latency_cycles"] / device.clock_hz, blas["ramp_steps"]),
+            MatmulLibrary(of_dnn, peak_ratios[1], dnn["latency_cycles"] / device.clock_hz, written_steps),
         ),
         recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
         stream_efficiency={name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
@@ -332,3 +337,6 @@ def gpu_numbers(
         step_overhead_s=host_slowdown * own["step_overhead_us"],
         overlap_exponent=own["overlap_exponent"],
     )
+    if factors is NO_FACTORS and type(host_slowdown) is float:
+        object.__setattr__(numbers, "is_plain", True)  # noqa: PLC2801 - it is not yet anybody else's
+    return numbers

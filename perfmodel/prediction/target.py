@@ -220,5 +220,5 @@ def staging_time(
         Duration. [s]
     """
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
-    copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
+    copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate
