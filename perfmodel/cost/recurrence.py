@@ -7,7 +7,6 @@ keeps the weights in registers over the whole sequence.
 
 from __future__ import annotations
 
-
 from perfmodel.cost.gpu import TileMenu, stream_time, tiled_matmul_time
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.symbolic import Quantity

@@ -208,6 +208,34 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
     return _library_of(name_or_path)
 
 
+def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
+    """Load several library profiles; whether their files changed is looked up once for all of them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Their names. [-]
+
+    Returns
+    -------
+    tuple of LibraryProfile
+        The profiles, in that order. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no library of a name.
+    SpecError
+        With every fault of a file.
+    """
+    return _libraries_of(names)
+
+
+@kept_while_unchanged(spec_files.spec_folders, names=(tuple,))
+def _libraries_of(names: Any) -> tuple[LibraryProfile, ...]:
+    return tuple(load_library(name) for name in names)
+
+
 @kept_while_unchanged(spec_files.spec_folders)
 def _library_of(name_or_path: str | Path) -> LibraryProfile:
     from perfmodel.hardware.library import LibraryProfile

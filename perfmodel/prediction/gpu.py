@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -20,17 +19,15 @@ from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.gpu_libraries import (
     REACH_VALUES,
-    RECURRENT_PREFIX,
     RECURRENT_TIMES,
     RECURRENT_VALUES,
     MatmulLibrary,
-    MatmulReach,
     RecurrentLibrary,
-    matmul_reach,
     recurrent_library,
 )
 from perfmodel.prediction.gpu_products import product_times
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
+from perfmodel.prediction.gpu_software import StreamEfficiency, gpu_software
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -61,7 +58,7 @@ class GpuNumbers:
         BLAS and DNN library; each shape class belongs to one of them. [-]
     recurrent_library : RecurrentLibrary or None
         The DNN library's recurrent layers, where it has any. [-]
-    stream_efficiency : mapping of str to float
+    stream_efficiency : StreamEfficiency
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_step_s : float
         Time in which one thread reads one element of a row that it reduces alone. [s]
@@ -82,7 +79,7 @@ class GpuNumbers:
     l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     recurrent_library: RecurrentLibrary | None
-    stream_efficiency: Mapping[str, Quantity]
+    stream_efficiency: StreamEfficiency
     serial_step_s: Quantity
     element_bytes: int
     launch_s: Quantity
@@ -130,17 +127,21 @@ class GpuNumbers:
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
-        names, code_of_row = distinct_names(efficiency)
-        known = self.stream_efficiency
-        of_name = [known[name] if name in known else known[pass_class(name)] for name in names]
         memory_s = stream_time(
             moved_bytes=moved_bytes,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=by_row(of_name, code_of_row, axes=moved_bytes.ndim),
+            efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
         # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
         waiting_s = columns["serial_steps"] * self.serial_step_s
         return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+
+
+@derived
+def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
+    """Return the fraction of bandwidth that each pass reaches, by its own name or by its class."""
+    once, code_of_row = distinct_names(names)
+    return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
 
 
 _OWN_VALUES = attrgetter(
@@ -162,34 +163,6 @@ def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Qu
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
     fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
     return {name: device.issue_limit * peak for name, peak in fastest.items()}
-
-
-BLAS_SHAPE_CLASSES = ("gemm",)
-"""Shape classes of products that the BLAS runs; every other class is the DNN library's."""
-
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
-"""Classes of passes whose bandwidth fraction is the framework's own."""
-
-_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
-
-LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
-"""Passes that belong to a convolution algorithm of the DNN library."""
-
-NOT_SHAPE_CLASSES = frozenset(
-    (
-        *LIBRARY_PASSES,
-        "tile_rows",
-        "tile_columns",
-        "tile_efficiency",
-        "split_k",
-        "latency_cycles",
-        "matmul_bandwidth_fraction",
-        "translation_efficiency",
-        "architecture_factor",
-        "issue_us",
-    )
-)
-"""Constants of a DNN library that are no fraction of peak of a shape class."""
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
@@ -230,34 +203,6 @@ def product_dtype(
     return computed_in
 
 
-@lru_cache(maxsize=64)
-def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which constants of a DNN library are a fraction of peak of a shape class."""
-    return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
-
-
-def _blas_reach(blas: Mapping[str, Any], calls: Quantity) -> MatmulReach:
-    skinny = calls * blas["skinny_bandwidth_fraction"]
-    return matmul_reach(blas, BLAS_SHAPE_CLASSES, calls=calls, skinny_bandwidth_fraction=skinny)
-
-
-def _dnn_reach(dnn: Mapping[str, Any], _: Quantity) -> MatmulReach:
-    # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-    return matmul_reach(dnn, _convolution_classes(tuple(dnn)), skinny_bandwidth_fraction=None)
-
-
-_REACH_OF_ROLE: Final = {"gpu_blas": _blas_reach, "gpu_dnn": _dnn_reach}
-"""Role of a library to what it reaches, of its constants and of what a framework's calls leave of a BLAS's rate."""
-
-
-@derived
-def _stated_reach(
-    library: LibraryProfile, role: str, calls: float, architecture: str, device: str, dtype: str
-) -> MatmulReach:
-    """Return what a library reaches by its file, once for each."""
-    return _REACH_OF_ROLE[role](library.constants_for(architecture, device=device, dtype=dtype), calls)
-
-
 def gpu_numbers(
     device: Gpu,
     profile: FrameworkProfile,
@@ -292,51 +237,41 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    dtypes = {role: product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
-    blas, dnn = (
-        library_constants(libraries[role], device, factors=factors, dtype=of_role) for role, of_role in dtypes.items()
-    )
-    own = framework_constants(profile, "gpu", factors=factors)
+    dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
+    software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
-    peaks, bandwidth = (
-        _peaks(device, (dtype, *dtypes.values()), factors),
-        device.sustained_memory_bandwidth_bytes_per_s,
-    )
-    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
-    peak_ratios = [peaks[of_role] / peaks[dtype] for of_role in dtypes.values()]
-    calls = own["blas_efficiency"]
-    of_blas, of_dnn = (
-        _stated_reach(libraries[role], role, calls, device.architecture, device.stem, of_role)
-        if factors is NO_FACTORS
-        else _REACH_OF_ROLE[role](constants, calls)
-        for (role, of_role), constants in zip(dtypes.items(), (blas, dnn), strict=True)
-    )
+    peaks = _peaks(device, (dtype, *dtypes), factors)
+    bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
+    (bandwidth_bytes_per_s,) = scaled(bandwidth, place=f"devices/{device.stem}/memory", factors=factors).values()
+    clock_hz = device.clock_hz
+    of_products, of_convolutions = peaks[dtypes[0]] / peaks[dtype], peaks[dtypes[1]] / peaks[dtype]
     written_steps = write_out_steps(
-        peak_flop_per_s=peaks[dtype] * peak_ratios[1],
-        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+        peak_flop_per_s=peaks[dtype] * of_convolutions,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         element_bytes=element_bytes,
     )
+    blas, dnn = software.reaches
+    blas_latency, dnn_latency = software.latency_cycles
     numbers = GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
-        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         unit_count=device.unit_count,
         l2_bytes=device.l2_bytes,
         matmul_libraries=(
-            MatmulLibrary(of_blas, peak_ratios[0], blas["latency_cycles"] / device.clock_hz, blas["ramp_steps"]),
-            MatmulLibrary(of_dnn, peak_ratios[1], dnn["latency_cycles"] / device.clock_hz, written_steps),
+            MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
+            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, written_steps),
         ),
-        recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
-        stream_efficiency={name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
-        | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
-        serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
+        recurrent_library=recurrent_library(software.dnn, peak_ratio=of_convolutions, clock_hz=clock_hz),
+        stream_efficiency=software.stream_efficiency,
+        serial_step_s=software.serial_row_cycles / clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=host_slowdown * own["dispatch_us"],
-        library_issue_s=host_slowdown * to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=host_slowdown * own["step_overhead_us"],
-        overlap_exponent=own["overlap_exponent"],
+        dispatch_s=host_slowdown * software.dispatch_s,
+        library_issue_s=host_slowdown * software.library_issue_s,
+        step_overhead_s=host_slowdown * software.step_overhead_s,
+        overlap_exponent=software.overlap_exponent,
     )
     if factors is NO_FACTORS and type(host_slowdown) is float:
-        object.__setattr__(numbers, "is_plain", True)  # noqa: PLC2801 - it is not yet anybody else's
+        object.__setattr__(numbers, "is_plain", True)
     return numbers

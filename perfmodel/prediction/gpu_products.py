@@ -202,12 +202,16 @@ def _reach_by_row(
         return None
     used = [reaches[user] for user in found.users]
     of_name = [reaches[library].efficiency[name] for library, name in found.classes]
+    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], found, axes=axes)
     return ReachByRow(
-        found,
-        by_row(of_name, found.class_of_row, axes=axes),
-        _menu_by_row(used, found, axes=axes, as_stated=as_stated),
-        *_by_user([_constants(reach) for reach in used], found, axes=axes),
-        any(getattr(reach.unaligned_share, "ndim", 0) or reach.unaligned_share != 1 for reach in used),
+        found=found,
+        efficiency=by_row(of_name, found.class_of_row, axes=axes),
+        menu=_menu_by_row(used, found, axes=axes, as_stated=as_stated),
+        shortest_part=shortest_part,
+        bandwidth_fraction=fraction,
+        skinny_bandwidth_fraction=skinny,
+        unaligned_share=unaligned,
+        minds_alignment=any(getattr(reach.unaligned_share, "ndim", 0) or reach.unaligned_share != 1 for reach in used),
     )
 
 
@@ -287,7 +291,7 @@ def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, 
 
 @lru_cache(maxsize=64)
 def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
-    """Return a menu with tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
+    """Return tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
 
     Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
     their first entry.

@@ -8,6 +8,7 @@ on the table's columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from perfmodel.prediction.concurrency import concurrent_time
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from perfmodel.framework.kernel_table import KernelTable
 
@@ -103,9 +104,14 @@ class StepTime:
     launch_s: Quantity = 0.0
 
     @property
+    def exclusive(self) -> tuple[Quantity, ...]:
+        """Exclusive parts in the order of ``PARTS``. [s]"""
+        return _EXCLUSIVE(self)
+
+    @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
-        return sum(getattr(self, name) for name in PARTS)
+        return sum(self.exclusive)
 
     @property
     def device_s(self) -> Quantity:
@@ -125,6 +131,8 @@ PARTS = (
     "bubble_s",
 )
 """Fields of StepTime that sum to the step."""
+
+_EXCLUSIVE: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*PARTS)
 
 TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PARTS)
 """Fields of StepTime that are totals, hidden or not."""
@@ -296,9 +304,9 @@ def group_times(
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
     """Sum over groups of value times occurrences."""
-    if values.dtype == object:
+    if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
-    return weights @ values
+    return weights.dot(values)
 
 
 def step_time(

@@ -16,6 +16,7 @@ from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu import GpuNumbers
 from perfmodel.prediction.gpu_libraries import MatmulLibrary
+from perfmodel.prediction.gpu_software import StreamEfficiency
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
@@ -128,7 +129,7 @@ def _of_libraries(change: LibraryChange, *, kinds: tuple[str, ...] = LIBRARY_KIN
     return of_gpu
 
 
-def _on_device(**values: float) -> LibraryChange:
+def _on_device(**values: Any) -> LibraryChange:
     """Change what a library's products cost on a device."""
     return lambda library: library._replace(**values)
 
@@ -153,7 +154,7 @@ def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
 
 
 def _free_streams(numbers: GpuNumbers) -> GpuNumbers:
-    return replace(numbers, stream_efficiency=dict.fromkeys(numbers.stream_efficiency, BOUNDLESS))
+    return replace(numbers, stream_efficiency=StreamEfficiency(dict.fromkeys(numbers.stream_efficiency, BOUNDLESS)))
 
 
 def _native_kernels(prepared: Prepared) -> Prepared:
