@@ -99,8 +99,7 @@ def named(value: Quantity, name: str) -> Quantity:
     >>> named(3.0, "kernel")
     3.0
     """
-    namer = _NAMER.get()
-    if namer is None or not is_symbolic(value):
+    if "sympy" not in _LOADED or (namer := _NAMER.get()) is None or not is_symbolic(value):
         return value
     if not isinstance(value, np.ndarray):
         return namer(value, name, 0)

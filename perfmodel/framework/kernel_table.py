@@ -83,7 +83,7 @@ class AffineColumns:
         Returns arrays of shape (rows,), or (rows, configurations) for an array of batch sizes; object arrays of
         exact expressions for a symbol.
         """
-        if is_symbolic(batch_size):
+        if type(batch_size) is not int and is_symbolic(batch_size):
             constant, slope = exact(self.constant), exact(self.slope)
             return dict(zip(self.names, constant + slope * batch_size, strict=True))
         if isinstance(batch_size, np.ndarray):
@@ -176,12 +176,15 @@ class GroupWeights(NamedTuple):
     issuer_of_row : ndarray of int, shape (rows,), or None
         0 for rows that the framework launches, 1 for those launched inside a library's call; None where both launch
         the same row. [1]
+    every_group : ndarray of int, shape (groups,)
+        The numbers of all groups. [1]
     """
 
     forward_backward: NDArray[np.float64]
     update: NDArray[np.float64]
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
+    every_group: NDArray[np.intp]
 
 
 @derived
@@ -202,6 +205,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
         update=table.multiplicity * table.is_update,
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
+        every_group=np.arange(len(table.multiplicity)),
     )
 
 

@@ -125,7 +125,7 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
     return _system_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _system_of(name_or_path: str | Path) -> System | Cluster:
     from perfmodel.hardware.cluster import ClusterFile, cluster_of
 
@@ -163,7 +163,7 @@ def load_machine(name_or_path: str | Path) -> System:
     return _machine_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _machine_of(name_or_path: str | Path) -> System:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
@@ -231,12 +231,12 @@ def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
     return _libraries_of(names)
 
 
-@kept_while_unchanged(spec_files.spec_folders, names=(tuple,))
+@kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
 def _libraries_of(names: Any) -> tuple[LibraryProfile, ...]:
     return tuple(load_library(name) for name in names)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _library_of(name_or_path: str | Path) -> LibraryProfile:
     from perfmodel.hardware.library import LibraryProfile
 

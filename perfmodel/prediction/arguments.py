@@ -98,6 +98,8 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
     >>> whole_number("batch_size", 16)
     16
     """
+    if type(value) is int and value >= minimum and maximum is None:  # as most are
+        return value
     is_whole = (
         isinstance(value, _NUMBERS)
         and not isinstance(value, bool)
@@ -170,6 +172,8 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
     >>> from_zero_to(2, "input_variation", 1)
     1.0
     """
+    if type(value) is float and 0 <= value <= most:
+        return value
     is_number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
     if not (is_number and _is_finite(value) and 0 <= value <= most):
         raise ArgumentError(name, value, f"a number from 0 to {most:g}")

@@ -222,7 +222,11 @@ def _stack_times(
     found = reach.found
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    ratio, latency_s, ramp_steps = _by_user([libraries[user][1:] for user in found.users], found, axes=m.ndim)
+    of_users = [libraries[user][1:] for user in found.users]
+    if numbers.is_plain and m.ndim == 1:
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(found.user_of_row, axis=1)
+    else:
+        ratio, latency_s, ramp_steps = _by_user(of_users, found, axes=m.ndim)
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
