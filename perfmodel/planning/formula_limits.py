@@ -50,6 +50,9 @@ def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool
     return lambda free, given: given.get(argument) in values
 
 
+LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
+"""Numbers of the links of a worker's device."""
+
 NO_CLOSED_FORM: Final = (
     NoClosedForm(
         argument="sync",
@@ -94,20 +97,13 @@ NO_CLOSED_FORM: Final = (
         applies=lambda free, given: bool(given.get("input_variation")),
     ),
     NoClosedForm(
-        argument="system",
-        what="an exchange with both its workers and its links free",
-        why="how flows share links is known at each number of workers or at each bandwidth, not as one expression",
-        instead="one of the two free",
-        applies=lambda free, given: {"workers", "link_bandwidth_bytes_per_s"} <= free,
-    ),
-    NoClosedForm(
         argument="dataset",
         what="reading and decoding for workers, or over links of a system, that are free",
         why="storage, links and cores are shared host by host, which no single expression tells",
         instead="None with workers or a system's links free",
         applies=lambda free, given: (
             given.get("dataset") is not None
-            and ("workers" in free or ("link_bandwidth_bytes_per_s" in free and given.get("system") is not None))
+            and ("workers" in free or (bool(LINKS & free) and given.get("system") is not None))
         ),
     ),
 )
