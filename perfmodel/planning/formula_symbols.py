@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
@@ -241,6 +242,25 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
         raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
+
+
+def refuse_fractions(values: Mapping[str, Any]) -> None:
+    """Raise if a number that counts things is not whole.
+
+    Parameters
+    ----------
+    values : mapping of str to float or ndarray
+        Values by names of symbols. [unit of each]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the symbol, and what takes any number.
+    """
+    for name, value in values.items():
+        if name in FREE and FREE[name].whole and np.any(np.mod(value, 1) != 0):
+            allowed = "whole numbers, as there are no parts of one; elasticities() and point() go between them"
+            raise ArgumentError(name, value, allowed)
 
 
 def words_of(name: str) -> str:
