@@ -176,6 +176,8 @@ def _algorithm(asked: AskedSystem, pairs: Sequence[_Placing]) -> ByCost | ByRoun
     first: Placed = pairs[0][2]
     ways = [[_ways(asked, topology, placed, each) for each in placed.rounds] for _, topology, placed in pairs]
     if WORKERS not in asked.symbols or first.collective.server_kind:
+        if any(len(each) != len(first.rounds) for each in ways):
+            raise NoForm
         rounds = tuple(
             OpenRound(each.repeat, _share(each), asked.ports([of_count[place] for of_count in ways], counts))
             for place, each in enumerate(first.rounds)

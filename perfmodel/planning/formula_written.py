@@ -72,7 +72,10 @@ def in_links(symbol: sympy.Symbol, amount: Any, amounts: NDArray[np.float64]) ->
             constant = float(min((answers - slope * x).min(), 0.0) if answers.min() <= 0 else max(constant, 0.0))
         found = np.maximum(constant + slope * x, least)
         if (np.abs(found - answers) > ROUNDING * np.abs(answers)).any():
-            allowed = "with device=, or links that alone limit what is exchanged: here they share the way with others"
+            allowed = (
+                "with device=, or links that alone limit what is exchanged: here others share in it, "
+                "or their speed decides which way messages take"
+            )
             raise ArgumentError("free", symbol.name, allowed)
         if slope == 0:
             return float(least)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.link import Link
 from perfmodel.planning.formula_asked import with_links_scaled
 from perfmodel.planning.formula_wiring import NoForm, Share, in_stretches
 from perfmodel.sync.collectives import collective
@@ -24,6 +25,8 @@ P, L, LATENCY = sympy.symbols("p L l", positive=True)
 CASES = {
     "ring": ("survey_fig5", "ring_all_reduce"),
     "binomial tree": ("survey_fig5", "binomial_tree"),
+    "recursive doubling": ("survey_fig5", "recursive_doubling"),
+    "halving and doubling": ("survey_fig5", "halving_doubling"),
     "double binary tree": ("survey_fig5", "double_binary_tree"),
     "parameter server": ("survey_fig5", "parameter_server"),
     "parameter server of eight": ("dgx_1_p100", "parameter_server"),
@@ -97,6 +100,20 @@ def test_a_parameter_server_s_bytes_rise_with_the_workers(workers):
     assert more == pytest.approx(slope, rel=1e-9)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_slopes_by_links_are_those_of_predict(case):
+    f, point = built(case), {"workers": 3}
+    rows, (system, sync) = f.elasticities(point), CASES[case]
+    for index, name in enumerate(LINKS):
+        steps = []
+        for change in (1 - 1e-4, 1 + 1e-4):
+            ratios = [change if index == other else 1.0 for other in range(2)]
+            changed = with_links_scaled(pm.load_system(system), "pcie_3", ratios[0], latency=ratios[1])
+            steps.append(pm.predict(GRAPH, system=changed, sync=sync, batch_size=16, workers=3).step_s)
+        slope = (steps[1] - steps[0]) / 2e-4 / f(**point)
+        assert rows[name].total == pytest.approx(slope, rel=1e-3, abs=1e-9)
+
+
 def test_the_ring_s_own_cost_is_asked_for_a_symbol(monkeypatch):
     asked, cost = [], RingAllReduce.cost
     monkeypatch.setattr(
@@ -142,6 +159,22 @@ def test_the_latency_of_a_lone_device_s_link(monkeypatch):
     assert f(link_latency_s=0.1) == pytest.approx(p.step_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("ratio", [0.2, 5.0])
+def test_copies_that_a_step_waits_for_keep_their_share_of_the_link(monkeypatch, pinned, ratio):
+    # TensorFlow 0.9 copies what it is fed before the step; four workers share what leads to the memory
+    how = {"sync": "ring_all_reduce", "framework": "tensorflow_0_9", "batch_size": 64, "pinned": pinned}
+    f = pm.formula(graph=GRAPH, system="survey_fig5", workers=4, free=LINKS[0], **how)
+    stated = f.stated[LINKS[0]]
+    for name in ("effective_bandwidth_bytes_per_s", "pageable_bandwidth_bytes_per_s"):
+        own = getattr(Link, name).fget
+        monkeypatch.setattr(Link, name, property(lambda link, own=own: ratio * own(link)))
+    p = pm.predict(GRAPH, system=with_links_scaled(pm.load_system("survey_fig5"), "pcie_3", ratio), workers=4, **how)
+    assert p.exposed_transfer_s > 0
+    assert f.of("exposed_transfer_s")(ratio * stated) == pytest.approx(p.exposed_transfer_s, rel=1e-9)
+    assert f(ratio * stated) == pytest.approx(p.step_s, rel=1e-9)
+
+
 def test_the_latency_of_links_is_solved_for_and_has_an_elasticity():
     f = pm.formula("sync_s", **of_links("ring"), workers=4, free="link_latency_s")
     found = f.solve_for("link_latency_s", 2 * f())
@@ -155,7 +188,7 @@ def test_the_latency_of_links_is_solved_for_and_has_an_elasticity():
 
 
 def test_links_that_decide_which_way_messages_take_are_refused():
-    with pytest.raises(ArgumentError, match="share the way with others"):
+    with pytest.raises(ArgumentError, match="which way messages take"):
         pm.formula(graph=GRAPH, system="dgx_1_p100", sync="ring_all_reduce", batch_size=8, workers=4, free=LINKS[0])
     with pytest.raises(ArgumentError, match="on a GPU"):
         pm.formula(graph=GRAPH, device="i7_3820", batch_size=8, free="link_latency_s")
