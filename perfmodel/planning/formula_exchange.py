@@ -93,6 +93,11 @@ class ByCost:
         """What each further byte of a large one adds. [s/B]"""
         return self._time(1.0, Port(0.0, slowest(self.ports).seconds_per_byte))
 
+    @property
+    def rates_bytes_per_s(self) -> list[Any]:
+        """What each message gets. [B/s]"""
+        return [1 / port.seconds_per_byte for port in self.ports]
+
     def check(self) -> None:
         """Raise ArgumentError if its formula needs more than a number of workers, as groups of some size."""
         self._time(1.0, Port(1.0, 1.0))
@@ -158,6 +163,11 @@ class ByRounds:
                 fill_s=self.latency_s, stream_s=self.seconds_per_byte * size_bytes, fill_rounds=self.fill_rounds
             )
         return sum(each.repeat * each.time(size_bytes) for each in self.rounds)
+
+    @property
+    def rates_bytes_per_s(self) -> list[Any]:
+        """What messages get. [B/s]"""
+        return [1 / port.seconds_per_byte for each in self.rounds if each.share for port in each.ports]
 
     @property
     def latency_s(self) -> Any:

@@ -11,10 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
+
+from perfmodel.cost.collective import units_taken_share
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import maximum
 from perfmodel.planning.formula_asked import WORKERS, AskedSystem
 from perfmodel.planning.formula_exchange import ByCost, ByRounds, Held, OpenRound, Port, slowest, written_number
 from perfmodel.planning.formula_wiring import NOTHING, NoForm, Share, Way, Ways, ways_by_rate
@@ -23,10 +27,12 @@ from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.base import SERVER
 from perfmodel.sync.library import LibraryCollective
+from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
     import sympy
 
+    from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.sync.placed import Placed, PlacedRound
@@ -96,11 +102,39 @@ def _copying(asked: AskedSystem) -> Any:
 
 def _all_reduced(asked: AskedSystem, agreement: AllReduced) -> AllReduced:
     of_each: list[Any] = [each.agreement for each in asked.answers]
-    if len({each.slowdown for each in of_each if each is not None}) > 1:
+    placed = _held(asked, [None if each is None else each.placed for each in of_each], _placed_of)
+    return replace(agreement, placed=placed, slowdown=_slowdown(asked, agreement, placed))  # type: ignore[arg-type]
+
+
+def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held) -> Any:
+    """Return the share of a device that messages take, which a library spends on what the links carry. [1]"""
+    of_each: list[Any] = [each.agreement for each in asked.answers]
+    exchanging = np.array([each is not None for each in of_each])
+    shares = [each.slowdown for each in of_each if each is not None]
+    if len(set(shares)) == 1 and not asked.frees_links:
+        return agreement.slowdown
+
+    def alike(answers: Any) -> Any:
+        if not np.ptp(answers):
+            return agreement.slowdown
         allowed = "an algorithm by its name: the library takes more of the device with some of these numbers"
         raise ArgumentError("sync", agreement.name, allowed)
-    placed: Any = _held(asked, [None if each is None else each.placed for each in of_each], _placed_of)
-    return replace(agreement, placed=placed)
+
+    def taken() -> Any:
+        library, device = placed.form, cast("Gpu", asked.prepared.target.processor_spec)
+        if not isinstance(library, LibraryCollective) or library.blocks is None:
+            raise NoForm
+        algorithms: Any = library.algorithms
+        return units_taken_share(
+            bytes_per_s=reduce(maximum, [rate for each in algorithms for rate in each.rates_bytes_per_s]),
+            block_bytes_per_s=library.blocks.gb_per_s * GIGA,
+            fewest=library.blocks.fewest,
+            most=library.blocks.most,
+            unit_count=device.unit_count,
+        )
+
+    points = {symbol: values[exchanging] for symbol, values in asked.points.items()}
+    return written_number(_composed(taken), shares, points=points, written=alike)
 
 
 def _placed_of(prepared: Prepared) -> Any:

@@ -30,12 +30,17 @@ CASES = {
     "double binary tree": ("survey_fig5", "double_binary_tree"),
     "parameter server": ("survey_fig5", "parameter_server"),
     "parameter server of eight": ("dgx_1_p100", "parameter_server"),
+    "library": ("survey_fig5", "all_reduce"),
 }
 
 
+def how_of(case):
+    """A library of collectives is one that a framework calls."""
+    return {"sync": CASES[case][1], "batch_size": 16, "framework": "pytorch_2" if case == "library" else "generic"}
+
+
 def of_links(case):
-    system, sync = CASES[case]
-    return {"graph": GRAPH, "system": system, "sync": sync, "batch_size": 16}
+    return {"graph": GRAPH, "system": CASES[case][0], **how_of(case)}
 
 
 @cache
@@ -61,9 +66,8 @@ def test_workers_and_links_together_are_what_predict_says(case, data):
     f = built(case)
     workers = data.draw(st.integers(1, int(f.opened.largest["workers"])))
     ratios = [data.draw(st.floats(0.02, 50.0)) for _ in LINKS]
-    system, sync = CASES[case]
-    changed = with_links_scaled(pm.load_system(system), "pcie_3", ratios[0], latency=ratios[1])
-    p = pm.predict(GRAPH, system=changed, sync=sync, batch_size=16, workers=workers)
+    changed = with_links_scaled(pm.load_system(CASES[case][0]), "pcie_3", ratios[0], latency=ratios[1])
+    p = pm.predict(GRAPH, system=changed, workers=workers, **how_of(case))
     point = {name: ratio * f.stated[name] for name, ratio in zip(LINKS, ratios, strict=True)}
     assert f(workers=workers, **point) == pytest.approx(p.step_s, rel=1e-9)
     assert f.of("sync_s")(workers=workers, **point) == pytest.approx(p.sync_s, rel=1e-9, abs=1e-15)
@@ -103,13 +107,13 @@ def test_a_parameter_server_s_bytes_rise_with_the_workers(workers):
 @pytest.mark.parametrize("case", CASES)
 def test_slopes_by_links_are_those_of_predict(case):
     f, point = built(case), {"workers": 3}
-    rows, (system, sync) = f.elasticities(point), CASES[case]
+    rows, system = f.elasticities(point), CASES[case][0]
     for index, name in enumerate(LINKS):
         steps = []
         for change in (1 - 1e-4, 1 + 1e-4):
             ratios = [change if index == other else 1.0 for other in range(2)]
             changed = with_links_scaled(pm.load_system(system), "pcie_3", ratios[0], latency=ratios[1])
-            steps.append(pm.predict(GRAPH, system=changed, sync=sync, batch_size=16, workers=3).step_s)
+            steps.append(pm.predict(GRAPH, system=changed, workers=3, **how_of(case)).step_s)
         slope = (steps[1] - steps[0]) / 2e-4 / f(**point)
         assert rows[name].total == pytest.approx(slope, rel=1e-3, abs=1e-9)
 
