@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.numeric import maximum, minimum, where
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 LEADERS_OF_TWO: Final = 0.5
 """Two workers with much slack: each waits c^2 / (2 s) of a step, a Brownian motion between two walls. [1]"""
@@ -124,7 +124,7 @@ def served_in_step_time(
         gap = now - before
         varying = left * _exponential(-gap / maximum(left, _LEAST))
         waited = smooth * varying + (1 - smooth) * maximum(left - gap, 0)
-        left = service_s / server_count + maximum(waited, service_s - service_s / server_count)
+        left = named(service_s / server_count + maximum(waited, service_s - service_s / server_count), "left to serve")
         ended = now + left
         found = ended if worker_count is None else where(np.asarray(worker_count) >= count, ended, found)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum, minimum, where
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,9 @@ def closed_network(
             # exponential service never exceeds what the busiest station can do; its correction may
             reached = minimum(reached, 1 / _largest(demands))
             whole = workers / reached - think_s
-        waiting, busy = [reached * seconds for seconds in spent], [reached * demand for demand in demands]
+        reached = named(reached, f"steps per second of {workers}")  # what follows has it in each of its terms
+        waiting = [named(reached * seconds, f"queue of {workers}") for seconds in spent]
+        busy = [reached * demand for demand in demands]
         if np.ndim(counts) == 0:
             rate, response = reached, whole
         else:
@@ -287,7 +289,7 @@ def unequal_workers(
         for place in range(count):
             grown = chances * thought_s[added]
             grown[:, 1:] = grown[:, 1:] + chances[:, :-1] * served_s[:-1]
-            grown = grown / grown.sum(axis=1, keepdims=True)
+            grown = named(grown / named(grown.sum(axis=1, keepdims=True), "sum of chances"), "chance of a crowd")
             if place == 0:
                 grown[added] = chances[added]
             chances = grown

@@ -13,10 +13,10 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.run import Run
+from perfmodel.planning.formula_asked import devices_alike
 from perfmodel.planning.formula_definitions import Definitions
 from perfmodel.planning.formula_limits import refuse_open_ended
-from perfmodel.planning.formula_symbols import Opened, open_up
-from perfmodel.planning.formula_system import devices_alike
+from perfmodel.planning.formula_symbols import Opened, open_up, refuse_fractions
 from perfmodel.planning.formula_values import AtPoint, single_values
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
@@ -112,7 +112,7 @@ class Formula:
         -------
         callable
             Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has the value that
-            it stands for. Returns the quantity [``unit``], of the broadcast shape.
+            it stands for. Workers and samples are whole. Returns the quantity [``unit``], of the broadcast shape.
         """
         return _Function(self)
 
@@ -271,6 +271,7 @@ class _Function:
             if name in given:
                 raise ArgumentError(name, value, "given once, by place or by name")
             given[name] = value
+        refuse_fractions(given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
         with np.errstate(all="ignore"):  # of a choice both sides are computed
@@ -333,9 +334,9 @@ def formula(
         As for ``predict``. [-]
     free : iterable of str or sympy.Symbol
         What is left open, in base units: ``batch_size``, ``workers``, ``peak_flop_per_s``, ``clock_hz`` (of a CPU),
-        ``memory_bandwidth_bytes_per_s``, ``launch_latency_s``, ``link_bandwidth_bytes_per_s``, or the name of a
-        constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just ``gemm``. A
-        symbol is used as it is, by its name. [-]
+        ``memory_bandwidth_bytes_per_s``, ``launch_latency_s``, ``link_bandwidth_bytes_per_s``, ``link_latency_s``, or
+        the name of a constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just
+        ``gemm``. A symbol is used as it is, by its name. [-]
     **arguments : object
         All other arguments of ``predict``. Of what is free too, they say what it stands for. [-]
 

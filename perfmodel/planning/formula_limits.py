@@ -50,13 +50,21 @@ def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool
     return lambda free, given: given.get(argument) in values
 
 
+def _of_a_system(free: set[str], given: Arguments) -> bool:
+    return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
+
+
+LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
+"""Numbers of the links of a worker's device."""
+
 NO_CLOSED_FORM: Final = (
     NoClosedForm(
         argument="sync",
-        what="asynchronous workers",
-        why="their waits for the server are a recursion over the workers of a closed queueing network",
-        instead="a synchronous strategy; predict() and scaling() have the asynchronous ones at each worker count",
-        applies=_has("sync", *SCHEMES),
+        what="sync_s, exposed_sync_s, straggler_s and step_s of asynchronous workers whose number or links are free",
+        why="their waits for the server are a recursion over the workers of a closed queueing network, and who waits "
+        "with whom follows from the busiest link",
+        instead="a synchronous strategy, or a fixed number of workers over links as they are",
+        applies=lambda free, given: given.get("sync") in SCHEMES and _of_a_system(free, given),
     ),
     NoClosedForm(
         argument="straggler",
@@ -94,21 +102,11 @@ NO_CLOSED_FORM: Final = (
         applies=lambda free, given: bool(given.get("input_variation")),
     ),
     NoClosedForm(
-        argument="system",
-        what="an exchange with both its workers and its links free",
-        why="how flows share links is known at each number of workers or at each bandwidth, not as one expression",
-        instead="one of the two free",
-        applies=lambda free, given: {"workers", "link_bandwidth_bytes_per_s"} <= free,
-    ),
-    NoClosedForm(
         argument="dataset",
         what="reading and decoding for workers, or over links of a system, that are free",
         why="storage, links and cores are shared host by host, which no single expression tells",
         instead="None with workers or a system's links free",
-        applies=lambda free, given: (
-            given.get("dataset") is not None
-            and ("workers" in free or ("link_bandwidth_bytes_per_s" in free and given.get("system") is not None))
-        ),
+        applies=lambda free, given: given.get("dataset") is not None and _of_a_system(free, given),
     ),
 )
 """Everything that has no closed form."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
@@ -36,6 +38,8 @@ class Opened:
         What each stands for where nothing else is said. [unit of each]
     largest : dict of str to float
         Most that a symbol may be, where there is such: workers have devices. [unit of each]
+    of_system : dict of str to sympy.Symbol
+        Those that a system decides the meaning of, which take their places together. [-]
     """
 
     prepared: Prepared
@@ -45,6 +49,7 @@ class Opened:
     symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
     stated: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
+    of_system: dict[str, sympy.Symbol] = field(default_factory=dict)
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
         """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
@@ -126,14 +131,8 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     _gpu_of(opened, symbol.name)
     target: Any = opened.prepared.target
     if target.machine is not None:
-        from perfmodel.planning.formula_system import with_link_bandwidth
-
-        opened.prepared, stated = with_link_bandwidth(opened.prepared, opened.graph, opened.arguments, symbol)
-        place = f"links/{target.link.family.stem}/"
-        for name in [name for name in opened.prepared.constant_names if name.startswith(place)]:
-            opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / stated
-        return stated
-    place = f"links/{target.link.family.stem}"
+        opened.of_system["link_bandwidth_bytes_per_s"] = symbol
+    place = f"links/{target.link.family.stem}/"
     value = float(target.link.effective_bandwidth_bytes_per_s)
     asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
     for name in asked:  # pageable copies keep their share of it
@@ -141,13 +140,23 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     return value
 
 
-def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
-    from perfmodel.planning.formula_system import devices_alike, with_workers
+def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
+    _gpu_of(opened, symbol.name)
+    target: Any = copy.copy(opened.prepared.target)
+    if target.machine is None:
+        target.copy_latency_s = symbol
+        opened.prepared = replace(opened.prepared, target=target)
+    else:
+        opened.of_system["link_latency_s"] = symbol
+    return float(target.link.latency_s)
 
-    stated = float(opened.prepared.worker_count)
+
+def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
+    from perfmodel.planning.formula_asked import devices_alike
+
     opened.largest["workers"] = devices_alike(opened.arguments)
-    opened.prepared = with_workers(opened.prepared, opened.graph, opened.arguments, symbol)
-    return stated
+    opened.of_system["workers"] = symbol
+    return float(opened.prepared.worker_count)
 
 
 FREE: Final[Mapping[str, Free]] = {
@@ -160,6 +169,7 @@ FREE: Final[Mapping[str, Free]] = {
     "link_bandwidth_bytes_per_s": Free(
         "L", "B/s", "what large copies reach over the link of the device, per direction", _link_bandwidth
     ),
+    "link_latency_s": Free(r"\ell", "s", "time of an empty copy over the link of the device", _link_latency),
 }
 """Numbers that may be free by a name of their own; constants of files may be by their full names."""
 
@@ -197,6 +207,10 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
         symbol = each if isinstance(each, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
         opened.symbols[name] = symbol
+    if opened.of_system:
+        from perfmodel.planning.formula_system import with_system
+
+        opened.prepared = with_system(opened.prepared, opened.graph, opened.arguments, opened.of_system)
     return opened
 
 
@@ -228,6 +242,25 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
         raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
+
+
+def refuse_fractions(values: Mapping[str, Any]) -> None:
+    """Raise if a number that counts things is not whole.
+
+    Parameters
+    ----------
+    values : mapping of str to float or ndarray
+        Values by names of symbols. [unit of each]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the symbol, and what takes any number.
+    """
+    for name, value in values.items():
+        if name in FREE and FREE[name].whole and np.any(np.mod(value, 1) != 0):
+            allowed = "whole numbers, as there are no parts of one; elasticities() and point() go between them"
+            raise ArgumentError(name, value, allowed)
 
 
 def words_of(name: str) -> str:

@@ -1,124 +1,47 @@
-"""Numbers of a system left open: workers, and the bandwidth of its links.
+"""Numbers of a system left open: workers, and bandwidth and latency of its links.
 
-What a system gives to its workers follows from how flows share its wiring, which no formula of a few letters tells.
-It is therefore asked of ``predict`` itself: at every number of workers that the system has, or at bandwidths far apart;
-what comes back is written as a closed form and held against every answer, as a kernel table is against a third batch.
+What a system gives to its workers follows from how flows share its wiring. That is looked up at every number of
+workers, told by stretches of them, and put into the functions that cost an exchange. What comes of it is held against
+``predict`` at every number of workers that the system has, and at bandwidths and latencies far apart. Where it does not
+hold, the answers of ``predict`` themselves are written as a closed form, and held against the same.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
-import sympy
 
-from perfmodel.errors import ArgumentError, PerfmodelError
-from perfmodel.hardware.catalogue import load_link, load_system
-from perfmodel.hardware.topology import Topology
-from perfmodel.hardware.wired import Wired
+from perfmodel.cost.collective import units_taken_share
+from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
-from perfmodel.prediction.machine import Machine
-from perfmodel.prediction.predict import predict
+from perfmodel.planning.formula_asked import WORKERS, AskedSystem
+from perfmodel.planning.formula_exchange import ByCost, ByRounds, Held, OpenRound, Port, slowest, written_number
+from perfmodel.planning.formula_wiring import NOTHING, NoForm, Share, Way, Ways, ways_by_rate
+from perfmodel.prediction.parameter_server import served_s_per_byte
 from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
+from perfmodel.records import ELEMENT_BYTES
+from perfmodel.sync.base import SERVER
+from perfmodel.sync.library import LibraryCollective
+from perfmodel.units import GIGA
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    import sympy
 
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.topology import Topology
     from perfmodel.prediction.prepared import Prepared
-
-TOLERANCE: Final = 1e-11
-"""How far a closed form may be from any answer. [1]"""
-
-RATIOS: Final = tuple(float(ratio) for ratio in np.geomspace(1e-3, 1e3, 25))
-"""Bandwidths that a closed form is held against, over the stated one. [1]"""
-
-Written = Callable[["NDArray[np.float64]"], Any]
-"""Turns answers, one for each place that was asked about, into a closed form."""
+    from perfmodel.sync.placed import Placed, PlacedRound
 
 
-def in_workers(symbol: sympy.Symbol, counts: Sequence[int]) -> Written:
-    """Return what writes answers at all numbers of workers as sums of 1, p and 1 / p, stretch by stretch."""
-    p = np.asarray(counts, dtype=float)
-    basis = np.stack([np.ones_like(p), p, 1 / p], axis=1)
-
-    def line(answers: NDArray[np.float64], start: int, end: int) -> NDArray[np.float64] | None:
-        found = np.linalg.lstsq(basis[start:end], answers[start:end], rcond=None)[0]
-        close = np.abs(basis[start:end] @ found - answers[start:end]) <= TOLERANCE * np.abs(answers[start:end])
-        return found if close.all() else None
-
-    def written(answers: NDArray[np.float64]) -> Any:
-        pieces, start = [], 0
-        while start < len(p):
-            end = next(end for end in range(len(p), start, -1) if line(answers, start, end) is not None)
-            factors = line(answers, start, end)
-            assert factors is not None
-            scale = np.abs(factors).max()
-            one, rising, falling = (float(each) if abs(each) > TOLERANCE * scale else 0 for each in factors)
-            pieces.append((one + rising * symbol + falling / symbol, symbol <= int(p[end - 1])))
-            start = end
-        return pieces[0][0] if len(pieces) == 1 else sympy.Piecewise(*pieces[:-1], (pieces[-1][0], True))
-
-    return written
-
-
-def in_bandwidth(symbol: sympy.Symbol, stated: float) -> Written:
-    """Return what writes answers at many bandwidths as max(a + b / x, c): latency, bytes, and what others give."""
-    ratios = np.asarray(RATIOS)
-
-    def written(answers: NDArray[np.float64]) -> Any:
-        slope = (answers[0] - answers[1]) / (1 / ratios[0] - 1 / ratios[1])
-        constant, least = answers[0] - slope / ratios[0], answers[-1]
-        if abs(constant) <= 1e-9 * answers[0]:  # what is left of it is rounding; proved below either way
-            constant = float(min((answers - slope / ratios).min(), 0.0) if answers.min() <= 0 else max(constant, 0.0))
-        found = np.maximum(constant + slope / ratios, least)
-        if (np.abs(found - answers) > 1e-10 * np.abs(answers)).any():
-            allowed = "with device=, or links that alone limit what is exchanged: here they share the way with others"
-            raise ArgumentError("free", symbol.name, allowed)
-        if slope == 0:
-            return float(least)
-        return maximum(float(constant) + float(slope) * stated / symbol, float(least))
-
-    return written
-
-
-@dataclass(frozen=True, eq=False)
-class WrittenCollective:
-    """A collective at the places that were asked about, whose time is a closed form.
-
-    Parameters
-    ----------
-    asked : tuple of Placed or LibraryCollective or None
-        The collective at each place; None where nothing is exchanged. [-]
-    written : callable
-        Turns answers into a closed form. [-]
-    """
-
-    asked: tuple[Any, ...]
-    written: Written
-
-    def time(self, sizes_bytes: Any) -> Any:
-        """Return the time of each message [s] of so many bytes [B]."""
-        sizes = np.atleast_1d(sizes_bytes)
-        answers = np.array([np.zeros(len(sizes)) if each is None else each.time(sizes) for each in self.asked])
-        found = np.empty(len(sizes), dtype=object)
-        found[:] = [sympy.sympify(self.written(column)) for column in answers.T]
-        return found
-
-
-def devices_alike(arguments: dict[str, Any]) -> int:
-    """Return how many workers the system of some arguments has devices for, all of a kind."""
-    system = arguments.get("system")
-    if system is None:
-        raise ArgumentError("free", "workers", "with system=, whose devices they are")
-    loaded = system if isinstance(system, Wired) else load_system(system)
-    return Machine(system=loaded, worker_count=1).alike_count
-
-
-def with_workers(prepared: Prepared, graph: Any, arguments: dict[str, Any], symbol: sympy.Symbol) -> Prepared:
-    """Return a step whose number of workers is a symbol.
+def with_system(
+    prepared: Prepared, graph: Any, arguments: dict[str, Any], symbols: Mapping[str, sympy.Symbol]
+) -> Prepared:
+    """Return a step in which numbers of the system are symbols.
 
     Parameters
     ----------
@@ -128,8 +51,9 @@ def with_workers(prepared: Prepared, graph: Any, arguments: dict[str, Any], symb
         What is trained. [-]
     arguments : dict of str to object
         Arguments of ``predict``. [-]
-    symbol : sympy.Symbol
-        Number of workers. [1]
+    symbols : mapping of str to sympy.Symbol
+        What is free of ``OF_A_SYSTEM``. Links are all those of the family of the one that a worker's device hangs on:
+        they keep their ratio to it. [unit of each]
 
     Returns
     -------
@@ -139,122 +63,198 @@ def with_workers(prepared: Prepared, graph: Any, arguments: dict[str, Any], symb
     Raises
     ------
     ArgumentError
-        If the strategy does not run with some number of them, or they are not alike.
+        If the strategy does not run with some number of workers, they are not alike, or no single form holds.
     """
-    counts = range(1, devices_alike(arguments) + 1)
-    asked = []
-    for count in counts:
-        try:
-            asked.append(_prepared_by(graph, arguments | {"workers": count}))
-        except ArgumentError as wrong:
-            allowed = f"fixed here, as no single formula holds for every number of them: at {count}, {wrong}"
-            raise ArgumentError("free", "workers", allowed) from wrong
-    if any(each.target.processor_spec != asked[0].target.processor_spec for each in asked):
-        allowed = "fixed here: devices that share a board slow down beside each other"
-        raise ArgumentError("free", "workers", allowed)
-    changed = _with_answers(prepared, asked, in_workers(symbol, counts))
-    return (
-        changed
-        if changed.agreement is None
-        else replace(changed, agreement=replace(changed.agreement, worker_count=symbol))
+    opened = AskedSystem(prepared, graph, arguments, symbols)
+    last = next((each.agreement for each in reversed(opened.answers) if each.agreement is not None), None)
+    agreement: Any = EXCHANGES[type(last)](opened, last) if type(last) in EXCHANGES else last
+    if agreement is not None and WORKERS in symbols:
+        agreement = replace(agreement, worker_count=symbols[WORKERS])
+    return replace(prepared, target=_copying(opened), agreement=agreement)
+
+
+def _composed(make: Any) -> Any:
+    """Return what is composed, or None where there is no form."""
+    try:
+        return make()
+    except (NoForm, ArgumentError):
+        return None
+
+
+def _copying(asked: AskedSystem) -> Any:
+    """Return the target with its copies of mini-batches in closed form."""
+    target: Any = copy.copy(asked.prepared.target)
+
+    def ways(prepared: Any, topology: Topology) -> Ways:
+        names = prepared.target.machine.names
+        return asked.ways(topology, [(topology.home_memory(name), name) for name in names])
+
+    of_each = zip(asked.bases, asked.topologies, strict=True)
+    ports = _composed(lambda: asked.ports([ways(*each) for each in of_each], asked.counts))
+    port = Port(None, None) if ports is None else slowest(ports)
+    answered: list[Any] = [each.target for each in asked.answers]
+    about: dict[str, Any] = {"points": asked.points, "written": asked.written}
+    target.copy_latency_s = written_number(port.latency_s, [each.copy_latency_s for each in answered], **about)
+    per_byte = [1 / each.shared_bytes_per_s for each in answered]
+    target.shared_bytes_per_s = 1 / written_number(port.seconds_per_byte, per_byte, **about)
+    return target
+
+
+def _all_reduced(asked: AskedSystem, agreement: AllReduced) -> AllReduced:
+    of_each: list[Any] = [each.agreement for each in asked.answers]
+    placed = _held(asked, [None if each is None else each.placed for each in of_each], _placed_of)
+    return replace(agreement, placed=placed, slowdown=_slowdown(asked, agreement, placed))  # type: ignore[arg-type]
+
+
+def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held) -> Any:
+    """Return the share of a device that messages take, which a library spends on what the links carry. [1]"""
+    of_each: list[Any] = [each.agreement for each in asked.answers]
+    exchanging = np.array([each is not None for each in of_each])
+    shares = [each.slowdown for each in of_each if each is not None]
+    if len(set(shares)) == 1 and not asked.frees_links:
+        return agreement.slowdown
+
+    def alike(answers: Any) -> Any:
+        if not np.ptp(answers):
+            return agreement.slowdown
+        allowed = "an algorithm by its name: the library takes more of the device with some of these numbers"
+        raise ArgumentError("sync", agreement.name, allowed)
+
+    def taken() -> Any:
+        library, device = placed.form, cast("Gpu", asked.prepared.target.processor_spec)
+        if not isinstance(library, LibraryCollective) or library.blocks is None:
+            raise NoForm
+        algorithms: Any = library.algorithms
+        return units_taken_share(
+            bytes_per_s=reduce(maximum, [rate for each in algorithms for rate in each.rates_bytes_per_s]),
+            block_bytes_per_s=library.blocks.gb_per_s * GIGA,
+            fewest=library.blocks.fewest,
+            most=library.blocks.most,
+            unit_count=device.unit_count,
+        )
+
+    points = {symbol: values[exchanging] for symbol, values in asked.points.items()}
+    return written_number(_composed(taken), shares, points=points, written=alike)
+
+
+def _placed_of(prepared: Prepared) -> Any:
+    agreement: Any = prepared.agreement
+    return None if agreement is None else agreement.placed
+
+
+def _through_server(asked: AskedSystem, agreement: ThroughServer) -> ThroughServer:
+    prepared = asked.prepared
+    machine: Any = prepared.target.machine
+    of_each: list[Any] = [each.agreement for each in asked.answers]
+
+    def served() -> Any:
+        count = asked.symbols[WORKERS]
+        assert agreement.server is not None
+        return served_s_per_byte(
+            machine,
+            agreement.server.memories,
+            prepared.subject,
+            worker_count=count,
+            element_bytes=ELEMENT_BYTES[prepared.dtype],
+        )
+
+    push: Any = _held(asked, [each.push for each in of_each], lambda each: each.agreement.push)
+    pull: Any = _held(asked, [each.pull for each in of_each], lambda each: each.agreement.pull)
+    served_s = written_number(
+        served() if WORKERS in asked.symbols else agreement.server_s_per_byte,
+        [each.server_s_per_byte for each in of_each],
+        points=asked.points,
+        written=asked.written,
+    )
+    return replace(agreement, push=push, pull=pull, server_s_per_byte=served_s)
+
+
+EXCHANGES: Final[Mapping[type, Any]] = {AllReduced: _all_reduced, ThroughServer: _through_server}
+"""How each agreement of workers is written with numbers of the system in it."""
+
+
+def _held(asked: AskedSystem, placed: list[Any], of: Any) -> Held:
+    """Return a collective in closed form, held against how it was placed wherever it was asked about."""
+    pairs = [
+        (count, topology, of(each))
+        for count, each, topology in zip(asked.counts, asked.bases, asked.topologies, strict=True)
+        if of(each) is not None
+    ]
+    return Held(
+        form=_composed(lambda: _collective(asked, pairs)) if pairs else None,
+        asked=tuple(placed),
+        points=asked.points,
+        written=asked.written,
+        alone=asked.symbols.get(WORKERS),
     )
 
 
-def with_link_bandwidth(
-    prepared: Prepared, graph: Any, arguments: dict[str, Any], symbol: sympy.Symbol
-) -> tuple[Prepared, float]:
-    """Return a step in which the effective bandwidth of the workers' links is a symbol, and what it is. [B/s]
+_Placing = tuple[int, "Topology", Any]
+"""Number of workers, the system, and the collective on it."""
 
-    Parameters
-    ----------
-    prepared : Prepared
-        The step, with symbols of other numbers in it. [-]
-    graph : LayerGraph or Run
-        What is trained. [-]
-    arguments : dict of str to object
-        Arguments of ``predict``. [-]
-    symbol : sympy.Symbol
-        What large copies reach over the link of a worker's device. [B/s]
 
-    Returns
-    -------
-    tuple of Prepared and float
-        The step, and the stated bandwidth: all links of the same family keep their ratio to it. [B/s]
+def _collective(asked: AskedSystem, pairs: Sequence[_Placing]) -> Any:
+    """Return a collective, or a library's choice of them, with symbols in it."""
+    first = pairs[0][2]
+    if not isinstance(first, LibraryCollective):
+        return _algorithm(asked, pairs)
+    algorithms: Any = tuple(
+        _algorithm(asked, [(count, topology, library.algorithms[place]) for count, topology, library in pairs])
+        for place in range(len(first.algorithms))
+    )
+    return replace(first, algorithms=algorithms)
 
-    Raises
-    ------
-    ArgumentError
-        If other links limit the exchange in ways that no single formula tells.
+
+def _algorithm(asked: AskedSystem, pairs: Sequence[_Placing]) -> ByCost | ByRounds:
+    counts = [count for count, _, _ in pairs]
+    first: Placed = pairs[0][2]
+    ways = [[_ways(asked, topology, placed, each) for each in placed.rounds] for _, topology, placed in pairs]
+    if WORKERS not in asked.symbols or first.collective.server_kind:
+        if any(len(each) != len(first.rounds) for each in ways):
+            raise NoForm
+        rounds = tuple(
+            OpenRound(each.repeat, _share(each), asked.ports([of_count[place] for of_count in ways], counts))
+            for place, each in enumerate(first.rounds)
+        )
+        return ByRounds(rounds=rounds, fill_rounds=first.fill_rounds)
+    typical = [_typical(asked, count, placed, each) for (count, _, placed), each in zip(pairs, ways, strict=True)]
+    form = ByCost(
+        collective=first.collective,
+        worker_count=asked.symbols[WORKERS],
+        ports=asked.ports(typical, counts),
+        fill_rounds=pairs[-1][2].fill_rounds,
+    )
+    form.check()
+    return form
+
+
+def _share(each: PlacedRound) -> float:
+    shares = {message.share for message in each.messages}
+    if len(shares) > 1:
+        raise NoForm
+    return float(shares.pop())
+
+
+def _ways(asked: AskedSystem, topology: Topology, placed: Placed, each: PlacedRound) -> Ways:
+    """Return what the messages of a round get."""
+    if len(each.lines) > 1 and not asked.frees_links:
+        return ways_by_rate(each)
+    names = dict(enumerate(placed.order)) | {SERVER - place: name for place, name in enumerate(placed.servers)}
+    ends = [(names[message.source], names[message.sink]) for message in each.messages]
+    return asked.ways(topology, ends, flowing=bool(_share(each)))
+
+
+def _typical(asked: AskedSystem, count: int, placed: Placed, ways: Sequence[Ways]) -> Ways:
+    """Return what a message gets if that is the same in all rounds, else what it gets on average.
+
+    A collective's own formula counts messages one after another, and bytes over a port: with these means it is exact
+    at this number of workers.
     """
-    target: Any = prepared.target
-    stated = float(target.link.effective_bandwidth_bytes_per_s)
-    system = target.machine.system
-    asked = [
-        _prepared_by(graph, arguments | {"system": with_links_scaled(system, target.link.family.stem, ratio)})
-        for ratio in RATIOS
-    ]
-    return _with_answers(prepared, asked, in_bandwidth(symbol, stated)), stated
-
-
-def with_links_scaled(system: Wired, family: str, ratio: float) -> Wired:
-    """Return a system all of whose links of a family are so many times as fast.
-
-    Parameters
-    ----------
-    system : System or Cluster
-        The system. [-]
-    family : str
-        Stem of the family's file, e.g. ``pcie_3``. [-]
-    ratio : float
-        Factor on their bandwidths. [1]
-
-    Returns
-    -------
-    System or Cluster
-        The same but for them. [-]
-    """
-
-    def is_of_family(link: str) -> bool:
-        try:
-            return load_link(link.rsplit(" x ", 1)[-1]).family.stem == family
-        except PerfmodelError:  # a bus of a socket, which is no link of the catalogue
-            return False
-
-    def scaled(channel: Any) -> Any:
-        if not is_of_family(channel.link):
-            return channel
-        rates = {name: ratio * getattr(channel, name) for name in ("capacity_bytes_per_s", "raw_bytes_per_s")}
-        return replace(channel, **rates)
-
-    topology = system.topology
-    wires = [replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward)) for wire in topology.wires]
-    changed = copy.copy(system)
-    changed.__dict__["topology"] = Topology(topology.places.values(), wires)
-    return changed
-
-
-def _prepared_by(graph: Any, arguments: dict[str, Any]) -> Prepared:
-    basis = predict(graph, **arguments).basis
-    assert basis is not None
-    return basis.prepared
-
-
-def _with_answers(prepared: Prepared, asked: Sequence[Prepared], written: Written) -> Prepared:
-    """Return a step whose copies and exchange are closed forms of what was asked."""
-    targets: Any = [each.target for each in asked]
-    target: Any = copy.copy(prepared.target)
-    target.shared_bytes_per_s = 1 / written(np.array([1 / each.shared_bytes_per_s for each in targets]))
-    target.copy_latency_s = written(np.array([each.copy_latency_s for each in targets]))
-    agreement: Any = next((each.agreement for each in reversed(asked) if each.agreement is not None), None)
-    of_each: Any = [each.agreement for each in asked]
-    if isinstance(agreement, AllReduced):
-        if len({each.slowdown for each in of_each if each is not None}) > 1:
-            raise ArgumentError("sync", agreement.name, "an algorithm by its name: the library changes what it takes")
-        placed: Any = WrittenCollective(tuple(None if each is None else each.placed for each in of_each), written)
-        agreement = replace(agreement, placed=placed)
-    elif isinstance(agreement, ThroughServer):
-        push: Any = WrittenCollective(tuple(each.push for each in of_each), written)
-        pull: Any = WrittenCollective(tuple(each.pull for each in of_each), written)
-        served = written(np.array([each.server_s_per_byte for each in of_each]))
-        agreement = replace(agreement, push=push, pull=pull, server_s_per_byte=served)
-    return replace(prepared, target=target, agreement=agreement)
+    if all(each == ways[0] for each in ways[1:]):
+        return ways[0]
+    if asked.frees_links:
+        raise NoForm
+    cost = partial(placed.collective.time, worker_count=count)
+    latency_s = placed.latency_s / cost(size_bytes=0.0, latency_s=1.0, seconds_per_byte=0.0)
+    per_byte = placed.seconds_per_byte / cost(size_bytes=1.0, latency_s=0.0, seconds_per_byte=1.0)
+    return (Way(float(latency_s), 0, NOTHING, Share(1, float(1 / per_byte))),)

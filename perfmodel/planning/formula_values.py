@@ -133,6 +133,10 @@ class AtPoint:
         numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
         return float(math.ceil(numerator / denominator)), self._flat
 
+    def _floor(self, node: Any) -> Pair:
+        numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
+        return float(math.floor(numerator / denominator)), self._flat
+
     def _extreme(self, node: Any) -> Pair:
         pairs = [self.pair(each) for each in node.args]
         values = tuple(value for value, _ in pairs)
@@ -160,6 +164,7 @@ _RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
     sympy.exp: AtPoint._exponential,
     sympy.log: AtPoint._logarithm,
     sympy.ceiling: AtPoint._ceiling,
+    sympy.floor: AtPoint._floor,
     sympy.Max: AtPoint._extreme,
     sympy.Min: AtPoint._extreme,
     sympy.Piecewise: AtPoint._piecewise,
@@ -214,7 +219,7 @@ def _powers(point: AtPoint, node: Any, symbol: sympy.Symbol, known: dict[Any, di
         return known[node]
     if node in point.taken:
         return _powers(point, point.taken[node].argument, symbol, known)
-    if not node.args or isinstance(node, sympy.ceiling):
+    if not node.args or isinstance(node, sympy.ceiling | sympy.floor):
         return {0: point.value(node)}
     parts = [_powers(point, each, symbol, known) for each in node.args]
     if isinstance(node, sympy.Add):

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.bounded_staleness import bounded_staleness_excess, served_in_step_time
 from perfmodel.cost.queueing import ClosedNetwork
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import maximum, minimum, where
+from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
@@ -132,7 +132,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     slowest = numbers.kinds[-1][1]
     slow_count: Quantity = 0
     for count, relative in numbers.kinds:
-        slow_count = slow_count + count * (numbers.compute_s * (slowest - relative) <= service_s)
+        slow_count = slow_count + where(exceeds(numbers.compute_s * (slowest - relative), service_s), 0, count)
     behind = numbers.visitors - where(step_by_step, 0, slow_count - 1)
     end_s = numbers.group_compute_s + service_s
     for count, relative in numbers.kinds:  # who come no earlier than these are served after them

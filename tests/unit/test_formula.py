@@ -265,7 +265,7 @@ def test_all_that_has_no_closed_form_says_why():
         assert limit.instead
     with pytest.raises(ArgumentError, match="queueing network"):
         pm.formula(
-            graph=network("mnist_classifier"), system="survey_fig5", workers=2, sync="downpour", free="batch_size"
+            graph=network("mnist_classifier"), system="survey_fig5", batch_size=8, sync="downpour", free="workers"
         )
     with pytest.raises(ArgumentError, match="order statistic"):
         pm.formula(graph=network("mnist_classifier"), system="survey_fig5", workers=2, free="workers",

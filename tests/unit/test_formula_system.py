@@ -4,7 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formula_system import with_links_scaled
+from perfmodel.planning.formula_asked import with_links_scaled
 
 GRAPH = pm.zoo.alexnet()
 
@@ -14,6 +14,9 @@ GRAPH = pm.zoo.alexnet()
     [
         ("survey_fig5", "ring_all_reduce", "generic"),
         ("survey_fig5", "binomial_tree", "generic"),
+        ("survey_fig5", "hierarchical", "generic"),
+        ("dgx_1_p100", "recursive_doubling", "generic"),
+        ("dgx_a100_x4", "parameter_server", "generic"),
         ("dgx_1_p100", "parameter_server", "caffe_cudnn5"),
         ("dgx_1_p100", "all_reduce", "pytorch_1_0"),
         ("dgx_a100_x4", "ring_all_reduce", "pytorch_2"),
@@ -82,8 +85,9 @@ def test_which_bandwidth_makes_two_gpus_worth_it():
 def test_workers_need_a_system_with_devices():
     with pytest.raises(ArgumentError, match="system="):
         pm.formula(graph=GRAPH, device="gtx_1080", batch_size=8, free="workers")
-    with pytest.raises(ArgumentError, match="one of the two"):
-        pm.formula(graph=GRAPH, system="survey_fig5", free=["workers", "link_bandwidth_bytes_per_s"])
+    how = {"system": "dgx_1_p100", "sync": "ring_all_reduce", "batch_size": 8}
+    with pytest.raises(ArgumentError, match="one of them: here messages differ in their ways"):
+        pm.formula(graph=GRAPH, **how, free=["workers", "link_bandwidth_bytes_per_s"])
     with pytest.raises(ArgumentError, match="per worker, with workers free"):
         pm.formula(graph=GRAPH, system="survey_fig5", global_batch_size=48, free="workers")
     f = pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free="workers")
@@ -98,3 +102,23 @@ def test_elasticities_where_no_worker_is_left():
     assert "there are no more workers" in all_of_them.sentence
     assert all_of_them.total > 0
     assert "costs" in f.elasticities({"workers": 2})["workers"].sentence
+
+
+@pytest.mark.parametrize(("name", "value"), [("workers", 2.5), ("batch_size", 7.25), ("batch_size", [8, 8.5])])
+def test_there_are_no_parts_of_workers_and_samples(name, value):
+    f = pm.formula(graph=GRAPH, system="survey_fig5", batch_size=8, free=["workers", "batch_size"])
+    for asked in (f, f.lambdify()):
+        with pytest.raises(ArgumentError, match=f"^{name}=.*whole numbers"):
+            asked(**{name: value})
+        assert asked(workers=3.0, batch_size=[8, 9]).shape == (2,)
+
+
+def test_slopes_go_between_whole_workers():
+    # a ring on links of one kind: 2 (p - 1) a + 2 (p - 1)/p n/B, whose slope by p is 2 a + 2 n / (B p^2)
+    f = pm.formula("sync_s", graph=GRAPH, system="survey_fig5", batch_size=8, free="workers", sync="ring_all_reduce")
+    here, more = (f.point({"workers": workers}).value(f.named_parts["sync_s"]) for workers in (2.5, 2.5 * (1 + 1e-7)))
+    row = f.elasticities({"workers": 2.5})["workers"]
+    assert row.total == pytest.approx((more / here - 1) / 1e-7, rel=1e-5)
+    assert row.total > 0
+    found = f.solve_for("workers", here)
+    assert (found.value, found.method) == (3, "whole numbers")
