@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ from perfmodel.presentation.quantities import cell_text
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from perfmodel.graph.liveness import Liveness
 
 
 class GraphStructure:
@@ -64,6 +66,7 @@ class GraphStructure:
         self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
         self._fingerprint: str | None = None
         self._label_bytes: int | None = None
+        self._liveness: dict[Hashable, Liveness] = {}
         self._free_sizes: tuple[str, ...] | None = None
         self._at_inference: Self | None = None
 
@@ -159,6 +162,7 @@ class GraphStructure:
         for input_name in dict.fromkeys(input_names):
             self._readers[input_name].append(name)
         self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
+        self._liveness = {}
         return name
 
     @property

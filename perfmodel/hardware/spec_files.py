@@ -380,9 +380,12 @@ def kind_of(path: str | Path) -> str:
     return _kind_once(path, changed_ns(path))
 
 
+_tables = lru_cache(maxsize=4)(lambda path, changed_ns: read_toml(path))  # a kind is asked for just before loading
+
+
 @lru_cache(maxsize=1024)
 def _kind_once(path: Path, changed_ns: int) -> str:
-    return str(read_toml(path).get("kind", ""))
+    return str(_tables(path, changed_ns).get("kind", ""))
 
 
 @lru_cache(maxsize=1024)
@@ -392,6 +395,6 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
     from perfmodel.hardware.faults import faults_of
 
     try:
-        return model_class.model_validate(read_toml(path)).loaded_from(path.stem)
+        return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None

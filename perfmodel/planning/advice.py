@@ -208,8 +208,8 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
         changed = predict(now.graph, **{**now.given, **change.changes})
     except PerfmodelError as error:
         return Rejected(kind, change.what, str(error))
-    foreign = foreign_library(changed)
-    if foreign and not foreign_library(now.base):
+    foreign = foreign_library(changed, now.libraries)
+    if foreign and not foreign_library(now.base, now.libraries):
         return Rejected(kind, change.what, foreign)
     if changed.memory.fits is False:
         return Rejected(kind, change.what, fit_sentence(changed))

@@ -248,7 +248,7 @@ class StagePredictor:
                 recompute=self.recompute,
             )
             input_gradient = bool(self.whole(stage, batch_size).subject.input_gradient)
-            constant, slope = stage.graph.liveness(rules=rules, input_gradient=input_gradient).kept
+            constant, slope = self._graph(stage).liveness(rules=rules, input_gradient=input_gradient).kept
             self._kept_bytes[key] = float(constant), float(slope)
         return self._kept_bytes[key]
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
     from perfmodel.measurements.run import Run
     from perfmodel.prediction.machine import Machine
@@ -69,6 +72,11 @@ class Situation:
     def __getitem__(self, argument: str) -> Any:
         """Return the value of an argument, its default where it was not given."""
         return self.given.get(argument, self.defaults[argument])
+
+    @cached_property
+    def libraries(self) -> tuple[LibraryProfile, ...]:
+        """All libraries that there is a file of."""
+        return tuple(map(load_library, spec_files.names("libraries")))
 
     @property
     def target(self) -> Target:
