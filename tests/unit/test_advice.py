@@ -10,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import perfmodel as pm
@@ -427,6 +428,31 @@ def test_wrong_words_are_refused_before_any_work(alexnet):
         pm.advise(alexnet, device="gtx_980", batch_size=0)
     with pytest.raises(ArgumentError, match="kinds"):
         pm.advise(alexnet, device="gtx_980", batch_size=4, kinds=[])
+
+
+def test_what_is_no_kind_no_row_or_given_twice_is_refused(alexnet, capsys):
+    job = {"batch_size": 16, "device": "gtx_1080"}
+    with pytest.raises(ArgumentError, match="kinds=3 is not allowed: some of batch_size, prefetch"):
+        pm.advise(alexnet, kinds=3, **job)
+    advice = pm.advise(alexnet, kinds=["prefetch", "raid"], **job)
+    for wrong in ("prefetch", *advice.rejected):
+        with pytest.raises(ArgumentError, match=r"row=.* is not allowed: one of rows"):
+            advice.arguments_with(wrong)
+    assert run(["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--set", "batch_size=32"]) == 2
+    assert "--set='batch_size=32' is not allowed: left out beside --batch-size 16" in capsys.readouterr().err
+    words = ["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--kinds", "prefetch, raid", "--json"]
+    assert run(words) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)["rejected"]} == {"raid"}
+
+
+def test_numbers_of_any_type_are_counts_and_infinity_survives_json(alexnet):
+    plain = pm.advise(alexnet, kinds=["prefetch", "workers", "bucket_bytes"], prefetch=2, **FIG5)
+    job = FIG5 | {"workers": np.int64(4), "batch_size": 64.0, "prefetch": 2.0}
+    given = pm.advise(alexnet, kinds=["prefetch", "workers", "bucket_bytes"], **job)
+    assert [row.change for row in given.rows] == [row.change for row in plain.rows]
+    assert json.loads(json.dumps(given.to_dict(), allow_nan=False))["job"] == FIG5 | {"prefetch": 2}
+    (at_once,) = (row for row in given.to_dict()["rows"] if row["change"] == "all gradients in one message")
+    assert at_once["changes"] == {"bucket_bytes": "inf"}
 
 
 def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):

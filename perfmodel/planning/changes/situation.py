@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 NO_GPU: Final = "no GPU computes"
 
 
+NO_COUNTS: Final = ("bucket_bytes", "input_variation")
+"""Arguments that are numbers, but count nothing."""
+
+
 class NotApplicableError(Exception):
     """A change says nothing to a job; the message is the reason."""
 
@@ -70,8 +74,10 @@ class Situation:
     base: Prediction
 
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument, its default where it was not given."""
-        return self.given.get(argument, self.defaults[argument])
+        """Return the value of an argument, its default where it was not given; 2.0 of what is counted is 2."""
+        value = self.given.get(argument, self.defaults[argument])
+        is_count = isinstance(value, float) and value.is_integer() and argument not in NO_COUNTS
+        return int(value) if is_count else value
 
     @cached_property
     def libraries(self) -> tuple[LibraryProfile, ...]:
