@@ -66,6 +66,7 @@ class GraphStructure:
         self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
         self._fingerprint: str | None = None
         self._label_bytes: int | None = None
+        self._trained: dict[str, int] | None = None
         self._liveness: dict[Hashable, Liveness] = {}
         self._free_sizes: tuple[str, ...] | None = None
         self._at_inference: Self | None = None
@@ -162,7 +163,7 @@ class GraphStructure:
         for input_name in dict.fromkeys(input_names):
             self._readers[input_name].append(name)
         self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
-        self._liveness = {}
+        self._liveness, self._trained = {}, None
         return name
 
     @property
@@ -218,8 +219,10 @@ class GraphStructure:
     @property
     def trained_parameter_counts(self) -> dict[str, int]:
         """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
-        counts = {node.name: node.trained_parameter_count for node in self.layers}
-        return {name: count for name, count in counts.items() if count}
+        if self._trained is None:
+            counts = {node.name: node.trained_parameter_count for node in self.layers}
+            self._trained = {name: count for name, count in counts.items() if count}
+        return self._trained.copy()
 
     @property
     def parameter_count(self) -> int:

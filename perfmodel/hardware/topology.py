@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
+NO_HUBS: Final = ENDS | {"nic"}
+"""Kinds of nodes that data do not pass through unless they are told to."""
 
 
 class Topology:
@@ -38,6 +40,10 @@ class Topology:
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
+        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to the nodes beside it
+        for wire in self.wires:
+            self._ways[wire.lower].append((wire.upper, wire.upward))
+            self._ways[wire.upper].append((wire.lower, wire.downward))
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
         self._route = lru_cache(maxsize=None)(self._find_route)
         self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
@@ -329,9 +335,7 @@ class Topology:
 
     def _beside(self, name: str) -> Iterator[str]:
         """Yield the nodes that links lead to from a node, in file order."""
-        for wire in self.wires:
-            if name in (wire.lower, wire.upper):
-                yield wire.upper if name == wire.lower else wire.lower
+        return (other for other, _ in self._ways[name])
 
     def _place(self, name: str) -> Place:
         if name not in self.places:
@@ -387,13 +391,8 @@ class Topology:
             for name, place in self.places.items()
             if name in (source, sink)
             or (place.kind == "nic" and name in nics)
-            or (place.kind not in {*ENDS, "nic"} and (place.node in inside or place.kind == "fabric"))
+            or (place.kind not in NO_HUBS and (place.node in inside or place.kind == "fabric"))
         }
         if not crosses and inside != {""}:
             allowed = {name for name in allowed if self.places[name].node in inside}
-        edges: dict[str, list[tuple[str, Channel]]] = {name: [] for name in allowed}
-        for wire in self.wires:
-            if wire.lower in allowed and wire.upper in allowed:
-                edges[wire.lower].append((wire.upper, wire.upward))
-                edges[wire.upper].append((wire.lower, wire.downward))
-        return edges
+        return {name: [way for way in self._ways[name] if way[0] in allowed] for name in allowed}

@@ -42,6 +42,9 @@ OF_WORKER: Final = (
 )  # fmt: skip
 """Axes that decide what one worker does by itself; the batch size last, so that it varies fastest."""
 
+PLACED_BY: Final = ("system", "device", LINK, "threads")
+"""Axes that decide on what a worker runs."""
+
 FED_BY: Final = ("dataset", "input_from", "decode_cores", "input_variation", "prefetch")
 """Axes that decide how mini-batches come, which leaves the exchange of gradients as it is."""
 

@@ -181,7 +181,8 @@ class Jobs:
 
     def _usd_per_hour(self, section: Section) -> Any:
         if "usd_per_hour" not in section.kept:
-            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in section.devices])
+            devices, of_rows = section.numbered_devices
+            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in devices])[of_rows]
         return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: Job) -> Target:
