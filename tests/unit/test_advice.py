@@ -16,7 +16,9 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.rewired import with_fields, with_own_lanes
+from perfmodel.hardware.variants import system_with
 from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
@@ -340,7 +342,33 @@ def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
         assert row.gain_samples_per_s > 0
         assert "presumes cards and switches" in row.beware
     none = pm.advise(alexnet, kinds="peer_link", **FIG5)
-    assert "no link joins its GPUs" in none.rejected[0].reason
+    assert "no file says that NVIDIA GeForce GTX 1080 takes a bridge" in none.rejected[0].reason
+
+
+def test_bridges_join_cards_that_take_one_two_by_two(alexnet):
+    """The change is the machine that a file with these links would describe: nothing else differs."""
+    system = system_with("survey_fig5", device="a100_80_pcie")
+    gains = {}
+    for workers in (2, 4):
+        job = {"system": system, "workers": workers, "batch_size": 32, "kinds": "peer_link"}
+        (row,) = pm.advise(alexnet, **job).rows
+        bridged = row.changes["system"].file
+        assert [(each.between, each.link) for each in bridged.peer_link] == [
+            ((("gpu0", "gpu1"), ("gpu2", "gpu3")), "nvlink_3_x12")
+        ]
+        assert bridged.model_copy(update={"peer_link": (), "name": system.name}) == system.file
+        assert "spans" in row.beware
+        gains[workers] = row.speedup
+    assert gains[2] > 1.2  # the exchange of 244 MB leaves PCIe
+    assert gains[4] == pytest.approx(1, abs=1e-9)  # the ring still passes PCIe between the pairs
+    odd = pm.advise(alexnet, kinds="peer_link", system="survey_fig5", workers=4, batch_size=32, sync="none")
+    assert not odd.rows
+
+
+@pytest.mark.parametrize("name", spec_files.names("devices"))
+def test_a_bridge_is_a_link_of_a_file(name):
+    bridge = getattr(pm.load_device(name), "bridge", None)
+    assert bridge is None or pm.load_link(bridge.link).family.protocol == "nvlink"
 
 
 def test_a_faster_network_replaces_adapters_and_fabric(alexnet):
