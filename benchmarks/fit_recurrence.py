@@ -22,6 +22,7 @@ from fitting import Constants, Unknown, breakdown, by_board, cross_validated, fi
 from kernel_rows import with_board
 
 import perfmodel as pm
+from perfmodel.cost.gpu import tile_menu
 from perfmodel.framework.profile import load_framework
 from perfmodel.framework.recurrence import FUSED, recurrence_alternatives
 from perfmodel.framework.rules import RecurrentRules
@@ -41,6 +42,7 @@ TILES = np.array([(128, 128), (128, 64), (64, 64), (32, 32)], dtype=float)
 OPERAND_WEIGHT = 4.0
 """Cost of loading an operand element into registers, in multiply-adds: 1/a + 1/b loads for each. [1]"""
 TILE_EFFICIENCY = (1 + OPERAND_WEIGHT * 2 / 128) / (1 + OPERAND_WEIGHT * (1 / TILES).sum(axis=1))
+MENU = tile_menu(tile_rows=TILES[:, 0], tile_columns=TILES[:, 1], tile_efficiency=TILE_EFFICIENCY, split_k=np.ones(4))
 RAMP_STEPS = 32.0
 """Not fitted: as for the BLAS's products. [1]"""
 
@@ -123,9 +125,8 @@ def board_numbers(board: str, dtype: str = "fp32") -> GpuNumbers:
 def recurrent_library(constants: Constants, clock_hz: float) -> RecurrentLibrary:
     """Return the library with the constants of a fit."""
     return RecurrentLibrary(
-        tile_rows=TILES[:, 0],
-        tile_columns=TILES[:, 1],
-        tile_efficiency=TILE_EFFICIENCY,
+        peak_ratio=1.0,
+        menu=MENU,
         efficiency=constants["recurrent_gemm"],
         thin_efficiency=constants["recurrent_thin"],
         latency_s=constants["recurrent_latency_cycles"] / clock_hz,

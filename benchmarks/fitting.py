@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from perfmodel.cost.gpu import TileMenu, tile_menu
+
 FOLDS = 5
 
 Constants = dict[str, float]
@@ -19,11 +21,11 @@ OPERAND_WEIGHT = 4.0
 
 def menu(
     tiles: Sequence[tuple[int, int]], splits: Sequence[int], *, operand_weight: float = OPERAND_WEIGHT
-) -> dict[str, np.ndarray]:
+) -> TileMenu:
     """Return the menu of every tile with every split of the sum."""
     rows, columns, split_k = np.array([(a, b, s) for a, b in tiles for s in splits], dtype=float).T
     rate = 1 / (1 + operand_weight * (1 / rows + 1 / columns))
-    return {"tile_rows": rows, "tile_columns": columns, "tile_efficiency": rate / rate.max(), "split_k": split_k}
+    return tile_menu(tile_rows=rows, tile_columns=columns, tile_efficiency=rate / rate.max(), split_k=split_k)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ def maximum(first: Quantity, second: Quantity) -> Quantity:
     >>> float(maximum(1.0, 2.0))
     2.0
     """
+    if type(first) is float is type(second):  # a tenth of what numpy takes for two numbers
+        return second if first < second or second != second else first
     if is_symbolic(first, second):
         return elementwise(_unevaluated_extreme("Max"), first, second)
     return np.maximum(first, second)
@@ -75,6 +77,8 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
     >>> float(minimum(1.0, 2.0))
     1.0
     """
+    if type(first) is float is type(second):
+        return second if second < first or second != second else first
     if is_symbolic(first, second):
         return elementwise(_unevaluated_extreme("Min"), first, second)
     return np.minimum(first, second)
@@ -256,7 +260,7 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
     """
     if values.dtype == object:
         return reduce(minimum, list(values))
-    return values.min(axis=0)
+    return np.minimum.reduce(values, axis=0)
 
 
 def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:

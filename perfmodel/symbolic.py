@@ -29,6 +29,8 @@ def is_symbolic(*operands: Quantity) -> bool:
     >>> is_symbolic(1.0, 2.0)
     False
     """
+    if "sympy" not in _LOADED:  # nobody can have made a symbol
+        return False
     for operand in operands:
         kind = type(operand)
         if kind is np.ndarray:
@@ -39,11 +41,11 @@ def is_symbolic(*operands: Quantity) -> bool:
     return False
 
 
+_LOADED = sys.modules
+
+
 def _is_expression(operand: Any) -> bool:
-    if isinstance(operand, np.ndarray):
-        return bool(operand.dtype.hasobject)
-    sympy = sys.modules.get("sympy")
-    return sympy is not None and isinstance(operand, sympy.Basic)
+    return operand.dtype.hasobject if isinstance(operand, np.ndarray) else isinstance(operand, _LOADED["sympy"].Basic)
 
 
 def elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
@@ -97,8 +99,7 @@ def named(value: Quantity, name: str) -> Quantity:
     >>> named(3.0, "kernel")
     3.0
     """
-    namer = _NAMER.get()
-    if namer is None or not is_symbolic(value):
+    if "sympy" not in _LOADED or (namer := _NAMER.get()) is None or not is_symbolic(value):
         return value
     if not isinstance(value, np.ndarray):
         return namer(value, name, 0)

@@ -17,7 +17,8 @@ Number: TypeAlias = str | None
 
 CANDIDATE_HELP = (
     "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
-    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own). Repeatable."
+    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own); with --dataset "
+    "also input_from=object_store;decode_cores=8. Repeatable."
 )
 
 
@@ -143,6 +144,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:
         candidate["workers"] = tuple(number_as_typed(count) for count in stated["workers"].split(","))
-    if isinstance(number := number_as_typed(stated.get("price")), int | float):
-        candidate["price"] = number
+    for name in ("price", "decode_cores"):
+        if isinstance(number := number_as_typed(stated.get(name)), int | float):
+            candidate[name] = number
     return candidate

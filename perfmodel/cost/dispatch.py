@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
@@ -47,14 +49,16 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
        arXiv:1604.01946: launch-bound and device-bound kernels of unfused LSTM cells.
     """
     single = not getattr(overlap_exponent, "shape", ())
-    if (single and overlap_exponent == 1) or (not is_symbolic(dispatch_s) and not _any(dispatch_s)):
+    dispatched = None if is_symbolic(dispatch_s) else np.count_nonzero(dispatch_s)
+    if (single and overlap_exponent == 1) or dispatched == 0:
         return dispatch_s + 0 * busy_s
     if single and math.isinf(overlap_exponent):
         return maximum(dispatch_s - busy_s, 0.0)
     # Powers of the ratio to the longer one: those of microseconds themselves vanish at exponents of 55 and more.
     longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
     longer = named(longer, "longer of kernel and dispatch")
-    ratio = shorter / where(exceeds(longer, 0), longer, 1.0)
+    # the longer of the two can only be nothing where there is no dispatch
+    ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 
@@ -86,8 +90,3 @@ def queued_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity) -> Quantity:
     1.0
     """
     return maximum(dispatch_s - busy_s, 0.0)
-
-
-def _any(dispatch_s: Quantity) -> bool:
-    """Tell whether there is a dispatch at all: without one a symbol need not go through powers and back."""
-    return bool((dispatch_s != 0).any()) if hasattr(dispatch_s, "any") else bool(dispatch_s)

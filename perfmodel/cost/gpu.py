@@ -7,7 +7,7 @@ of its menu is taken. A stream's time is its traffic, plus what it takes to get 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,65 @@ SKINNY_EXTENT = 32
 """Largest extent of a matrix product's result that counts as skinny. [1]"""
 
 
-def _with_axes(entries: NDArray[np.float64], *, axes: int) -> NDArray[np.float64]:
-    """Append axes of length one until ``axes`` follow the menu's."""
-    if entries.ndim > axes:
-        return entries
-    return entries.reshape(*entries.shape, *(1,) * (axes + 1 - entries.ndim))
+class TileMenu(NamedTuple):
+    """The tiles that a product chooses from, with what follows from them alone: see ``tile_menu``.
+
+    Parameters
+    ----------
+    rows, columns, split : ndarray
+        Extents of each entry's tile, a and b, and the parts into which it cuts the sum, s. [1]
+    area_per_rate : ndarray
+        Results of a tile over the rate inside it relative to the largest tile, a b / e. [1]
+    written_parts : ndarray
+        Parts of the sum that pass through memory: none unless it is split. [1]
+    """
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    split: NDArray[np.float64]
+    area_per_rate: NDArray[np.float64]
+    written_parts: NDArray[np.float64]
+
+    def before(self, axes: int) -> TileMenu:
+        """Return the menu with axes of length one behind its own, where so many of a product's follow."""
+        if self.rows.ndim > axes:
+            return self
+        return TileMenu(*(_followed_by_axes(each, axes + 1 - self.rows.ndim) for each in self))
+
+
+def _followed_by_axes(entries: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Append axes of length one."""
+    return entries.reshape(*entries.shape, *(1,) * count)
+
+
+def tile_menu(*, tile_rows: Any, tile_columns: Any, tile_efficiency: Any, split_k: Any) -> TileMenu:
+    """Return the tiles that a product chooses from.
+
+    Parameters
+    ----------
+    tile_rows, tile_columns : sequence of float, shape (menu,)
+        Extents of each entry's tile, a and b. [1]
+    tile_efficiency : sequence of float, shape (menu,) or (menu, rows)
+        Rate inside each entry's tile relative to the largest tile, e; by row where rows choose from different
+        menus (an entry that is not offered to a row has a very small one). [1]
+    split_k : sequence of float, shape (menu,)
+        Parts into which each entry cuts the sum, s >= 1. All four may instead have any menu axes that broadcast, such
+        as (tiles, 1) and (1, splits), followed by the axes of the products. [1]
+
+    Returns
+    -------
+    TileMenu
+        For ``tiled_matmul_time``. [-]
+
+    Examples
+    --------
+    >>> tile_menu(tile_rows=[128, 64], tile_columns=[64, 64], tile_efficiency=[1.0, 0.5], split_k=[1, 4]).written_parts
+    array([0., 4.])
+    """
+    entries = [np.asarray(each, dtype=float) for each in (tile_rows, tile_columns, tile_efficiency, split_k)]
+    axes = max(each.ndim for each in entries)
+    a, b, e, s = (_followed_by_axes(each, axes - each.ndim) for each in entries)
+    return TileMenu(a, b, s, a * b / e, (s > 1) * s)
 
 
 def tiled_matmul_time(
@@ -37,10 +91,7 @@ def tiled_matmul_time(
     peak_flop_per_s: Quantity,
     unit_count: Quantity,
     bandwidth_bytes_per_s: Quantity,
-    tile_rows: Any,
-    tile_columns: Any,
-    tile_efficiency: Any,
-    split_k: Any,
+    menu: TileMenu,
     efficiency: Quantity = 1.0,
     element_bytes: int = 4,
     latency_s: Quantity = 0.0,
@@ -75,14 +126,8 @@ def tiled_matmul_time(
         Units (streaming multiprocessors) of the device, U. [1]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth, B. [B/s]
-    tile_rows, tile_columns : sequence of float, shape (menu,)
-        Extents of each entry's tile, a and b. [1]
-    tile_efficiency : sequence of float, shape (menu,) or (menu, rows)
-        Rate inside each entry's tile relative to the largest tile, e; by row where rows choose from different
-        menus (an entry that is not offered to a row has a very small one). [1]
-    split_k : sequence of float, shape (menu,)
-        Parts into which each entry cuts the sum, s >= 1. All four may instead have any menu axes that broadcast, such
-        as (tiles, 1) and (1, splits), followed by the axes of m, n and k. [1]
+    menu : TileMenu
+        What ``tile_menu`` makes of the tiles; its last axes are those of m, n and k, or broadcast against them. [1]
     efficiency : float, ndarray or sympy.Expr
         Fraction of peak inside the largest tile for this shape class, eta. [1]
     element_bytes : int
@@ -113,7 +158,7 @@ def tiled_matmul_time(
 
     >>> seconds = tiled_matmul_time(
     ...     m=64, n=1000, k=4096, peak_flop_per_s=8.873e12, unit_count=20, bandwidth_bytes_per_s=320e9,
-    ...     tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0], split_k=[1])
+    ...     menu=tile_menu(tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0], split_k=[1]))
     >>> float(round(2 * 64 * 1000 * 4096 / 8.873e12 / seconds, 4))
     0.1953
 
@@ -124,13 +169,9 @@ def tiled_matmul_time(
     .. [2] S. Gray, maxas SGEMM notes, github.com/NervanaSystems/maxas/wiki/SGEMM (tile shapes, latency).
     """
     axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
-    a, b, e, s = (
-        _with_axes(np.asarray(entry, dtype=float), axes=axes)
-        for entry in (tile_rows, tile_columns, tile_efficiency, split_k)
-    )
-    # parts of the sum that pass through memory: none unless it is split
-    written_s = (s > 1) * s * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
-    step_s = 2 * unit_count / peak_flop_per_s * (a * b / e)
+    a, b, s, area_per_rate, written_parts = menu.before(axes)
+    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
+    step_s = 2 * unit_count / peak_flop_per_s * area_per_rate
     tiles_per_unit = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
     part = k / s
     if (

@@ -7,9 +7,7 @@ keeps the weights in registers over the whole sequence.
 
 from __future__ import annotations
 
-from typing import Any
-
-from perfmodel.cost.gpu import stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import TileMenu, stream_time, tiled_matmul_time
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.symbolic import Quantity
 
@@ -29,9 +27,7 @@ def recurrent_product_times(
     peak_flop_per_s: Quantity,
     unit_count: Quantity,
     bandwidth_bytes_per_s: Quantity,
-    tile_rows: Any,
-    tile_columns: Any,
-    tile_efficiency: Any,
+    menu: TileMenu,
     efficiency: Quantity,
     thin_efficiency: Quantity,
     latency_s: Quantity,
@@ -62,8 +58,8 @@ def recurrent_product_times(
         Units (streaming multiprocessors). [1]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth, B. [B/s]
-    tile_rows, tile_columns, tile_efficiency : sequence of float, shape (menu,)
-        Tile menu: extents, and rate relative to the largest tile. [1]
+    menu : TileMenu
+        The tiles, each with the whole sum. [1]
     efficiency, thin_efficiency : float, ndarray or sympy.Expr
         Fraction of peak inside the largest tile, and of thin products, e_t. [1]
     latency_s, narrow_latency_s : float, ndarray or sympy.Expr
@@ -90,9 +86,10 @@ def recurrent_product_times(
     A time step of an LSTM with 2,048 units and 16 samples on a Titan X (Pascal), measured at 0.80 ms with its
     element-wise kernel:
 
+    >>> from perfmodel.cost.gpu import tile_menu
     >>> compute_s, memory_s = recurrent_product_times(m=16, n=8192, k=2048, moved_bytes=67.8e6,
     ...     peak_flop_per_s=10.97e12, unit_count=28, bandwidth_bytes_per_s=480.4e9,
-    ...     tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0],
+    ...     menu=tile_menu(tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0], split_k=[1]),
     ...     efficiency=0.8, thin_efficiency=0.1, latency_s=25e-9, narrow_latency_s=77e-9, ramp_steps=32.0,
     ...     bandwidth_fraction=0.6, step_s=15e-6)
     >>> float(round(1e3 * compute_s, 2)), float(round(1e3 * memory_s, 2))
@@ -111,10 +108,7 @@ def recurrent_product_times(
         peak_flop_per_s=peak_flop_per_s,
         unit_count=unit_count,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        tile_rows=tile_rows,
-        tile_columns=tile_columns,
-        tile_efficiency=tile_efficiency,
-        split_k=[1.0] * len(tile_rows),
+        menu=menu,
         efficiency=efficiency,
         latency_s=where(exceeds(m, NARROW_ROWS), latency_s, narrow_latency_s),
         ramp_steps=ramp_steps,

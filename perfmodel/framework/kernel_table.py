@@ -84,7 +84,7 @@ class AffineColumns:
         Returns arrays of shape (rows,), or (rows, configurations) for an array of batch sizes; object arrays of
         exact expressions for a symbol.
         """
-        if is_symbolic(batch_size):
+        if type(batch_size) is not int and is_symbolic(batch_size):
             constant, slope = exact(self.constant), exact(self.slope)
             return dict(zip(self.names, constant + slope * batch_size, strict=True))
         if isinstance(batch_size, np.ndarray):
@@ -174,24 +174,39 @@ class GroupWeights(NamedTuple):
         Occurrences outside the optimizer, and in it. [1]
     has_library_launches : bool
         Whether any row is launched inside a library's call. [-]
+    issuer_of_row : ndarray of int, shape (rows,), or None
+        0 for rows that the framework launches, 1 for those launched inside a library's call; None where both launch
+        the same row. [1]
+    every_group : ndarray of int, shape (groups,)
+        The numbers of all groups. [1]
     """
 
     forward_backward: NDArray[np.float64]
     update: NDArray[np.float64]
     has_library_launches: bool
+    issuer_of_row: NDArray[np.intp] | None
+    every_group: NDArray[np.intp]
 
 
 @derived
 def _group_weights(table: KernelTable) -> GroupWeights:
-    inside = [
-        part[columns.names.index("library_launches")]
-        for columns in (table.matmul, table.stream)
-        for part in (columns.constant, columns.slope)
-    ]
+    launched, inside = (
+        np.concatenate(
+            [
+                [part[columns.names.index(name)] for part in (columns.constant, columns.slope)]
+                for columns in (table.matmul, table.stream)
+            ],
+            axis=1,
+        )
+        for name in ("launches", "library_launches")
+    )
+    by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
     return GroupWeights(
         forward_backward=table.multiplicity * ~table.is_update,
         update=table.multiplicity * table.is_update,
-        has_library_launches=any(bool(each.any()) for each in inside),
+        has_library_launches=not by_framework.all(),
+        issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
+        every_group=np.arange(len(table.multiplicity)),
     )
 
 

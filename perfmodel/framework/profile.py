@@ -386,11 +386,11 @@ def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProf
     SpecError
         If the file is wrong; lists every fault.
     """
-    if isinstance(name_or_path, FrameworkProfile):
+    if not isinstance(name_or_path, str) and isinstance(name_or_path, FrameworkProfile):
         return name_or_path
     return _profile_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _profile_of(name_or_path: str | Path) -> FrameworkProfile:
     return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile)

@@ -125,7 +125,7 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
     return _system_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _system_of(name_or_path: str | Path) -> System | Cluster:
     from perfmodel.hardware.cluster import ClusterFile, cluster_of
 
@@ -163,7 +163,7 @@ def load_machine(name_or_path: str | Path) -> System:
     return _machine_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _machine_of(name_or_path: str | Path) -> System:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
@@ -208,7 +208,35 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
     return _library_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
+    """Load several library profiles; whether their files changed is looked up once for all of them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Their names. [-]
+
+    Returns
+    -------
+    tuple of LibraryProfile
+        The profiles, in that order. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no library of a name.
+    SpecError
+        With every fault of a file.
+    """
+    return _libraries_of(names)
+
+
+@kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
+def _libraries_of(names: Any) -> tuple[LibraryProfile, ...]:
+    return tuple(load_library(name) for name in names)
+
+
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _library_of(name_or_path: str | Path) -> LibraryProfile:
     from perfmodel.hardware.library import LibraryProfile
 

@@ -60,7 +60,7 @@ def load_device(name_or_path: str | Path) -> Runnable:
     return _device_of(name_or_path)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _device_of(name_or_path: str | Path) -> Runnable:
     from perfmodel.hardware.device import Device
 

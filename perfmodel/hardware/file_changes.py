@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 Made = TypeVar("Made")
-Loader: TypeAlias = Callable[[str | Path], Made]
+Name: TypeAlias = Any
+Loader: TypeAlias = Callable[[Name], Made]
 
 MISSING: Final = -1
 """Time of change of a file that does not exist, or cannot be looked at. [ns]"""
@@ -48,13 +49,17 @@ def _now_ns(path: str | Path) -> int:
         return MISSING  # whoever reads it says what is wrong
 
 
-def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader[Made]], Loader[Made]]:
+def kept_while_unchanged(
+    depends_on: Callable[[], Hashable], *, names: tuple[type, ...] = (str, Path)
+) -> Callable[[Loader[Made]], Loader[Made]]:
     """Return a decorator: a loader gives the same object again while no file that it looked for has changed.
 
     Parameters
     ----------
     depends_on : callable
         Returns what else decides which files are looked for; called each time. [-]
+    names : tuple of type
+        Types of what the loader takes: a name or path, or names of several files that it loads together. [-]
 
     Returns
     -------
@@ -67,8 +72,8 @@ def kept_while_unchanged(depends_on: Callable[[], Hashable]) -> Callable[[Loader
         kept: dict[Hashable, tuple[Made, dict[str, int]]] = {}
 
         @wraps(load)
-        def kept_or_loaded(name_or_path: str | Path) -> Made:
-            if not isinstance(name_or_path, (str, Path)):
+        def kept_or_loaded(name_or_path: Name) -> Made:
+            if not isinstance(name_or_path, names):
                 return load(name_or_path)  # which says what it takes
             key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
@@ -101,7 +106,7 @@ def _here() -> str | None:
         return None
 
 
-def _loaded(load: Loader[Made], name_or_path: str | Path) -> tuple[Made, dict[str, int]]:
+def _loaded(load: Loader[Made], name_or_path: Name) -> tuple[Made, dict[str, int]]:
     """Return what a loader loads, and the files that it looked for."""
     files: dict[str, int] = {}
     token = _looked_for.set(files)

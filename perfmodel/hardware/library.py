@@ -286,6 +286,7 @@ class LibraryProfile(SpecFile):
         return profile is not None and dtype in profile.dtypes
 
     @derived
+    @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
         """Return what the library offers for a data type on an architecture.
 

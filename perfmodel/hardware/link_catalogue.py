@@ -65,7 +65,7 @@ def _link_of(name_or_path: str | Path, lane_count: int | None) -> Link:
     return Link(name=full_name, family=family, lane_count=chosen)
 
 
-@kept_while_unchanged(spec_files.spec_folders)
+@kept_while_unchanged(spec_files.folders_asked_for)
 def _link_of_name(name_or_path: str | Path) -> Link:
     return _link_of(name_or_path, None)
 

@@ -175,6 +175,8 @@ class InstancePrice(Price):
         Its devices; None for an instance of CPUs alone. [-]
     system : str or None
         A system whose spec file describes the instance, or stands for it. [-]
+    vcpu_count : int or None
+        Virtual processors of one instance, where the file states them. [1]
     sustained_use : SustainedUse or None
         Discount on long use; not on spot. [-]
     published : PublishedRow or None
@@ -191,6 +193,7 @@ class InstancePrice(Price):
     spot_valid_from: date | None = None
     accelerators: Accelerators | None = None
     system: Text | None = None
+    vcpu_count: Count | None = None
     sustained_use: SustainedUse | None = None
     published: PublishedRow | None = None
     correction: tuple[Correction, ...] = ()
@@ -225,10 +228,12 @@ class InstancePrice(Price):
         return self.published.model_copy(update=changes)
 
     @property
-    def vcpu_count(self) -> int | None:
-        """Virtual processors of one instance, by the published row; None where there is no row. [1]."""
+    def processor_count(self) -> int | None:
+        """Virtual processors of one instance: as stated, else by the published row; None where neither says. [1]."""
         row = self.corrected
-        return None if row is None else row.vcpu_count // row.instance_count
+        if self.vcpu_count is not None or row is None:
+            return self.vcpu_count
+        return row.vcpu_count // row.instance_count
 
     @property
     def device_count(self) -> int:

@@ -112,6 +112,8 @@ def _of_class(price_class: type[Kind], name_or_path: str | Path | Price, *, argu
     """Return a price of one kind, or refuse that of another."""
     from perfmodel.hardware.price import Price
 
+    if not isinstance(name_or_path, str | Path | Price):
+        raise ArgumentError(argument, name_or_path, f"the name or path of the price of {wanted.partition(';')[0]}")
     price = name_or_path if isinstance(name_or_path, Price) else load_price(name_or_path)
     if not isinstance(price, price_class):
         raise ArgumentError(argument, price.stem or price.name, f"the price of {wanted} {price.kind}")

@@ -59,6 +59,11 @@ def shipped_folder() -> Path:
     return installed if installed.is_dir() else checkout
 
 
+def folders_asked_for() -> str:
+    """Return what the environment says of spec folders: what else than names decides which files are found. [-]"""
+    return os.environ.get(ENVIRONMENT_VARIABLE, "")
+
+
 def spec_folders() -> tuple[Path, ...]:
     """Return every spec folder in the order of precedence: the user's own first, the shipped one last.
 
@@ -72,7 +77,7 @@ def spec_folders() -> tuple[Path, ...]:
     SpecError
         If a folder named by ``PERFMODEL_SPECS`` does not exist, holds none of the kind folders, or a misspelt one.
     """
-    entries = [entry for entry in os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep) if entry]
+    entries = [entry for entry in folders_asked_for().split(os.pathsep) if entry]
     if not entries:
         return _shipped_alone()
     own = tuple(Path(entry).expanduser() for entry in entries)

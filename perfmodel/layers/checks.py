@@ -222,6 +222,8 @@ def checked_batch_size(batch_size: Any) -> Any:
     >>> checked_batch_size(16)
     16
     """
+    if type(batch_size) is int and batch_size >= 1:
+        return batch_size
     allowed = "must be a whole number >= 1, an array of them, or a symbol"
     if is_symbolic(batch_size):
         is_number = getattr(batch_size, "is_number", False)

@@ -272,6 +272,8 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
     >>> load_optimizer("momentum", weight_decay=1e-4).state_elements_per_parameter
     1
     """
+    if type(optimizer) is str and not options and optimizer in _PLAIN:
+        return _PLAIN[optimizer]
     if isinstance(optimizer, Optimizer):
         if options:
             refuse("optimizer", optimizer, f"a name, where options are given: {', '.join(options)}")
@@ -280,8 +282,6 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         noun = "optimizer"
         raise UnknownNameError(noun, str(optimizer), OPTIMIZERS)
     chosen = OPTIMIZERS[optimizer]
-    if not options:
-        return _PLAIN[optimizer]
     known = [field.name for field in fields(chosen)]
     for option in options:
         if option not in known:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +15,7 @@ from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plan_bill import SPOT, Bill, Terms
+from perfmodel.planning.plan_bill import SPOT, Terms
 from perfmodel.planning.plan_candidates import CandidateLike, read_candidates
 from perfmodel.planning.plan_question import ON_DEMAND, PURCHASES, Entry, Question, entries_of
 from perfmodel.planning.plan_report import HEADINGS, Plan
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
 """Arguments of ``predict`` that a plan gives itself."""
 
+PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
+"""Way to buy -> the field of a price's file that it is paid by."""
+
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; a larger number is a slip of the pen. [1]"""
 
@@ -39,10 +44,18 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     """Return what a reader must know of the numbers."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
-    prices = [candidate.price for candidate in question.candidates]
-    days = sorted({price.valid_from for price in prices if isinstance(price, InstancePrice)})
+    for candidate in question.candidates:
+        cores = question.feed_of(candidate).get("decode_cores")
+        if cores is not None and "decode_cores" not in candidate.feed:
+            notes.append(
+                f"{cores} cores of {candidate.name} decode: half of the virtual processors that its file states"
+            )
+    days = _days_of(question, purchases)
     if len(days) > 1:
         notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
+    elif days:
+        notes.append(f"prices hold since {days[0]}")
+    notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
         notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
     if any((row.mean_staleness or 0) > 0 for row in rows):
@@ -61,6 +74,38 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     if question.job.dataset is None:
         notes.append("mini-batches come from host memory: dataset= reads and decodes them")
     return tuple(notes)
+
+
+def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
+    """Return whose price nobody read, and whose falls with use."""
+    prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
+    fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
+    sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
+    unread = [name for name, told in sources.items() if any(each is not None and not each.is_verified for each in told)]
+    notes = [f"the list price was not read, only heard of: {', '.join(unread)}"] if unread else []
+    lower = {
+        row.candidate: None
+        for row in rows
+        if row.purchase == ON_DEMAND and row.hours is not None and _is_sustained(prices.get(row.candidate), row.hours)
+    }
+    if lower:
+        notes.append(f"use is sustained, as of jobs that begin on the first of a month: {', '.join(lower)}")
+    return notes
+
+
+def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
+    """Tell whether a price falls within some hours."""
+    rule = None if price is None else price.sustained_use
+    return rule is not None and hours > rule.hours_per_month / len(rule.tier_multipliers)
+
+
+def _days_of(question: Question, purchases: list[str]) -> list[date]:
+    """Return the first days of all prices that rows are of, on demand or on spot, the oldest first."""
+    prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
+    days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
+    if SPOT in purchases:
+        days |= {price.spot_valid_from for price in prices if price.spot_valid_from is not None}
+    return sorted(days)
 
 
 def plan(
@@ -96,11 +141,14 @@ def plan(
     candidates : iterable
         Prices by name, instance or path, whose files say what hardware they are of; or mappings with ``price``,
         ``device`` or ``system``, ``workers`` (one or several numbers; all devices of an instance that has a system
-        unless given) and ``name``. A ``price`` that is a number is that of an hour of one device of your own. [-]
+        unless given), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
+        a number is that of an hour of one device of your own. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
-        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. [-]
+        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. A candidate that is a device alone has
+        no drives: ``input_from`` says from where it reads, and half of its price's virtual processors decode unless
+        ``decode_cores`` says how many cores do. [-]
     dataset_size : int
         Samples of an epoch whose mini-batches are in host memory. [samples]
     epochs, samples : int
@@ -208,18 +256,16 @@ def _sizes(**given: Any) -> dict[str, Any]:
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
     """Return the plan of all rows."""
+    entries = [_with_ends(entry, question.terms) if entry.row.is_on_front else entry for entry in entries]
     verdict = Verdict(entries=entries, question=question)
     rows = [entry.row for entry in entries]
     best = verdict.best
     nearest = None if best is not None else verdict.nearest_miss()
-    sure = None if best is None else _ends_of(next(each for each in entries if each.row is best), question.terms)
     return Plan(
         title=_title(question, entries),
         limits=question.limits,
         rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
         best=best,
-        best_hours=None if sure is None else (sure[0].hours, sure[1].hours),
-        best_usd=None if sure is None else (sure[0].usd, sure[1].usd),
         nearest_miss=None if nearest is None else nearest[0],
         binding=verdict.binding(),
         changes=verdict.changes(),
@@ -227,17 +273,20 @@ def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> 
     )
 
 
-def _ends_of(entry: Entry, terms: Terms) -> tuple[Bill, Bill] | None:
-    """Return what a job comes to by the ends of the 80 % interval of its step; None where there is none."""
-    assert entry.prediction is not None
-    assert entry.hired is not None
-    p = entry.prediction
+def _with_ends(entry: Entry, terms: Terms) -> Entry:
+    """Return an entry with what the job comes to by the ends of the 80 % interval of its step, where there is one."""
+    p, hired = entry.prediction, entry.hired
+    assert p is not None
+    assert hired is not None
     try:
-        low_s, high_s = p.interval_s
+        ends = p.interval_s
     except ArgumentError:
-        return None
-    low, high = (entry.hired.bill(terms, share=end_s / p.step_s) for end_s in (low_s, high_s))
-    return low, high
+        return entry
+    low, high = (hired.bill(terms, share=end_s / p.step_s) for end_s in ends)
+    if math.isinf(high.hours):
+        return entry
+    row = replace(entry.row, least_hours=low.hours, most_hours=high.hours, least_usd=low.usd, most_usd=high.usd)
+    return replace(entry, row=row)
 
 
 def _title(question: Question, entries: list[Entry]) -> str:

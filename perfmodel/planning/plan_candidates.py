@@ -20,8 +20,14 @@ from perfmodel.prediction.bill import check_processors
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.quantities import is_number
 
-KEYS: Final = ("price", "device", "system", "workers", "name")
+FEED: Final = ("input_from", "decode_cores")
+"""Keys of a candidate that say how its examples are read and decoded, as ``predict`` takes them."""
+
+KEYS: Final = ("price", "device", "system", "workers", "name", *FEED)
 """Keys of a candidate."""
+
+VCPUS_PER_CORE: Final = 2
+"""Virtual processors of an instance with GPUs that share a core: its hardware threads. [1]"""
 
 CandidateLike = str | Path | InstancePrice | Mapping[str, Any]
 """A price whose file says what hardware it is of, or a mapping with ``KEYS``."""
@@ -41,12 +47,23 @@ class Candidate:
         ``device`` or ``system``, as ``predict`` takes it. [-]
     workers : tuple of int
         Numbers of workers to try. [1]
+    feed : dict
+        ``input_from`` and ``decode_cores`` of its own, where they are given. [-]
     """
 
     name: str
     price: InstancePrice | float
     hardware: dict[str, Any]
     workers: tuple[int, ...]
+    feed: dict[str, Any]
+
+    @property
+    def known_cores(self) -> int | None:
+        """Cores of the host of a device, by the virtual processors of its price; None where none are known. [1]."""
+        if "system" in self.hardware or not isinstance(self.price, InstancePrice):
+            return None
+        count = self.price.processor_count
+        return None if count is None else max(1, count // VCPUS_PER_CORE)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -68,7 +85,8 @@ def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidat
     Parameters
     ----------
     given : iterable
-        Prices, or mappings with ``price``, ``device`` or ``system``, ``workers`` and ``name``. [-]
+        Prices, or mappings with ``price``, ``device`` or ``system``, ``workers``, ``name``, ``input_from`` and
+        ``decode_cores``. [-]
     devices_per_worker : int
         Devices of each worker: as many workers as an instance has room for, unless told. [1]
 
@@ -111,7 +129,8 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
         workers = max(1, devices // devices_per_worker)
     counts = tuple(whole_number("workers", count) for count in listed("workers", workers))
     name = stated.get("name") or (known.stem or known.name if isinstance(known, InstancePrice) else _name(stated))
-    return Candidate(name=str(name), price=known, hardware=hardware, workers=counts)
+    feed = {key: stated[key] for key in FEED if stated.get(key) is not None}
+    return Candidate(name=str(name), price=known, hardware=hardware, workers=counts, feed=feed)
 
 
 def _name(stated: Mapping[str, Any]) -> str:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.planning.plan_bill import MOST_TRIES, SPOT, Hired, Terms
-from perfmodel.planning.plan_candidates import Candidate
+from perfmodel.planning.plan_candidates import FEED, Candidate
 from perfmodel.planning.plan_rows import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plan_terms import Job
 from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.arguments import NO_SYNC
 from perfmodel.prediction.bill import host_count_of, instances_of, processors_of, target_of
+from perfmodel.prediction.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.prediction.straggler import straggler_of
@@ -109,21 +111,43 @@ class Question:
             The step, or what is wrong. [-]
         """
         (kind, thing), *_ = candidate.hardware.items()
-        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), sync, workers)
+        feed = self.feed_of(candidate)
+        fed = tuple((name, str(value)) for name, value in feed.items())
+        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), fed, sync, workers)
         if key not in self.predictions:
             options = taken(self.options, sync)
             if options.get("straggler") is not None:
                 options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
             try:
-                how = self.sizes | candidate.hardware | options
+                how = self.sizes | candidate.hardware | options | feed
                 self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
             except ArgumentError as error:
-                self.predictions[key] = error
+                self.predictions[key] = _with_remedy(error)
             except UnknownNameError as error:
                 if error.name != self.options.get("dtype"):
                     raise
                 self.predictions[key] = error  # other candidates may have that precision
         return self.predictions[key]
+
+    def feed_of(self, candidate: Candidate) -> dict[str, Any]:
+        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Hardware with a price. [-]
+
+        Returns
+        -------
+        dict
+            ``input_from`` and ``decode_cores`` that go before those of all candidates. [-]
+        """
+        asked = {name: self.options.get(name) for name in FEED} | candidate.feed
+        is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
+        if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
+            return candidate.feed
+        cores = candidate.known_cores
+        return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
 
     def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
         """Return one row with what it is made of.
@@ -230,6 +254,14 @@ class Question:
             limited_by=limited_by,
             reason=reason,
         )
+
+
+def _with_remedy(error: ArgumentError) -> ArgumentError:
+    """Return an error with what a plan can do where nobody says how examples are read and decoded."""
+    if error.argument not in FEED or error.given is not None:
+        return error
+    own = "a candidate says it for itself, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
+    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or names a system with drives")
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:

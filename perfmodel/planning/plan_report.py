@@ -26,12 +26,19 @@ HEADINGS: Final = {
     "lost_share": "lost",
     "mean_staleness": "staleness",
     "is_on_front": "front",
+    "least_hours": "hours at least",
+    "most_hours": "hours at most",
+    "least_usd": "USD at least",
+    "most_usd": "USD at most",
     "limited_by": "ruled out by",
 }
 """Heading of a column by field, where it is another."""
 
 ALWAYS_SHOWN: Final = ("candidate", "purchase", "sync", "workers", "instances", "step_s", "hours", "usd", "energy_kwh")
 """Columns that printing shows whatever they hold; others only where they say something."""
+
+NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_usd")
+"""Columns that printing leaves to the lines below, where they are in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +78,6 @@ class Plan:
         Every candidate, those that cannot be with the reason. [-]
     best : PlanRow or None
         The cheapest that keeps the limits, or with a budget alone the fastest; None where none does. [-]
-    best_hours : tuple of float or None
-        Its hours by the ends of the 80 % interval of the step; None where there is no such interval. [h]
-    best_usd : tuple of float or None
-        Its cost by them. [USD]
     nearest_miss : PlanRow or None
         Where none does, the one that would with the least speed-up; None where none can run at all. [-]
     binding : tuple of str
@@ -90,8 +93,6 @@ class Plan:
     limits: Limits
     rows: Table[PlanRow]
     best: PlanRow | None
-    best_hours: tuple[float, float] | None
-    best_usd: tuple[float, float] | None
     nearest_miss: PlanRow | None
     binding: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -102,6 +103,18 @@ class Plan:
         """Rows that no other that can run beats in both time and money, the fastest first."""
         front = sorted((row for row in self.rows if row.is_on_front), key=lambda row: row.hours or 0.0)
         return Table(front, title="the faster, the dearer", headings=HEADINGS, row_type=PlanRow)
+
+    @property
+    def best_hours(self) -> tuple[float, float] | None:
+        """Hours of the best by the ends of the 80 % interval of its step; None where there is no such interval. [h]."""
+        ends = None if self.best is None else self.best.ends()
+        return None if ends is None else ends[0]
+
+    @property
+    def best_usd(self) -> tuple[float, float] | None:
+        """Cost of the best by the same ends. [USD]."""
+        ends = None if self.best is None else self.best.ends()
+        return None if ends is None else ends[1]
 
     @property
     def is_feasible(self) -> bool:
@@ -120,17 +133,23 @@ class Plan:
             lines = [f"nothing fits; binding: {', '.join(self.binding)}"]
             if self.nearest_miss is not None:
                 lines.append(f"nearest miss: {_with_bill(self.nearest_miss)}")
-        return [*lines, *(f"would change it: {change.text}" for change in self.changes)]
+        return [*lines, *(f"would change it: {change.text}" for change in self.changes), *self._others()]
 
     def _doubt(self) -> list[str]:
         """Return how sure hours and money of the best are."""
         if self.best_hours is None or self.best_usd is None:
             return []
-        (low, high), (least, most) = self.best_hours, self.best_usd
-        within = " and the ".join(self.limits.missed(high, most))  # the best itself misses none
+        assert self.best is not None
+        within = " and the ".join(self.limits.missed(self.best_hours[1], self.best_usd[1]))  # the best misses none
         lie_within = f"; the {within} lie{'' if ' ' in within else 's'} within: keep a reserve" if within else ""
-        ends = f"{low:,.4g} to {high:,.4g} h, {least:,.2f} to {most:,.2f} USD"
-        return [f"how sure: {ends} by the 80 % interval of the step{lie_within}"]
+        return [f"how sure: {_ends_text(self.best)} by the 80 % interval of the step{lie_within}"]
+
+    def _others(self) -> list[str]:
+        """Return the rest of the front with what its hours and money may come to."""
+        others = [f"{_with_bill(row)}{_between(row)}" for row in self.pareto if row is not self.best]
+        if not others:
+            return []
+        return [f"{'' if self.best is None else 'others '}on the front: {'; '.join(others)}"]
 
     def _refusals(self) -> list[str]:
         """Return which rows cannot be at all, and why."""
@@ -146,7 +165,9 @@ class Plan:
 
     def __str__(self) -> str:
         table = Table(self.rows, headings=HEADINGS, row_type=PlanRow)
-        shown = [name for name in table.columns if name in ALWAYS_SHOWN or (name != "reason" and _says(table, name))]
+        shown = [
+            name for name in table.columns if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(table, name))
+        ]
         lines = [*self._verdict(), *self._refusals()]
         lines += [f"note: {note}" for note in self.notes]
         below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
@@ -231,6 +252,17 @@ def _both(counts: list[str]) -> str:
 
 def _with_bill(row: PlanRow) -> str:
     return f"{row.describe()}: {row.hours:,.4g} h, {row.usd:,.2f} USD"
+
+
+def _ends_text(row: PlanRow) -> str:
+    ends = row.ends()
+    assert ends is not None
+    (low, high), (least, most) = ends
+    return f"{low:,.4g} to {high:,.4g} h, {least:,.2f} to {most:,.2f} USD"
+
+
+def _between(row: PlanRow) -> str:
+    return "" if row.ends() is None else f" ({_ends_text(row)})"
 
 
 def _says(table: Table[PlanRow], name: str) -> bool:

@@ -45,6 +45,11 @@ class PlanRow:
         Updates of others that a gradient has missed. [1]
     is_on_front : bool
         Whether no other that can run is both faster and cheaper. [-]
+    least_hours, most_hours : float or None
+        Time of the job by the ends of the 80 % interval of its step, of rows on the front; None where there is no
+        such interval. [h]
+    least_usd, most_usd : float or None
+        Its cost by them. [USD]
     limited_by : str or None
         What rules it out: ``deadline``, ``budget``, both, ``memory``, or what cannot be; None for nothing. [-]
     reason : str or None
@@ -66,6 +71,10 @@ class PlanRow:
     lost_share: float | None = None
     mean_staleness: float | None = None
     is_on_front: bool = False
+    least_hours: float | None = None
+    most_hours: float | None = None
+    least_usd: float | None = None
+    most_usd: float | None = None
     limited_by: str | None = None
     reason: str | None = None
 
@@ -73,6 +82,12 @@ class PlanRow:
     def can_run(self) -> bool:
         """Whether time and money are all that may rule it out."""
         return self.hours is not None and self.limited_by in (None, DEADLINE, BUDGET, f"{DEADLINE}, {BUDGET}")
+
+    def ends(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """Return hours and cost by the ends of the interval of its step; None where it has none. [h, USD]"""
+        if self.least_hours is None or self.most_hours is None or self.least_usd is None or self.most_usd is None:
+            return None
+        return (self.least_hours, self.most_hours), (self.least_usd, self.most_usd)
 
     def describe(self) -> str:
         """Return what it is in a few words."""

@@ -182,6 +182,11 @@ def spot_terms(
     if not is_asked:
         return {}
     storage = checkpoint_to if isinstance(checkpoint_to, Storage) else load_storage(checkpoint_to)
+    try:
+        storage.read_limits()
+    except ArgumentError as error:
+        allowed = f"a storage whose size is known, as from pm.load_storage({checkpoint_to!r}).of_size(GiB)"
+        raise ArgumentError("checkpoint_to", checkpoint_to, allowed) from error
     return {
         "interruptions_per_hour": from_zero_to(MOST_INTERRUPTIONS, "interruptions_per_hour", interruptions_per_hour),
         "checkpoint_bytes": _checkpoint_bytes(graph, options),

@@ -13,6 +13,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.planning.plan_question import Entry, Question
 from perfmodel.planning.plan_report import Change
 from perfmodel.planning.plan_rows import BUDGET, DEADLINE, MEMORY, Limits, PlanRow
+from perfmodel.planning.wording import at_least, cents_up
 from perfmodel.prediction.batch_limit import max_batch_size
 from perfmodel.presentation.quantities import bytes_text
 
@@ -142,14 +143,14 @@ class Verdict:
         row = self._lifted(DEADLINE)
         assert row.hours is not None
         assert self.limits.deadline_hours is not None
-        text = f"a deadline of {row.hours:,.4g} h, {row.hours - self.limits.deadline_hours:,.4g} h later"
+        text = f"a deadline of {at_least(row.hours)} h, {at_least(row.hours - self.limits.deadline_hours)} h later"
         return _change("deadline_hours", row.hours, row, f"{text}: {row.describe()}, {row.usd:,.2f} USD", self.best)
 
     def _of_budget(self) -> Change:
         row = self._lifted(BUDGET)
         assert row.usd is not None
         assert self.limits.budget_usd is not None
-        text = f"a budget of {row.usd:,.2f} USD, {row.usd - self.limits.budget_usd:,.2f} more"
+        text = f"a budget of {cents_up(row.usd)} USD, {cents_up(row.usd - self.limits.budget_usd)} more"
         return _change("budget_usd", row.usd, row, f"{text}: {row.describe()} in {row.hours:,.4g} h", None)
 
     def _of_work(self) -> list[Change]:
@@ -158,7 +159,7 @@ class Verdict:
         if nearest is None:
             return []
         row, speedup = nearest
-        found = [_change("speed", speedup, row, f"steps {speedup:,.4g} times as fast on {row.describe()}", None)]
+        found = [_change("speed", speedup, row, f"steps {at_least(speedup)} times as fast on {row.describe()}", None)]
         entry = next(entry for entry in self.entries if entry.row is row)
         what, count = self.question.job.amount
         fewer = self._less_work(entry, 1 / speedup)

@@ -58,3 +58,46 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return str(value) if isinstance(value, float) and math.isinf(value) else value
     return str(getattr(value, "name", value))
+
+
+def at_least(value: float) -> str:
+    """Return a number of four digits that is not below what it stands for, so that what it asks for is enough.
+
+    Parameters
+    ----------
+    value : float
+        Above 0. [any]
+
+    Returns
+    -------
+    str
+        Rounded up. [-]
+
+    Examples
+    --------
+    >>> at_least(11.25998), at_least(1.2341), at_least(0.5)
+    ('11.26', '1.235', '0.5')
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(round(value / step, 6)) * step:,.4g}"
+
+
+def cents_up(usd: float) -> str:
+    """Return an amount in cents that is not below what it stands for.
+
+    Parameters
+    ----------
+    usd : float
+        Amount. [USD]
+
+    Returns
+    -------
+    str
+        Rounded up. [-]
+
+    Examples
+    --------
+    >>> cents_up(34.4555), cents_up(2.0)
+    ('34.46', '2.00')
+    """
+    return f"{math.ceil(round(usd * 100, 6)) / 100:,.2f}"

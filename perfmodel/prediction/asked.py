@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.prediction.arguments import is_left_out
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ def resolve_workers(
     UnknownNameError
         If there is no such strategy; names the nearest.
     """
-    # The very object that an argument has by itself is right, whatever it is.
-    if spread.workers == 1 and spread.is_plain and all(given is _LEFT_OUT[name] for name, given in agreed.items()):
+    if spread.workers == 1 and spread.is_plain and is_left_out(agreed, _LEFT_OUT):
         return None, None
     from perfmodel.prediction.agreement_arguments import resolve_agreement
     from perfmodel.prediction.resolve_spread import resolve_spread

@@ -126,10 +126,9 @@ def effectiveness_of(given: float) -> float:
     ArgumentError
         If it is below 1, or no number.
     """
-    effectiveness = from_zero_to(MOST_OVERHEAD, "power_usage_effectiveness", given)
-    if effectiveness < 1:
+    if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
-    return effectiveness
+    return float(given)
 
 
 def target_of(p: Prediction) -> Target:
@@ -288,7 +287,7 @@ def check_processors(target: Target, price: InstancePrice) -> None:
     named, spec = price.stem or price.name, target.processor_spec
     system = None if price.system is None else load_system(price.system)
     threads = _threads_of(target)
-    most = price.vcpu_count if system is None else system.thread_count
+    most = price.processor_count if system is None else system.thread_count
     if most is not None and threads > most:
         allowed = f"one of an instance with at least {threads} virtual processors, the threads of {target.name}; "
         raise ArgumentError("price", named, f"{allowed}{price.instance} has {most}")

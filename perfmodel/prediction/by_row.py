@@ -94,7 +94,7 @@ def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | No
     return NamedRows(chosen, name_of_row, *distinct_names(name_of_row))
 
 
-def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, like: Quantity) -> Any:
+def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
     """Return the value of each row, from one value per distinct name.
 
     Parameters
@@ -103,17 +103,17 @@ def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, like: 
         Value of each distinct name. [any unit]
     code_of_row : ndarray of int, shape (rows,)
         Index of each row's name. [1]
-    like : ndarray, shape (rows,) or (rows, configurations)
-        A column of the same rows. [any unit]
+    axes : int
+        Axes of the columns of the same rows: 1 of shape (rows,), 2 of shape (rows, configurations). [1]
 
     Returns
     -------
     ndarray, shape (rows,), (rows, 1) or (rows, configurations)
-        Values that broadcast against ``like``. [unit of the values]
+        Values that broadcast against such columns. [unit of the values]
 
     Examples
     --------
-    >>> by_row([0.5, 0.8], np.array([0, 1, 0]), like=np.ones((3, 2)))
+    >>> by_row([0.5, 0.8], np.array([0, 1, 0]), axes=2)
     array([[0.5],
            [0.8],
            [0.5]])
@@ -121,4 +121,4 @@ def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, like: 
     over_configurations = np.ndarray in map(type, of_name)
     stacked = np.stack(np.broadcast_arrays(*of_name)) if over_configurations else np.array(of_name)
     of_row = stacked[code_of_row]
-    return of_row[:, None] if of_row.ndim == 1 and np.ndim(like) == 2 else of_row
+    return of_row[:, None] if of_row.ndim == 1 and axes == 2 else of_row

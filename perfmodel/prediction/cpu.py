@@ -172,7 +172,7 @@ class CpuNumbers:
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         names, code_of_row = distinct_names(efficiency)
         cycles_per_flop, cycles_per_byte = (
-            by_row([cycles.get(name, cycles["default"]) for name in names], code_of_row, like=moved_bytes)
+            by_row([cycles.get(name, cycles["default"]) for name in names], code_of_row, axes=moved_bytes.ndim)
             for cycles in (self.cycles_per_flop, self.cycles_per_byte)
         )
         threads = serial_below(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
@@ -70,7 +71,7 @@ def resolve_data_path(
         if input_variation:
             allowed = "0 without a dataset, whose mini-batches it would delay"
             raise ArgumentError("input_variation", input_variation, allowed)
-        return DataPath(machine=machine, prefetch=prefetch)
+        return _from_host_memory(prefetch) if machine is None else DataPath(machine=machine, prefetch=prefetch)
     if target.processor != "gpu":
         raise NotYetAvailableError(
             "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
@@ -94,6 +95,11 @@ def resolve_data_path(
     )
     path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
     return path
+
+
+@lru_cache(maxsize=64)
+def _from_host_memory(prefetch: int) -> DataPath:
+    return DataPath(machine=None, prefetch=prefetch)
 
 
 def _source(machine: Machine | None, input_from: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -13,22 +12,22 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time
 from perfmodel.cost.tile_output import write_out_steps
+from perfmodel.derived import derived
 from perfmodel.framework.passes import pass_class
 from perfmodel.hardware.gpu import STORAGE_TYPES
 from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.gpu_libraries import (
-    MATMUL_VALUES,
-    RECURRENT_PREFIX,
+    REACH_VALUES,
     RECURRENT_TIMES,
     RECURRENT_VALUES,
     MatmulLibrary,
     RecurrentLibrary,
-    matmul_library,
     recurrent_library,
 )
 from perfmodel.prediction.gpu_products import product_times
-from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants, scaled
+from perfmodel.prediction.gpu_software import StreamEfficiency, gpu_software
+from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class GpuNumbers:
         BLAS and DNN library; each shape class belongs to one of them. [-]
     recurrent_library : RecurrentLibrary or None
         The DNN library's recurrent layers, where it has any. [-]
-    stream_efficiency : mapping of str to float
+    stream_efficiency : StreamEfficiency
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_step_s : float
         Time in which one thread reads one element of a row that it reduces alone. [s]
@@ -69,6 +68,8 @@ class GpuNumbers:
         Launch gap, host time per launch by the framework and inside a library's call, host time per step. [s]
     overlap_exponent : float
         How well dispatch overlaps with the kernels. [1]
+    is_plain : bool
+        Whether all of these are single numbers, so that nobody need look for arrays or symbols among them. [-]
     """
 
     peak_flop_per_s: Quantity
@@ -78,7 +79,7 @@ class GpuNumbers:
     l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     recurrent_library: RecurrentLibrary | None
-    stream_efficiency: Mapping[str, Quantity]
+    stream_efficiency: StreamEfficiency
     serial_step_s: Quantity
     element_bytes: int
     launch_s: Quantity
@@ -86,6 +87,8 @@ class GpuNumbers:
     library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
+    # of init=False, so that a copy with another number in it has to find out again
+    is_plain: bool = field(default=False, init=False)
 
     @property
     def queued(self) -> bool:
@@ -95,7 +98,10 @@ class GpuNumbers:
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
-        values = [_OWN_VALUES(self), *map(MATMUL_VALUES, self.matmul_libraries)]
+        if self.is_plain:
+            return None
+        values = [_OWN_VALUES(self)]
+        values += [(*REACH_VALUES(reach), *of_device) for reach, *of_device in self.matmul_libraries]
         if self.recurrent_library is not None:
             values.append(RECURRENT_VALUES(self.recurrent_library))
         return first_array_length(chain.from_iterable(values))
@@ -121,21 +127,29 @@ class GpuNumbers:
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
-        names, code_of_row = distinct_names(efficiency)
-        known = self.stream_efficiency
-        of_name = [known[name] if name in known else known[pass_class(name)] for name in names]
         memory_s = stream_time(
             moved_bytes=moved_bytes,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            efficiency=by_row(of_name, code_of_row, like=moved_bytes),
+            efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
         # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
         waiting_s = columns["serial_steps"] * self.serial_step_s
         return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
 
 
+@derived
+def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
+    """Return the fraction of bandwidth that each pass reaches, by its own name or by its class."""
+    once, code_of_row = distinct_names(names)
+    return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
+
+
 _OWN_VALUES = attrgetter(
-    *(field.name for field in fields(GpuNumbers) if field.name not in ("matmul_libraries", "recurrent_library"))
+    *(
+        field.name
+        for field in fields(GpuNumbers)
+        if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
+    )
 )
 """All numbers of a GPU but those of its libraries."""
 
@@ -149,34 +163,6 @@ def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Qu
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
     fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
     return {name: device.issue_limit * peak for name, peak in fastest.items()}
-
-
-BLAS_SHAPE_CLASSES = ("gemm",)
-"""Shape classes of products that the BLAS runs; every other class is the DNN library's."""
-
-FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
-"""Classes of passes whose bandwidth fraction is the framework's own."""
-
-_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
-
-LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
-"""Passes that belong to a convolution algorithm of the DNN library."""
-
-NOT_SHAPE_CLASSES = frozenset(
-    (
-        *LIBRARY_PASSES,
-        "tile_rows",
-        "tile_columns",
-        "tile_efficiency",
-        "split_k",
-        "latency_cycles",
-        "matmul_bandwidth_fraction",
-        "translation_efficiency",
-        "architecture_factor",
-        "issue_us",
-    )
-)
-"""Constants of a DNN library that are no fraction of peak of a shape class."""
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
@@ -217,46 +203,6 @@ def product_dtype(
     return computed_in
 
 
-@lru_cache(maxsize=64)
-def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which constants of a DNN library are a fraction of peak of a shape class."""
-    return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
-
-
-def _matmul_libraries(
-    device: Gpu,
-    blas: Mapping[str, Any],
-    dnn: Mapping[str, Any],
-    *,
-    peak_ratios: Sequence[Quantity],
-    calls: Quantity,
-    write_out_steps: Quantity,
-) -> tuple[MatmulLibrary, MatmulLibrary]:
-    """Return what BLAS and DNN library reach; ratios of peaks in that order."""
-    of_products, of_convolutions = peak_ratios
-    convolution_classes = _convolution_classes(tuple(dnn))
-    return (
-        matmul_library(
-            blas,
-            BLAS_SHAPE_CLASSES,
-            peak_ratio=of_products,
-            clock_hz=device.clock_hz,
-            calls=calls,
-            ramp_steps=blas["ramp_steps"],
-            skinny_bandwidth_fraction=calls * blas["skinny_bandwidth_fraction"],
-        ),
-        # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
-        matmul_library(
-            dnn,
-            convolution_classes,
-            peak_ratio=of_convolutions,
-            clock_hz=device.clock_hz,
-            ramp_steps=write_out_steps,
-            skinny_bandwidth_fraction=None,
-        ),
-    )
-
-
 def gpu_numbers(
     device: Gpu,
     profile: FrameworkProfile,
@@ -291,44 +237,41 @@ def gpu_numbers(
     GpuNumbers
         Everything the step's path needs.
     """
-    dtypes = {role: product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")}
-    blas, dnn = (
-        library_constants(libraries[role], device, factors=factors, dtype=of_role) for role, of_role in dtypes.items()
-    )
-    own = framework_constants(profile, "gpu", factors=factors)
+    dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
+    software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
-    peaks, bandwidth = (
-        _peaks(device, (dtype, *dtypes.values()), factors),
-        device.sustained_memory_bandwidth_bytes_per_s,
+    peaks = _peaks(device, (dtype, *dtypes), factors)
+    bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
+    (bandwidth_bytes_per_s,) = scaled(bandwidth, place=f"devices/{device.stem}/memory", factors=factors).values()
+    clock_hz = device.clock_hz
+    of_products, of_convolutions = peaks[dtypes[0]] / peaks[dtype], peaks[dtypes[1]] / peaks[dtype]
+    written_steps = write_out_steps(
+        peak_flop_per_s=peaks[dtype] * of_convolutions,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        element_bytes=element_bytes,
     )
-    memory = scaled({"bandwidth_gb_per_s": bandwidth}, place=f"devices/{device.stem}/memory", factors=factors)
-    peak_ratios = [peaks[of_role] / peaks[dtype] for of_role in dtypes.values()]
-    return GpuNumbers(
+    blas, dnn = software.reaches
+    blas_latency, dnn_latency = software.latency_cycles
+    numbers = GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
-        bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         unit_count=device.unit_count,
         l2_bytes=device.l2_bytes,
-        matmul_libraries=_matmul_libraries(
-            device,
-            blas,
-            dnn,
-            peak_ratios=peak_ratios,
-            calls=own["blas_efficiency"],
-            write_out_steps=write_out_steps(
-                peak_flop_per_s=peaks[dtype] * peak_ratios[1],
-                bandwidth_bytes_per_s=memory["bandwidth_gb_per_s"],
-                element_bytes=element_bytes,
-            ),
+        matmul_libraries=(
+            MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
+            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, written_steps),
         ),
-        recurrent_library=recurrent_library(dnn, peak_ratio=peak_ratios[1], clock_hz=device.clock_hz),
-        stream_efficiency={name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
-        | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn},
-        serial_step_s=own.get("serial_row_cycles", 0.0) / device.clock_hz,
+        recurrent_library=recurrent_library(software.dnn, peak_ratio=of_convolutions, clock_hz=clock_hz),
+        stream_efficiency=software.stream_efficiency,
+        serial_step_s=software.serial_row_cycles / clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
-        dispatch_s=host_slowdown * own["dispatch_us"],
-        library_issue_s=host_slowdown * to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=host_slowdown * own["step_overhead_us"],
-        overlap_exponent=own["overlap_exponent"],
+        dispatch_s=host_slowdown * software.dispatch_s,
+        library_issue_s=host_slowdown * software.library_issue_s,
+        step_overhead_s=host_slowdown * software.step_overhead_s,
+        overlap_exponent=software.overlap_exponent,
     )
+    if factors is NO_FACTORS and type(host_slowdown) is float:
+        object.__setattr__(numbers, "is_plain", True)
+    return numbers

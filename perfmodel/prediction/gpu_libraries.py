@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from perfmodel.cost.gpu import TileMenu, tile_menu
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
 from perfmodel.units import to_base_units
@@ -25,22 +26,16 @@ RECURRENT_PREFIX = "recurrent_"
 """Beginning of the names of a DNN library's constants of recurrent layers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatmulLibrary:
-    """What one library reaches on matrix products.
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
+class MatmulReach:
+    """What a library's file states of matrix products on an architecture: the same for devices of any clock.
 
     Parameters
     ----------
-    peak_ratio : float or ndarray of shape (configurations,)
-        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
     efficiency : mapping of str to float
         Fraction of peak inside the largest tile, by shape class. [1]
     tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
         Tile menu. [1]
-    latency_s : float
-        Latency a unit cannot hide at each step of the sum. [s]
-    ramp_steps : float
-        Steps that filling and draining a tile costs. [1]
     bandwidth_fraction : float
         Fraction of memory bandwidth. [1]
     shortest_part : float
@@ -57,14 +52,11 @@ class MatmulLibrary:
         The same for products with few rows or columns, where the library is slower there. [1]
     """
 
-    peak_ratio: Quantity
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
     tile_columns: Any
     tile_efficiency: Any
     split_k: Any
-    latency_s: Quantity
-    ramp_steps: Quantity
     bandwidth_fraction: Quantity
     shortest_part: Quantity
     strided_bandwidth_fraction: Quantity
@@ -72,6 +64,27 @@ class MatmulLibrary:
     resident_tiles: float
     unaligned_share: Quantity
     skinny_bandwidth_fraction: Quantity | None
+
+
+class MatmulLibrary(NamedTuple):
+    """What one library reaches on matrix products on one device.
+
+    Parameters
+    ----------
+    reach : MatmulReach
+        What its file states. [-]
+    peak_ratio : float or ndarray of shape (configurations,)
+        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
+    latency_s : float
+        Latency a unit cannot hide at each step of the sum. [s]
+    ramp_steps : float
+        Steps that filling and draining a tile costs. [1]
+    """
+
+    reach: MatmulReach
+    peak_ratio: Quantity
+    latency_s: Quantity
+    ramp_steps: Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +95,8 @@ class RecurrentLibrary:
     ----------
     peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type. [1]
-    tile_rows, tile_columns, tile_efficiency : ndarray, shape (menu,)
-        Tile menu. [1]
+    menu : TileMenu
+        Its tiles, each with the whole sum. [1]
     efficiency, thin_efficiency : float
         Fraction of peak inside the largest tile, and of products with few rows. [1]
     latency_s, narrow_latency_s : float
@@ -101,9 +114,7 @@ class RecurrentLibrary:
     """
 
     peak_ratio: Quantity
-    tile_rows: Any
-    tile_columns: Any
-    tile_efficiency: Any
+    menu: TileMenu
     efficiency: Quantity
     thin_efficiency: Quantity
     latency_s: Quantity
@@ -124,9 +135,7 @@ class RecurrentLibrary:
             peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
             unit_count=numbers.unit_count,
             bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
-            tile_rows=self.tile_rows,
-            tile_columns=self.tile_columns,
-            tile_efficiency=self.tile_efficiency,
+            menu=self.menu,
             efficiency=self.efficiency,
             thin_efficiency=self.thin_efficiency,
             latency_s=self.latency_s,
@@ -159,12 +168,12 @@ RECURRENT_TIMES = {
 """Efficiency name of a product of a recurrent layer to what times it."""
 
 
-_MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
 """Fields of a library that are arrays over its tiles, not over configurations."""
 
-MATMUL_VALUES, RECURRENT_VALUES = (
-    attrgetter(*(field.name for field in fields(kind) if field.name not in _MENU))
-    for kind in (MatmulLibrary, RecurrentLibrary)
+REACH_VALUES, RECURRENT_VALUES = (
+    attrgetter(*(field.name for field in fields(kind) if field.name not in (*MENU, "menu")))
+    for kind in (MatmulReach, RecurrentLibrary)
 )
 """All numbers of a library but its menu."""
 
@@ -181,16 +190,13 @@ def _stated_menu(entries: tuple[float, ...]) -> NDArray[Any]:
     return menu
 
 
-def matmul_library(
+def matmul_reach(
     constants: Mapping[str, Any],
     names: tuple[str, ...],
     *,
-    peak_ratio: Quantity,
-    clock_hz: float,
     calls: Quantity = 1.0,
-    ramp_steps: Quantity,
     skinny_bandwidth_fraction: Quantity | None,
-) -> MatmulLibrary:
+) -> MatmulReach:
     """Return what a library reaches on the products of its shape classes.
 
     Parameters
@@ -199,29 +205,20 @@ def matmul_library(
         Constants of the library on the device. [unit of each constant]
     names : tuple of str
         Its shape classes. [-]
-    peak_ratio : float or ndarray of shape (configurations,)
-        Rate of the type that it computes in over that of the tensors' type. [1]
-    clock_hz : float
-        Clock that the device sustains. [Hz]
     calls : float or ndarray
         Share of the rate that a framework's calls leave. [1]
-    ramp_steps : float or ndarray
-        Steps that filling and draining a tile costs. [1]
     skinny_bandwidth_fraction : float, ndarray or None
         Fraction of memory bandwidth of products with few rows or columns, where the library is slower there. [1]
 
     Returns
     -------
-    MatmulLibrary
+    MatmulReach
         Plain numbers.
     """
     share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
-    return MatmulLibrary(
-        peak_ratio=peak_ratio,
+    return MatmulReach(
         efficiency={name: constants[name] * share for name in names},
-        **{name: _menu(constants[name]) for name in _MENU},
-        latency_s=constants["latency_cycles"] / clock_hz,
-        ramp_steps=ramp_steps,
+        **{name: _menu(constants[name]) for name in MENU},
         bandwidth_fraction=constants["matmul_bandwidth_fraction"],
         shortest_part=constants.get("shortest_part", 0.0),
         strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
@@ -256,9 +253,10 @@ def recurrent_library(
     share = constants["translation_efficiency"]
     return RecurrentLibrary(
         peak_ratio=peak_ratio,
-        tile_rows=_menu(constants["recurrent_tile_rows"]),
-        tile_columns=_menu(constants["recurrent_tile_columns"]),
-        tile_efficiency=_menu(constants["recurrent_tile_efficiency"]),
+        menu=tile_menu(
+            **{name: constants[f"recurrent_{name}"] for name in ("tile_rows", "tile_columns", "tile_efficiency")},
+            split_k=np.ones(len(constants["recurrent_tile_rows"])),
+        ),
         efficiency=share * constants[RECURRENT_PRODUCT],
         thin_efficiency=share * constants["recurrent_thin"],
         latency_s=constants["recurrent_latency_cycles"] / clock_hz,

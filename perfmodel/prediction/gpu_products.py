@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import TileMenu, matmul_memory_time, stream_time, tile_menu, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.derived import derived
 from perfmodel.prediction.by_row import by_row, distinct_names
+from perfmodel.prediction.gpu_libraries import MENU
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.prediction.gpu import GpuNumbers
-    from perfmodel.prediction.gpu_libraries import MatmulLibrary
+    from perfmodel.prediction.gpu_libraries import MatmulLibrary, MatmulReach
 
 TRANSPOSED = "_transposed"
 """Ending of the name of a product that reads its weights against the way they lie."""
 
 BOUNDLESS = float("inf")
 """Fraction of memory bandwidth that makes no product wait. [1]"""
-
-Menu = tuple["NDArray[np.float64]", ...]
-"""Rows, columns, relative rate and split of the tiles, as ``tiled_matmul_time`` takes them. [1]"""
 
 
 class ProductRows(NamedTuple):
@@ -134,111 +133,168 @@ def product_times(
         Rows, with their compute and their memory time. [s] All rows in one, but for symbols: expressions of a library
         hold no constants of another.
     """
-    stated = [value for library in libraries for value in (*_constants(library), *library.efficiency.values())]
-    symbolic = is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
+    stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
     timed = []
-    for stack in [(library,) for library in libraries] if symbolic else [tuple(libraries)]:
-        if (found := product_rows(names, tuple(tuple(library.efficiency) for library in stack))) is not None:
-            picked = {name: columns[name][found.rows] for name in _COLUMNS}
-            timed.append((found.rows, *_stack_times(stack, found, picked, numbers)))
+    for stack in stacks:
+        reaches = tuple(library.reach for library in stack)
+        m = columns["m"]
+        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
+            rows = reach.found.rows
+            ran = len(reach.found.user_of_row)
+            picked = columns if ran == len(m) else {name: columns[name][rows] for name in _COLUMNS}
+            timed.append((rows, *_stack_times(stack, reach, picked, numbers)))
     return timed
+
+
+def _holds_symbols(libraries: Sequence[MatmulLibrary], columns: Mapping[str, Quantity], numbers: GpuNumbers) -> bool:
+    if numbers.is_plain:
+        return is_symbolic(columns["m"])
+    stated = [
+        value
+        for reach, *of_device in libraries
+        for value in (*of_device, *_constants(reach), *reach.efficiency.values())
+    ]
+    return is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
 
 
 _COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes")
 
-_constants = attrgetter(
-    "latency_s",
-    "ramp_steps",
-    "shortest_part",
-    "bandwidth_fraction",
-    "skinny_bandwidth_fraction",
-    "peak_ratio",
-    "unaligned_share",
-)
+_constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
+
+
+class ReachByRow(NamedTuple):
+    """What the libraries of some rows reach in each of them.
+
+    Parameters
+    ----------
+    found : ProductRows
+        The rows. [-]
+    efficiency : float or ndarray
+        Fraction of peak inside the largest tile. [1]
+    menu : TileMenu
+        The tiles that it chooses from. [1]
+    shortest_part, bandwidth_fraction, unaligned_share : float or ndarray
+        Constants of each row's library. [1]
+    skinny_bandwidth_fraction : float, ndarray or None
+        The same; None where no library has one. [1]
+    minds_alignment : bool
+        Whether any share of the rate is lost where operands are not aligned. [-]
+    """
+
+    found: ProductRows
+    efficiency: Quantity
+    menu: TileMenu
+    shortest_part: Quantity
+    bandwidth_fraction: Quantity
+    skinny_bandwidth_fraction: Quantity | None
+    unaligned_share: Quantity
+    minds_alignment: bool
+
+
+@derived
+def _reach_by_row(
+    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
+) -> ReachByRow | None:
+    """Return what libraries reach in the rows that they run: worked out once for what their files state."""
+    reaches = (first, *others)
+    found = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
+    if found is None:
+        return None
+    used = [reaches[user] for user in found.users]
+    of_name = [reaches[library].efficiency[name] for library, name in found.classes]
+    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], found, axes=axes)
+    return ReachByRow(
+        found=found,
+        efficiency=by_row(of_name, found.class_of_row, axes=axes),
+        menu=_menu_by_row(used, found, axes=axes, as_stated=as_stated),
+        shortest_part=shortest_part,
+        bandwidth_fraction=fraction,
+        skinny_bandwidth_fraction=skinny,
+        unaligned_share=unaligned,
+        minds_alignment=any(getattr(reach.unaligned_share, "ndim", 0) or reach.unaligned_share != 1 for reach in used),
+    )
 
 
 def _stack_times(
-    libraries: Sequence[MatmulLibrary], found: ProductRows, columns: Mapping[str, Quantity], numbers: GpuNumbers
+    libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
     """Return compute and memory seconds of one launch of each chosen row. [s]"""
-    used = [libraries[user] for user in found.users]
-    m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+    found = reach.found
+    m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    latency_s, ramp_steps, shortest_part, fraction, skinny, ratio, unaligned = _by_user(
-        [_constants(library) for library in used], found, like=m
-    )
-    efficiency = by_row(
-        [libraries[library].efficiency[name] for library, name in found.classes], found.class_of_row, like=m
-    )
-    if any(getattr(library.unaligned_share, "ndim", 0) or library.unaligned_share != 1 for library in used):
-        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=unaligned, element_bytes=numbers.element_bytes)
-    tile_rows, tile_columns, tile_efficiency, split_k = _menu_by_row(used, found, like=m)
+    of_users = [libraries[user][1:] for user in found.users]
+    if numbers.is_plain and m.ndim == 1:
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(found.user_of_row, axis=1)
+    else:
+        ratio, latency_s, ramp_steps = _by_user(of_users, found, axes=m.ndim)
+    efficiency = reach.efficiency
+    if reach.minds_alignment:
+        share = reach.unaligned_share
+        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
     compute_s = tiled_matmul_time(
         m=m,
         n=n,
         k=k,
         count=count,
         peak_flop_per_s=numbers.peak_flop_per_s * ratio,
-        tile_rows=tile_rows,
-        tile_columns=tile_columns,
-        tile_efficiency=tile_efficiency,
-        split_k=split_k,
+        menu=reach.menu,
         efficiency=efficiency,
         element_bytes=numbers.element_bytes,
         latency_s=latency_s,
         ramp_steps=ramp_steps,
-        shortest_part=shortest_part,
+        shortest_part=reach.shortest_part,
         **of_device,
     )
     for user, across in found.transposed:
         picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
         strided_s = strided_time(
             **picked,
-            efficiency=libraries[user].strided_bandwidth_fraction,
+            efficiency=libraries[user].reach.strided_bandwidth_fraction,
             l2_bytes=numbers.l2_bytes,
-            resident_tiles=libraries[user].resident_tiles,
-            aligned_share=libraries[user].strided_aligned_share,
+            resident_tiles=libraries[user].reach.resident_tiles,
+            aligned_share=libraries[user].reach.strided_aligned_share,
             element_bytes=numbers.element_bytes,
             **of_device,
         )
         both = with_strided_loads(compute_s=compute_s[across], strided_s=strided_s)
-        compute_s = compute_s.astype(np.result_type(compute_s, both), copy=False)
+        if both.dtype != compute_s.dtype:
+            compute_s = compute_s.astype(np.result_type(compute_s, both))
         compute_s[across] = both
     of_memory = {
         "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
         "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
-        "efficiency": fraction,
+        "efficiency": reach.bandwidth_fraction,
     }
-    if skinny is None:
+    if (skinny := reach.skinny_bandwidth_fraction) is None:
         return compute_s, stream_time(**of_memory)
     return compute_s, matmul_memory_time(
         m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
     )
 
 
-def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, like: Quantity) -> list[Quantity]:
+def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, axes: int) -> list[Quantity]:
     """Return each constant by row; that of one library as it is."""
     if len(constants) == 1:
         return list(constants[0])
     stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
     if {type(value) for values in stated for value in values} <= {float}:
         table = np.array(stated).T.take(found.user_of_row, axis=1)
-        return list(table if like.ndim == 1 else table[:, :, None])
-    return [by_row(values, found.user_of_row, like=like) for values in zip(*stated, strict=True)]
+        return list(table if axes == 1 else table[:, :, None])
+    return [by_row(values, found.user_of_row, axes=axes) for values in zip(*stated, strict=True)]
 
 
-def _menu_by_row(used: Sequence[MatmulLibrary], found: ProductRows, *, like: Quantity) -> Menu:
+def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
     """Return the tiles that each row chooses from: those of its own library; of symbols as the library states them."""
-    menus = [(each.tile_rows, each.tile_columns, each.tile_efficiency, each.split_k) for each in used]
-    if len(menus) == 1 and like.dtype.hasobject:
-        return menus[0]
+    menus = [attrgetter(*MENU)(each) for each in used]
+    if len(menus) == 1 and as_stated:
+        return tile_menu(**dict(zip(MENU, menus[0], strict=True)))
     stated = tuple(np.asarray(entries, dtype=float).tobytes() for menu in menus for entries in menu)
     by_rows = _stacked_menus(stated, found.user_of_row.tobytes())
-    return by_rows if like.ndim == 1 else tuple(entries[..., None] for entries in by_rows)
+    return by_rows if axes == 1 else TileMenu(*(entries[..., None] for entries in by_rows))
 
 
 @lru_cache(maxsize=64)
-def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> Menu:
+def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
     """Return tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
 
     Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
@@ -255,10 +311,16 @@ def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> Menu:
     )
     if not every:
         rows, columns, rate, split = _by_row_of(menus, user_of_row)
-        return rows[:, None], columns[:, None], rate[:, None], split[:, None]
-    rows, columns, rate = _by_row_of(tiles, user_of_row)
-    (split,) = _by_row_of(splits, user_of_row)
-    return rows[:, None], columns[:, None], rate[:, None], split[None]
+        splits_of_tile = split[:, None]
+    else:
+        rows, columns, rate = _by_row_of(tiles, user_of_row)
+        splits_of_tile = _by_row_of(splits, user_of_row)[0][None]
+    return tile_menu(
+        tile_rows=rows[:, None],
+        tile_columns=columns[:, None],
+        tile_efficiency=rate[:, None],
+        split_k=splits_of_tile,
+    )
 
 
 def _by_row_of(menus: Sequence[Sequence[tuple[float, ...]]], user_of_row: bytes) -> NDArray[np.float64]:

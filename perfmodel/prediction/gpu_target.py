@@ -190,6 +190,6 @@ class GpuTarget(Target):
         return Copy(
             host_s=self.host_slowdown(factors) * staging_s,
             latency_s=len(items) * self.copy_latency_s,
-            copied_bytes=batch_size * sum(item.bytes_per_sample for item in items),
+            copied_bytes=batch_size * sum([item.bytes_per_sample for item in items]),
             bytes_per_s=bandwidth,
         )

@@ -219,7 +219,7 @@ class Prediction(Billed):
     @property
     def breakdown(self) -> dict[str, float]:
         """Exclusive parts of the step, which sum to ``step_s``. [s]"""
-        return {name: float(getattr(self.parts, name)) for name in PARTS}
+        return dict(zip(PARTS, map(float, self.parts.exclusive), strict=True))
 
     @property
     def bottleneck(self) -> str:

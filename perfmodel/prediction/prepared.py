@@ -287,17 +287,11 @@ class Prepared:
         subject = self.subject
         feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
         fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
-        before, meanwhile = (
-            self.target.copy_of(
-                self.profile,
-                tuple(item for item in feed if (item.prefetched and fetches_ahead) == prefetched),
-                batch_size=self.batch_size,
-                pinned=self.pinned,
-                factors=factors,
-            )
-            for prefetched in (False, True)
-        )
-        return before, meanwhile
+        ahead = tuple([item for item in feed if item.prefetched]) if fetches_ahead else ()
+        rest = tuple([item for item in feed if not item.prefetched]) if ahead else feed
+        how: dict[str, Any] = {"batch_size": self.batch_size, "pinned": self.pinned, "factors": factors}
+        copy_of = self.target.copy_of
+        return copy_of(self.profile, rest, **how), copy_of(self.profile, ahead, **how)
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
@@ -313,7 +307,8 @@ class Prepared:
             Before, and meanwhile. [s]
         """
         shared = self.target.shared_bytes_per_s
-        before_s, meanwhile_s = (copy.time(shared_bytes_per_s=shared) for copy in self.copies(factors))
+        before, meanwhile = self.copies(factors)
+        before_s, meanwhile_s = before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
         if self.delays_copies:
             return before_s + meanwhile_s, 0.0
         return before_s, meanwhile_s

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import flag, one_of, whole_number
+from perfmodel.prediction.arguments import flag, is_left_out, one_of, whole_number
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wired import Wired
@@ -78,7 +78,7 @@ def spread_arguments(**given: Any) -> SpreadArguments:
     UnknownNameError
         If there is no such parallelism or schedule; names the nearest.
     """
-    if all(given[name] is default for name, default in _LEFT_OUT.items()):
+    if is_left_out(given, _LEFT_OUT):
         return _plain(whole_number("workers", given["workers"]))
 
     # what most predictions have no use for

@@ -8,6 +8,7 @@ on the table's columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,11 +18,12 @@ from perfmodel.cost.roofline import roofline_time
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.framework.flat_columns import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, total, where
+from perfmodel.prediction.by_row import by_row
 from perfmodel.prediction.concurrency import concurrent_time
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from perfmodel.framework.kernel_table import KernelTable
 
@@ -102,9 +104,14 @@ class StepTime:
     launch_s: Quantity = 0.0
 
     @property
+    def exclusive(self) -> tuple[Quantity, ...]:
+        """Exclusive parts in the order of ``PARTS``. [s]"""
+        return _EXCLUSIVE(self)
+
+    @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
-        return sum(getattr(self, name) for name in PARTS)
+        return sum(self.exclusive)
 
     @property
     def device_s(self) -> Quantity:
@@ -124,6 +131,8 @@ PARTS = (
     "bubble_s",
 )
 """Fields of StepTime that sum to the step."""
+
+_EXCLUSIVE: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*PARTS)
 
 TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PARTS)
 """Fields of StepTime that are totals, hidden or not."""
@@ -165,42 +174,53 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
     """Return compute-bound, memory-bound seconds, launches, seconds to issue them, exposed ones, and all kernel's."""
-    matmul, stream, launches, library_launches, _ = columns
-    times = [
-        numbers.matmul_times(matmul, table.matmul_efficiency) if table.matmul.row_count else None,
-        numbers.stream_times(stream, table.stream_efficiency) if table.stream.row_count else None,
-    ]
-    present = [
-        (pair, np.shape(of_class["launches"]))
-        for pair, of_class in zip(times, (matmul, stream), strict=True)
-        if pair is not None
-    ]
-    compute, memory = (
-        np.concatenate([_broadcast(pair[branch], shape) for pair, shape in present]) for branch in (0, 1)
-    )
-    compute, memory = named(compute, "arithmetic"), named(memory, "traffic")
+    matmul, stream, launches, *_ = columns
+    times = []
+    if table.matmul.row_count:
+        times.append((matmul["launches"], *numbers.matmul_times(matmul, table.matmul_efficiency)))
+    if table.stream.row_count:
+        times.append((stream["launches"], *numbers.stream_times(stream, table.stream_efficiency)))
+    compute, memory = named(_joined(times, 1), "arithmetic"), named(_joined(times, 2), "traffic")
     compute_bound = where(exceeds(memory, compute), 0, 1)
     of_one = named(roofline_time(compute_s=compute, memory_s=memory), "kernel")
     busy = of_one * launches
     per_launch = {"busy_s": named(of_one + numbers.launch_s, "launch"), "overlap_exponent": numbers.overlap_exponent}
-    dispatched = launches - library_launches
-    exposed = dispatched * exposed_dispatch_time(dispatch_s=numbers.dispatch_s, **per_launch)
-    issued = dispatched * numbers.dispatch_s
-    if table.weights.has_library_launches:
-        exposed = exposed + library_launches * exposed_dispatch_time(dispatch_s=numbers.library_issue_s, **per_launch)
-        issued = issued + library_launches * numbers.library_issue_s
+    exposed, issued = _issued(table, numbers, columns=columns, per_launch=per_launch)
     exposed = named(exposed, "exposed dispatch")
     return busy * compute_bound, busy * (1 - compute_bound), launches, issued, exposed, busy
 
 
+def _issued(
+    table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, per_launch: Mapping[str, Quantity]
+) -> tuple[Quantity, Quantity]:
+    """Return exposed and all seconds of the host to issue the launches of each row."""
+    launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
+    dispatch_s = numbers.dispatch_s
+    if table.weights.has_library_launches:
+        issue_s = numbers.library_issue_s
+        if issuer_of_row is None:  # some rows are launched by both
+            by_framework = exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch)
+            by_library = exposed_dispatch_time(dispatch_s=issue_s, **per_launch)
+            outside = launches - inside
+            return outside * by_framework + inside * by_library, outside * dispatch_s + inside * issue_s
+        dispatch_s = by_row((dispatch_s, issue_s), issuer_of_row, axes=launches.ndim)
+    return launches * exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch), launches * dispatch_s
+
+
+def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
+    """Return a branch of the times of both kernel classes, matmuls first, each of the shape of its launches."""
+    return np.concatenate([_broadcast(of_class[branch], of_class[0].shape) for of_class in times])
+
+
 def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
-    return values if np.shape(values) == shape else np.broadcast_to(values, shape)
+    return values if getattr(values, "shape", None) == shape else np.broadcast_to(values, shape)
 
 
 def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
     """Return the sums over the kernels of each alternative, of several values of rows."""
-    if all(values.ndim == 1 and not values.dtype.hasobject for values in rows):
-        return np.add.reduceat(np.array(rows).take(table.row_order, axis=1), table.alternative_starts, axis=1)
+    if all([values.ndim == 1 and not values.dtype.hasobject for values in rows]):  # noqa: C419 - asked in every step
+        together = np.concatenate(rows).reshape(len(rows), -1)
+        return np.add.reduceat(together.take(table.row_order, axis=1), table.alternative_starts, axis=1)
     return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
 
 
@@ -256,7 +276,8 @@ def group_times(
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
-    *of_alternatives, busy = _by_alternative(table, rows)
+    sums = _by_alternative(table, rows)
+    *of_alternatives, busy = sums
     first = table.choices[0]
     if len(table.choices) == 1:
         groups = GroupTimes(first, *(values[first] for values in of_alternatives))
@@ -269,8 +290,8 @@ def group_times(
     fitting = np.where(workspace <= workspace_limit_bytes, duration, np.inf)[table.choices]
     place = fitting.argmin(axis=0)
     if place.ndim == 1:
-        chosen = table.choices[place, np.arange(len(place))]
-        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
+        chosen = table.choices[place, table.weights.every_group]
+        return GroupTimes(chosen, *sums[:-1].take(chosen, axis=1))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],
@@ -284,9 +305,9 @@ def group_times(
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
     """Sum over groups of value times occurrences."""
-    if values.dtype == object:
+    if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
-    return weights @ values
+    return weights.dot(values)
 
 
 def step_time(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.prediction.copies import Copy
@@ -136,7 +136,8 @@ class Target(ABC):
         ArgumentError
             If the override is a library for another kind of processor.
         """
-        chosen = {role: load_library(profile.library.name_of(role, self.architecture)) for role in self.roles}
+        names = [profile.library.name_of(role, self.architecture) for role in self.roles]
+        chosen = dict(zip(self.roles, load_libraries(tuple(names)), strict=True))
         if override is None:
             return chosen
         library = override if isinstance(override, LibraryProfile) else load_library(override)
@@ -220,5 +221,5 @@ def staging_time(
         Duration. [s]
     """
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
-    copied = sum(item.bytes_per_sample for item in items if item.origin == "interpreter")
+    copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate

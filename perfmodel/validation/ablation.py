@@ -16,6 +16,7 @@ from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu import GpuNumbers
 from perfmodel.prediction.gpu_libraries import MatmulLibrary
+from perfmodel.prediction.gpu_software import StreamEfficiency
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
@@ -38,6 +39,7 @@ LIBRARY_KINDS: Final = ("blas", "dnn")
 """Kinds of libraries, in the order of a GPU's numbers. [-]"""
 
 NumbersChange = Callable[[Any], Any]
+LibraryChange = Callable[[MatmulLibrary], MatmulLibrary]
 PreparedChange = Callable[[Prepared], Prepared]
 
 
@@ -112,11 +114,11 @@ def _of_table(change: Callable[[KernelTable], KernelTable]) -> PreparedChange:
 
 
 def _stated(**values: Any) -> NumbersChange:
-    """Change numbers of the processor, or of a library of it."""
+    """Change numbers of the processor."""
     return lambda numbers: replace(numbers, **values)
 
 
-def _of_libraries(change: NumbersChange, *, kinds: tuple[str, ...] = LIBRARY_KINDS) -> NumbersChange:
+def _of_libraries(change: LibraryChange, *, kinds: tuple[str, ...] = LIBRARY_KINDS) -> NumbersChange:
     """Change what the libraries of these kinds reach on matrix products."""
 
     def of_gpu(numbers: GpuNumbers) -> GpuNumbers:
@@ -125,6 +127,16 @@ def _of_libraries(change: NumbersChange, *, kinds: tuple[str, ...] = LIBRARY_KIN
         return replace(numbers, matmul_libraries=changed)
 
     return of_gpu
+
+
+def _on_device(**values: Any) -> LibraryChange:
+    """Change what a library's products cost on a device."""
+    return lambda library: library._replace(**values)
+
+
+def _reaching(**values: Any) -> LibraryChange:
+    """Change what a library's file states of its products."""
+    return lambda library: library._replace(reach=replace(library.reach, **values))
 
 
 def _no_dispatch(numbers: Any) -> Any:
@@ -137,12 +149,12 @@ def _no_update(table: KernelTable) -> KernelTable:
 
 def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
     """Deal single results of the largest tile's rate; the ways to split the sum stay."""
-    one = np.ones_like(library.tile_rows)
-    return replace(library, tile_rows=one, tile_columns=one, tile_efficiency=one)
+    one = np.ones_like(library.reach.tile_rows)
+    return _reaching(tile_rows=one, tile_columns=one, tile_efficiency=one)(library)
 
 
 def _free_streams(numbers: GpuNumbers) -> GpuNumbers:
-    return replace(numbers, stream_efficiency=dict.fromkeys(numbers.stream_efficiency, BOUNDLESS))
+    return replace(numbers, stream_efficiency=StreamEfficiency(dict.fromkeys(numbers.stream_efficiency, BOUNDLESS)))
 
 
 def _native_kernels(prepared: Prepared) -> Prepared:
@@ -245,11 +257,11 @@ _REGISTRY: Final = (
     Term("optimizer", _ALL, prepared=_of_table(_no_update)),
     Term("memory time of passes", _GPU, numbers=_free_streams),
     Term("tile and wave quantisation", _GPU, numbers=_of_libraries(_no_quantisation)),
-    Term("latency of a step of the sum", _GPU, numbers=_of_libraries(_stated(latency_s=0.0))),
-    Term("filling and draining of tiles", _GPU, numbers=_of_libraries(_stated(ramp_steps=0.0), kinds=("blas",))),
-    Term("write-out of tiles of convolutions", _GPU, numbers=_of_libraries(_stated(ramp_steps=0.0), kinds=("dnn",))),
-    Term("slow skinny products", _GPU, numbers=_of_libraries(_stated(skinny_bandwidth_fraction=None))),
-    Term("transposed weights", _GPU, numbers=_of_libraries(_stated(strided_bandwidth_fraction=BOUNDLESS))),
+    Term("latency of a step of the sum", _GPU, numbers=_of_libraries(_on_device(latency_s=0.0))),
+    Term("filling and draining of tiles", _GPU, numbers=_of_libraries(_on_device(ramp_steps=0.0), kinds=("blas",))),
+    Term("write-out of tiles of convolutions", _GPU, numbers=_of_libraries(_on_device(ramp_steps=0.0), kinds=("dnn",))),
+    Term("slow skinny products", _GPU, numbers=_of_libraries(_reaching(skinny_bandwidth_fraction=None))),
+    Term("transposed weights", _GPU, numbers=_of_libraries(_reaching(strided_bandwidth_fraction=BOUNDLESS))),
     Term("rows that one thread reduces", _GPU, numbers=_stated(serial_step_s=0.0)),
     Term("kernels made for another architecture", _GPU, prepared=_native_kernels),
     Term("FFT convolution", _GPU, prepared=_of_table(lambda table: table.without_alternatives(("fft", "fft_tiling")))),

@@ -5,23 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.cost.gpu import stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import TileMenu, stream_time, tile_menu, tiled_matmul_time
 from perfmodel.cost.roofline import roofline_time
 
 EXTENT = st.integers(1, 20_000)
-MENU = {
-    "tile_rows": [128, 128, 64, 32, 64],
-    "tile_columns": [128, 64, 64, 32, 64],
-    "tile_efficiency": [1.0, 0.97, 0.94, 0.85, 0.94],
-    "split_k": [1, 1, 1, 1, 8],
-}
+MENU = tile_menu(
+    tile_rows=[128, 128, 64, 32, 64],
+    tile_columns=[128, 64, 64, 32, 64],
+    tile_efficiency=[1.0, 0.97, 0.94, 0.85, 0.94],
+    split_k=[1, 1, 1, 1, 8],
+)
 
 
 def seconds(m, n, k, *, units=20, peak=8.873e12, efficiency=0.8, **more):
     return float(
         tiled_matmul_time(
             m=m, n=n, k=k, peak_flop_per_s=peak, unit_count=units, bandwidth_bytes_per_s=320e9,
-            efficiency=efficiency, **MENU, **more,
+            efficiency=efficiency, menu=MENU, **more,
         )
     )  # fmt: skip
 
@@ -44,8 +44,8 @@ def test_more_work_never_takes_less_time(m, n, k, more, which):
 
 @given(EXTENT, EXTENT, EXTENT, st.floats(1.0, 10.0))
 def test_time_is_inverse_to_the_peak_without_splits(m, n, k, factor):
-    menu = {name: entries[:4] for name, entries in MENU.items()}
-    shape = {"m": m, "n": n, "k": k, "unit_count": 20, "bandwidth_bytes_per_s": 320e9, **menu}
+    menu = TileMenu(*(entries[:4] for entries in MENU))
+    shape = {"m": m, "n": n, "k": k, "unit_count": 20, "bandwidth_bytes_per_s": 320e9, "menu": menu}
     slow = tiled_matmul_time(peak_flop_per_s=1e12, **shape)
     assert tiled_matmul_time(peak_flop_per_s=factor * 1e12, **shape) * factor == pytest.approx(slow)
 
@@ -61,7 +61,7 @@ def test_an_array_is_its_elements(shapes):
         unit_count=20,
         bandwidth_bytes_per_s=320e9,
         efficiency=0.8,
-        **MENU,
+        menu=MENU,
     )
     assert together == pytest.approx([seconds(*shape) for shape in shapes])
 

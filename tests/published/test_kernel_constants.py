@@ -10,7 +10,7 @@ The Maxwell product with 128 columns is the one with the first operand transpose
 import numpy as np
 import pytest
 
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, tile_menu, tiled_matmul_time
 from perfmodel.cost.tile_output import write_out_steps
 from perfmodel.framework.convolution import ALGORITHMS, convolution_alternatives, shape_class
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
@@ -43,13 +43,13 @@ def kernel_seconds(kernel, constants, device):
     moved = kernel.read_bytes + kernel.written_bytes
     if not isinstance(kernel, Matmul):
         return kernel.launches * (moved / (constants[kernel.efficiency] * bandwidth) + FLOOR_S)
-    menu = {name: constants[name] for name in ("tile_rows", "tile_columns", "tile_efficiency", "split_k")}
+    menu = tile_menu(**{name: constants[name] for name in ("tile_rows", "tile_columns", "tile_efficiency", "split_k")})
     steps = write_out_steps(peak_flop_per_s=device["peak_flop_per_s"], bandwidth_bytes_per_s=bandwidth, element_bytes=4)
     compute_s = tiled_matmul_time(
         m=kernel.m, n=kernel.n, k=kernel.k, count=kernel.count,
         efficiency=constants[kernel.efficiency] * constants.get("architecture_factor", 1.0),
         latency_s=constants["latency_cycles"] / CLOCKS[device["peak_flop_per_s"]],
-        ramp_steps=constants.get("ramp_steps", steps), **menu, **device,
+        ramp_steps=constants.get("ramp_steps", steps), menu=menu, **device,
     )  # fmt: skip
     fraction = constants["matmul_bandwidth_fraction"]
     memory_s = matmul_memory_time(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tiled_matmul_time
+from perfmodel.cost.gpu import matmul_memory_time, stream_time, tile_menu, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
 from perfmodel.cost.roofline import ridge_point, roofline_time
 
@@ -13,7 +13,8 @@ A100 = {"peak_flop_per_s": 19.5e12, "unit_count": 108, "bandwidth_bytes_per_s": 
 
 
 def matmul(**changes):
-    return tiled_matmul_time(**({"m": 1024, "n": 1024, "k": 1024} | A100 | ONE_TILE | changes))
+    menu = tile_menu(**{name: changes.pop(name, entries) for name, entries in ONE_TILE.items()})
+    return tiled_matmul_time(menu=menu, **({"m": 1024, "n": 1024, "k": 1024} | A100 | changes))
 
 
 def test_wave_quantisation_doubles_the_time_one_column_past_a_full_wave():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import sympy
 
+from perfmodel.cost.gpu import tile_menu
 from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
 
 # 10 units of 1 GFLOP/s, one tile of 128 x 128, no ramp
@@ -11,9 +12,7 @@ PLAIN = {
     "peak_flop_per_s": 10e9,
     "unit_count": 10,
     "bandwidth_bytes_per_s": 1e9,
-    "tile_rows": [128],
-    "tile_columns": [128],
-    "tile_efficiency": [1.0],
+    "menu": tile_menu(tile_rows=[128], tile_columns=[128], tile_efficiency=[1.0], split_k=[1]),
     "efficiency": 0.5,
     "thin_efficiency": 0.1,
     "latency_s": 1e-6,

@@ -1,6 +1,7 @@
 """What was loaded is given again, but not once a file it was made of changes, goes, or has another put before it."""
 
 import os
+import re
 
 import pytest
 
@@ -66,6 +67,29 @@ def test_other_spec_folders_have_other_systems(own, monkeypatch):
     assert bandwidth() == 321
     monkeypatch.delenv("PERFMODEL_SPECS")
     assert bandwidth() == 320
+
+
+def test_a_library_put_before_and_taken_away_is_noticed_by_predictions(own):
+    graph = pm.zoo.lenet5()
+
+    def compute_s():
+        return pm.predict(graph, batch_size=64, device="gtx_1080", framework="tensorflow_0_9").compute_s
+
+    before = compute_s()
+    (name,) = (
+        spec.stem
+        for spec in pm.predict(graph, batch_size=64, device="gtx_1080", framework="tensorflow_0_9").sources
+        if getattr(spec, "kind", "") == "dnn"
+    )
+    text = (shipped_folder() / "libraries" / f"{name}.toml").read_text(encoding="utf-8")
+    slower = re.sub(r"(?m)^(conv_\w+ = 0\.)\d", r"\g<1>1", text)
+    assert slower != text
+    own_library = own / "libraries" / f"{name}.toml"
+    own_library.parent.mkdir()
+    own_library.write_text(slower, encoding="utf-8")
+    assert compute_s() > 1.05 * before
+    own_library.unlink()
+    assert compute_s() == before
 
 
 def test_faults_are_told_until_they_are_mended(own):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from perfmodel.framework import kernel_table
 from perfmodel.framework.flat_columns import columns_at
 from perfmodel.prediction.gpu_products import product_rows, product_times
 from perfmodel.prediction.prepared import Prepared
@@ -19,7 +20,8 @@ def basis():
 
 
 def with_menu(library, entries):
-    return replace(library, **{name: getattr(library, name)[entries] for name in MENU})
+    chosen = {name: getattr(library.reach, name)[entries] for name in MENU}
+    return library._replace(reach=replace(library.reach, **chosen))
 
 
 def times_of(basis, libraries, batch_size):
@@ -36,8 +38,8 @@ def times_of(basis, libraries, batch_size):
 @pytest.mark.parametrize("entries", [slice(None), [0, 3, 5]], ids=["every split of a tile", "some"])
 def test_libraries_together_take_as_long_as_one_by_one(basis, entries, batch_size):
     blas, dnn = (with_menu(library, entries) for library in basis.timed.numbers.matmul_libraries)
-    assert blas.skinny_bandwidth_fraction is not None
-    assert dnn.skinny_bandwidth_fraction is None
+    assert blas.reach.skinny_bandwidth_fraction is not None
+    assert dnn.reach.skinny_bandwidth_fraction is None
     together = times_of(basis, (blas, dnn), batch_size)
     alone = [times_of(basis, (library,), batch_size) for library in (blas, dnn)]
     assert not np.isnan(together).any()
@@ -68,3 +70,25 @@ def test_an_interval_is_one_evaluation_of_many_configurations(monkeypatch):
         p = pm.predict(pm.zoo.alexnet(), batch_size=5, device="gtx_1080", framework=framework)
         assert p.interval.low_s < p.step_s < p.interval.high_s
     assert len(evaluated) == 6
+
+
+def test_numbers_of_which_one_was_changed_are_looked_at_again(basis):
+    numbers = basis.timed.numbers
+    assert numbers.is_plain
+    assert numbers.configuration_count is None
+    several = replace(numbers, launch_s=np.array([1e-6, 2e-6, 3e-6]))
+    assert not several.is_plain
+    assert several.configuration_count == 3
+
+
+@pytest.mark.parametrize("network", ["alexnet", "lstm32"])
+def test_rows_that_one_of_two_launches_take_as_long_as_rows_that_either_may(monkeypatch, network):
+    how = {"batch_size": 3, "device": "gtx_1080", "framework": "generic"}
+    told_apart = pm.predict(pm.zoo.build(network), **how)
+    weights = kernel_table._group_weights
+    monkeypatch.setattr(kernel_table, "_group_weights", lambda table: weights(table)._replace(issuer_of_row=None))
+    in_general = pm.predict(pm.zoo.build(network), **how)
+    assert told_apart.table.weights.has_library_launches
+    for name in ("compute_s", "memory_s", "launches", "dispatch_s", "exposed_dispatch_s"):
+        one, other = (getattr(p.groups, name) for p in (told_apart, in_general))
+        np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-20)

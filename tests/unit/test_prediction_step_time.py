@@ -192,7 +192,9 @@ def for_symbols(numbers):
     if isinstance(numbers, CpuNumbers):
         return numbers
     libraries = [
-        replace(library, **{name: np.asarray(getattr(library, name))[[0, -1]] for name in TILE_MENU})
+        library._replace(
+            reach=replace(library.reach, **{name: getattr(library.reach, name)[[0, -1]] for name in TILE_MENU})
+        )
         for library in numbers.matmul_libraries
     ]
     return replace(numbers, matmul_libraries=tuple(libraries))

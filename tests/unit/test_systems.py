@@ -78,6 +78,59 @@ def test_dgx_a100_and_h100():
     assert host_reads("dgx_h100", 8) == pytest.approx([gen_5] * 8)  # a switch for each, DRAM carries them all
 
 
+def test_gpus_of_a_cloud_share_slots_of_pcie_3_in_pairs():
+    """A100 have PCIe 4.0, their hosts 3.0: half of what a DGX A100 gives."""
+    for name in ("aws_p3_16xlarge", "aws_p3dn_24xlarge", "aws_p4d_24xlarge", "aws_p4de_24xlarge", "gce_a2_ultragpu_8g"):
+        assert host_reads(name, 8) == pytest.approx([PCIE_3_X16 / 2] * 8)
+    assert host_reads("aws_p3_8xlarge", 4) == pytest.approx([PCIE_3_X16 / 2] * 4)
+
+
+P3_MATRIX = ["02233111", "20321311", "23031121", "32301112", "31110223", "13112032", "11212303", "11123230"]
+"""A p3.16xlarge as apache/mxnet's test of trees has it: 1 PCIe, 2 one NVLink, 3 two."""
+
+
+@pytest.mark.parametrize(("name", "count"), [("aws_p3_16xlarge", 8), ("aws_p3dn_24xlarge", 8), ("aws_p3_8xlarge", 4)])
+def test_p3_has_the_nvlinks_of_the_published_matrix(name, count):
+    topology = pm.load_system(name).topology
+    for one, other in itertools.permutations(range(count), 2):
+        channels = topology.route(f"gpu{one}", f"gpu{other}").channels
+        links = {"1": None, "2": "nvlink_2_x1", "3": "nvlink_2_x2"}[P3_MATRIX[one][other]]
+        if links is not None:
+            assert [channel.link for channel in channels] == [links]
+    lanes = [sum(max(0, int(mark) - 1) for mark in row[:count]) for row in P3_MATRIX[:count]]
+    assert lanes == ([6] * 8 if count == 8 else [4, 4, 5, 5])  # no more than the chip has
+
+
+@pytest.mark.parametrize(
+    ("name", "link_gb_per_s"),
+    [
+        ("aws_p3_16xlarge", 50),  # a ring over double links alone, which the cube mesh has
+        ("aws_p3dn_24xlarge", 50),
+        ("aws_p4d_24xlarge", 300),
+        ("aws_p4de_24xlarge", 300),
+        ("gce_a2_ultragpu_8g", 300),
+    ],
+)
+def test_eight_workers_exchange_over_nvlink_and_not_over_pcie(name, link_gb_per_s, tmp_path):
+    graph = pm.zoo.resnet50()
+    job = {"batch_size": 32, "workers": 8, "overlap": False, "bucket_bytes": 10**9}
+    p = pm.predict(graph, system=name, **job)
+    crossed = {channel.link for each in p.agreement.placed.rounds for way in each.routes for channel in way.channels}
+    assert all(link.startswith("nvlink") for link in crossed)
+    sent_s = 2 * 7 / 8 * 4 * graph.parameter_count / (link_gb_per_s * GB)
+    assert sent_s < p.sync_s < 1.5 * sent_s
+    text = spec_files.find("systems", name).read_text(encoding="utf-8")
+    text = re.sub(r"\[\[peer_link\]\]\nbetween = \[\n(?:  .*\n)*\]\nlink = .*\n", "", text)
+    text = (
+        re.sub(r"\[\[peer_switch\]\]\nlink = .*\n", "", text)
+        .replace('"peer_switch", ', "")
+        .replace(', "peer_switch"', "")
+    )
+    text = re.sub(r'\[\[source\]\]\nfields = \["peer_link"\]\n(?:\w.*\n)*', "", text)
+    (bare := tmp_path / "bare.toml").write_text(text, encoding="utf-8")
+    assert pm.predict(graph, system=bare, **job).sync_s > 3 * p.sync_s  # the links are what made it fast
+
+
 def test_survey_machine_shares_a_root_of_the_newer_generation():
     root = 16e9 / 8 * 16 * 128 / 130 * 0.81
     assert host_reads("survey_fig5", 1) == pytest.approx([PCIE_3_X16])  # the card's own 3.0

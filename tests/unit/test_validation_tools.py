@@ -198,11 +198,14 @@ def test_tiles_latency_filling_and_writing_out_are_left_out_one_by_one(gpu_cells
     for name, expected in changed.items():
         less = without(gpu_cells[0], terms[name]).prepared.numbers().matmul_libraries
         for before, after, names in zip((blas, dnn), less, expected, strict=True):
-            differing = {
-                each.name
-                for each in fields(before)
-                if np.any(np.asarray(getattr(before, each.name)) != np.asarray(getattr(after, each.name)))
-            }
+            pairs = [
+                *((field, getattr(before, field), getattr(after, field)) for field in before._fields[1:]),
+                *(
+                    (each.name, getattr(before.reach, each.name), getattr(after.reach, each.name))
+                    for each in fields(before.reach)
+                ),
+            ]
+            differing = {field for field, was, now in pairs if np.any(np.asarray(was) != np.asarray(now))}
             assert differing == names, name
 
 
