@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
 from perfmodel.hardware.widest_path import quickest, widest
@@ -45,9 +46,6 @@ class Topology:
             self._ways[wire.lower].append((wire.upper, wire.upward))
             self._ways[wire.upper].append((wire.lower, wire.downward))
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
-        self._route = lru_cache(maxsize=None)(self._find_route)
-        self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
-        self._legs = lru_cache(maxsize=None)(self._find_legs)
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
@@ -159,7 +157,8 @@ class Topology:
         """
         return self._legs(source, sink, through_host)
 
-    def _find_legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
+    @derived
+    def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")
@@ -311,7 +310,8 @@ class Topology:
         beside = [name for name in self.devices() if self._nearest_nics(name) == nearest]
         return nearest[beside.index(device) % len(nearest)]
 
-    def _find_nearest_nics(self, device: str) -> tuple[str, ...]:
+    @derived
+    def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs for a device that are the fewest links away, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
@@ -366,7 +366,8 @@ class Topology:
                 return
             name = self._above[name]
 
-    def _find_route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
+    @derived
+    def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
         """Return the widest way, of these the one of lowest latency, fewest hops and first by name."""
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)

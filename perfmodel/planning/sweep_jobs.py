@@ -175,8 +175,8 @@ class Jobs:
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
         found = self._kept[key]
-        if isinstance(found, Refusal):
-            raise found
+        if isinstance(found, Refusal):  # raised anew: one that is kept would keep whoever it passed through
+            raise Refusal(found.reason, found.system)
         return found
 
     def _usd_per_hour(self, section: Section) -> Any:

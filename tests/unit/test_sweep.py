@@ -1,6 +1,7 @@
 """Sweeps: every row is what predict says, whatever is asked, listed, drawn or left out; bad input before any work."""
 
 import csv
+import gc
 import itertools
 import json
 import math
@@ -511,3 +512,21 @@ def test_the_command_takes_names_that_are_words_and_refuses_what_it_would_find_o
     ):
         assert run([*words, *refused]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_nothing_of_a_sweep_is_left_behind_for_the_garbage_collector():
+    """Systems, routes and refusals would keep one another alive, and slow down what follows."""
+    space = {"batch_size": [8, 16], "workers": [1, 4, 6, 99], "device": ["gtx_1080", "v100_pcie"], **CLUSTER}
+    pm.sweep(GRAPH, sync=["ring_all_reduce", "parameter_server", "mixed"], **space)
+    gc.collect()
+    gc.disable()
+    try:
+        pm.sweep(GRAPH, sync=["ring_all_reduce", "parameter_server", "mixed"], **space)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(each).__name__ for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left & {"Topology", "Wire", "Refusal", "Section", "Jobs", "Space", "traceback"}
