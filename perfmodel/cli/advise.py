@@ -43,5 +43,6 @@ def advise_command(
 
     check_writable(out, argument="--out")
     job = base_arguments(device=device, system=system, batch_size=batch_size, framework=framework, others=others or [])
-    advice = advise(load_graph(graph, options=option or []), kinds=None if kinds is None else kinds.split(","), **job)
+    wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
+    advice = advise(load_graph(graph, options=option or []), kinds=wanted, **job)
     emit(lambda: report(advice, shown=top), advice.to_dict, as_json=as_json, out=out)

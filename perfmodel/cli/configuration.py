@@ -71,7 +71,7 @@ def predict_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ..
     >>> predict_arguments(["recompute=", "straggler=normal=0.1"], argument="--set")
     {'recompute': None, 'straggler': {'distribution': 'normal', 'cv': 0.1}}
     """
-    from perfmodel.errors import UnknownNameError
+    from perfmodel.errors import ArgumentError, UnknownNameError
     from perfmodel.prediction.predict import predict
 
     parameters = inspect.signature(predict).parameters
@@ -82,6 +82,8 @@ def predict_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ..
     for name, value in given.items():
         if name not in known:
             raise UnknownNameError(kind, name, known)
+        if value == "" and name in besides:
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
         if value == "":
             given[name] = parameters[name].default
         elif name == "straggler":
@@ -110,10 +112,19 @@ def base_arguments(
     ------
     UnknownNameError
         If ``predict`` has no such argument; names the nearest.
+    ArgumentError
+        If one is given twice.
     """
+    from perfmodel.errors import ArgumentError
+
     own = {"device": device, "system": system, "batch_size": number_as_typed(batch_size), "framework": framework}
     given = {name: value for name, value in own.items() if value is not None}
-    return given | predict_arguments(others, argument="--set")
+    more = predict_arguments(others, argument="--set")
+    for name in given.keys() & more.keys():
+        raise ArgumentError(
+            "--set", f"{name}={more[name]}", f"left out beside --{name.replace('_', '-')} {given[name]}"
+        )
+    return given | more
 
 
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

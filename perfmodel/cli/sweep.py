@@ -71,11 +71,13 @@ def sweep_command(
         "batch_size": batch_size, "device": device, "system": system, "link": link, "framework": framework,
         "workers": workers, "sync": sync,
     }  # fmt: skip
-    axes = {name: _values(typed) for name, typed in given.items() if typed is not None} | _axes(axis or [])
+    options = {name: _values(name, typed) for name, typed in given.items() if typed is not None}
+    axes, columns = _axes(axis or [], besides=options), None if column is None else _words(column)
+    _check_shown(columns, [] if best is None else [best], [] if pareto is None else _words([pareto]))
     with ExitStack() as stack:
         s = sweep(
             load_graph(graph, options=option or []),
-            columns=None if column is None else [name for typed in column for name in typed.split(",")],
+            columns=columns,
             usd_per_hour=_prices(usd_per_hour),
             dataset_size=number_as_typed(dataset_size),
             limit=number_as_typed(limit),
@@ -91,20 +93,30 @@ def sweep_command(
     emit(lambda: str(shown), lambda: _content(s, shown), as_json=as_json, out=out)
 
 
-def _values(typed: list[str]) -> list[Any]:
+def _words(typed: list[str]) -> list[str]:
+    return [word.strip() for each in typed for word in each.split(",")]
+
+
+def _values(name: str, typed: list[str]) -> list[Any]:
     """Return the values of an axis: numbers, truth values, names."""
-    words = [word for each in typed for word in each.split(",")]
-    return [WORDS.get(word.lower(), number_as_typed(word)) for word in words]
+    from perfmodel.planning.sweep_axes import DEFAULTS
+
+    # of a strategy or an optimizer "none" is the name of one
+    words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
+    return [words.get(word.lower(), number_as_typed(word)) for word in _words(typed)]
 
 
-def _axes(typed: list[str]) -> dict[str, list[Any]]:
+def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return all axes: those of options of their own, and those that were typed with their names."""
     axes: dict[str, list[Any]] = {}
     for each in typed:
         key, equals, values = each.partition("=")
         if not equals or not key.isidentifier():
             raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
-        axes.setdefault(key, []).extend(_values([values]))
-    return axes
+        if key in besides:
+            raise ArgumentError("--axis", each, f"left out beside --{key.replace('_', '-')}, which lists its values")
+        axes.setdefault(key, []).extend(_values(key, [values]))
+    return besides | axes
 
 
 def _prices(typed: list[str] | None) -> Any:
@@ -133,17 +145,27 @@ def _is_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+def _check_shown(columns: list[str] | None, best: list[str], pareto: list[str]) -> None:
+    """Refuse columns of ``--best`` and ``--pareto`` that the table will not have, before any work is done."""
+    from perfmodel.planning.sweep_results import check_ranked, checked_columns
+
+    for name in (*best, *pareto):
+        check_ranked(name, checked_columns(columns))
+
+
 def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:
     if best is not None:
         return s.best(best, count=BEST_SHOWN)  # type: ignore[no-any-return]
-    return s if pareto is None else s.pareto(*pareto.split(","))
+    return s if pareto is None else s.pareto(*_words([pareto]))
 
 
 def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     """Return what ``--json`` prints: how many there were, and the rows that are shown."""
+    from perfmodel.planning.wording import plain
+
     return {
         "configurations": len(s),
         "fitting": len(s.feasible),
         "columns": list(s.columns),
-        "rows": [shown.row(index) for index in range(len(shown))],
+        "rows": [row | plain({name: row[name] for name in s.space.by_name}) for row in shown],
     }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity, named
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 
 def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
@@ -53,8 +53,11 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
        clusters, USENIX ATC 2017.
     """
     found: list[Quantity] = []
+    symbolic = is_symbolic(*ready_s, *message_s)
+    larger = maximum if symbolic else np.maximum  # asked once, not of every message
     for ready, taken in zip(ready_s, message_s, strict=True):
-        found.append(named((maximum(ready, found[-1]) if found else ready) + taken, "end of message"))
+        end = (larger(ready, found[-1]) if found else ready) + taken
+        found.append(named(end, "end of message") if symbolic else end)
     return tuple(found)
 
 
@@ -160,6 +163,8 @@ def slowed_exchange(
     .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020:
        computing and communication compete for the device.
     """
+    if isinstance(slowdown, int | float) and not slowdown:
+        return exposed_exchange(last_end_s=ends(ready_s=ready_s, message_s=message_s)[-1], computed_s=computed_s)
     work = [(1 - slowdown) * taken for taken in message_s]
     hidden_until = ends(ready_s=ready_s, message_s=work)[-1]
     lost = slowdown * sum(message_s[1:], message_s[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -235,10 +236,11 @@ class _Rows:
         self.names = names
         self.values: list[list[tuple[Any, ...]]] = []
         self.efficiency: list[str] = []
+        self._values_of = attrgetter(*names)
         self._index: dict[Hashable, int] = {}
 
     def add(self, kernels: Sequence[Matmul | Stream]) -> int:
-        probes = [tuple(getattr(kernel, name) for name in self.names) for kernel in kernels]
+        probes = [self._values_of(kernel) for kernel in kernels]
         # of the largest probe: one product of a single sample is one of a batch of them at any other size
         efficiency = kernels[-1].efficiency
         key = (tuple(probes), efficiency)

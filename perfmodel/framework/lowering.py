@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from perfmodel.framework.attention import attention_alternatives
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
@@ -17,6 +18,9 @@ from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
 Alternatives = tuple[Alternative, ...]
+
+MOST_CONVOLUTIONS: Final = 4096
+"""Convolutions kept as lowered: frameworks, phases of a step and parts of a network have many in common. [1]"""
 
 _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 
@@ -155,6 +159,19 @@ def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
     return replace(alternative, kernels=tuple(kernels), workspace_bytes=workspace)
 
 
+@lru_cache(maxsize=MOST_CONVOLUTIONS)
+def _convolved(
+    operation: Convolution, *, algorithms: tuple[str, ...], together: bool, element_bytes: int, processor: str
+) -> Alternatives:
+    """Return what runs for a convolution, algorithm by algorithm, on a GPU each in one call of the library."""
+    alternatives = _CONVOLUTION[processor](operation, algorithms=algorithms, element_bytes=element_bytes)
+    if together and operation.groups > 1:
+        alternatives = tuple(_in_one_launch(each, groups=operation.groups) for each in alternatives)
+    if processor == "gpu":
+        alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
+    return alternatives
+
+
 def _lower_convolution(
     operation: Convolution, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
@@ -167,13 +184,13 @@ def _lower_convolution(
     elif depthwise:
         alternatives = _depthwise_kernel(plain, element_bytes=element_bytes)
     else:
-        alternatives = _CONVOLUTION[processor](
-            plain, algorithms=rules.convolution_algorithms, element_bytes=element_bytes
+        alternatives = _convolved(
+            plain,
+            algorithms=rules.convolution_algorithms,
+            together=rules.groups_together,
+            element_bytes=element_bytes,
+            processor=processor,
         )
-        if rules.groups_together and plain.groups > 1:
-            alternatives = tuple(_in_one_launch(each, groups=plain.groups) for each in alternatives)
-        if processor == "gpu":
-            alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
@@ -185,6 +202,8 @@ def _lower_convolution(
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
     result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}
     reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
+    if not extra and not rules.accumulates(operation.role):
+        return alternatives
     return tuple(replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives)
 
 

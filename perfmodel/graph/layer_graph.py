@@ -250,16 +250,14 @@ class LayerGraph(GraphStructure):
             Bytes at every moment, as coefficients of the batch size.
         """
         self._check_complete()
-        chosen = _checked_phase(phase)
-        wanted = wants_gradient(self._input_shapes, self.layers, input_gradient=input_gradient)
-        trains = Phase.BACKWARD in chosen.parts
-        return liveness(
-            self._input_shapes,
-            self.layers,
-            phase=chosen,
-            wanted=wanted if trains else dict.fromkeys(wanted, False),
-            rules=MemoryRules() if rules is None else rules,
-        )
+        chosen, given = _checked_phase(phase), MemoryRules() if rules is None else rules
+        rules = given.among({node.layer.kind for node in self.layers})
+        key = (chosen, rules, input_gradient)
+        if key not in self._liveness:
+            wanted = wants_gradient(self._input_shapes, self.layers, input_gradient=input_gradient)
+            wanted = wanted if Phase.BACKWARD in chosen.parts else dict.fromkeys(wanted, False)
+            self._liveness[key] = liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, rules=rules)
+        return self._liveness[key]
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
         """Return what waits in memory from the forward phase until back-propagation reads it [B].

@@ -9,7 +9,7 @@ largest of as many affine functions as there are moments.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +56,21 @@ class MemoryRules:
     index_bytes: int = INDEX_BYTES
     in_place_kinds: Collection[str] = ()
     recompute: str | None = None
+
+    def among(self, kinds: Collection[str]) -> MemoryRules:
+        """Return the same rules for layers of some kinds alone; they can be the key of a mapping.
+
+        Parameters
+        ----------
+        kinds : collection of str
+            Kinds of the layers that a graph has. [-]
+
+        Returns
+        -------
+        MemoryRules
+            Equal where no layer of the graph tells them apart. [-]
+        """
+        return replace(self, in_place_kinds=frozenset(self.in_place_kinds).intersection(kinds))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ from perfmodel.presentation.quantities import cell_text
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from perfmodel.graph.liveness import Liveness
 
 
 class GraphStructure:
@@ -64,6 +66,8 @@ class GraphStructure:
         self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
         self._fingerprint: str | None = None
         self._label_bytes: int | None = None
+        self._trained: dict[str, int] | None = None
+        self._liveness: dict[Hashable, Liveness] = {}
         self._free_sizes: tuple[str, ...] | None = None
         self._at_inference: Self | None = None
 
@@ -159,6 +163,7 @@ class GraphStructure:
         for input_name in dict.fromkeys(input_names):
             self._readers[input_name].append(name)
         self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
+        self._liveness, self._trained = {}, None
         return name
 
     @property
@@ -214,8 +219,10 @@ class GraphStructure:
     @property
     def trained_parameter_counts(self) -> dict[str, int]:
         """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
-        counts = {node.name: node.trained_parameter_count for node in self.layers}
-        return {name: count for name, count in counts.items() if count}
+        if self._trained is None:
+            counts = {node.name: node.trained_parameter_count for node in self.layers}
+            self._trained = {name: count for name, count in counts.items() if count}
+        return self._trained.copy()
 
     @property
     def parameter_count(self) -> int:

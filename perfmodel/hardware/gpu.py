@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, fault_at
+from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, Text, fault_at
 from perfmodel.units import MEGA, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
@@ -129,6 +129,18 @@ class Board(SpecTable):
     shared_clock_fraction: Fraction
 
 
+class Bridge(SpecTable):
+    """The connector by which a card is joined to one other card of its kind.
+
+    Attributes
+    ----------
+    link : str
+        Link of the pair, e.g. ``nvlink_3_x12``. [-]
+    """
+
+    link: Text
+
+
 class Gpu(Device):
     """One GPU die.
 
@@ -160,6 +172,8 @@ class Gpu(Device):
         Device memory that a context takes before any tensor. [MiB]
     board : Board or None
         The board that it shares with other dies; None for a die with a board of its own. [-]
+    bridge : Bridge or None
+        What joins two of its cards; None where it has no connector, or the file does not say. [-]
     """
 
     kind: Literal["gpu"]
@@ -177,6 +191,7 @@ class Gpu(Device):
     launch: KernelLaunch
     context_mib: Annotated[PositiveNumber, AfterValidator(InRange(1, 10_000, "MiB"))]
     board: Board | None = None
+    bridge: Bridge | None = None
 
     @field_validator("clock_boost_mhz")
     @classmethod

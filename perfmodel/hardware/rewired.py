@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.hardware.source import SpecTable
 from perfmodel.hardware.system import System, SystemFile
+from perfmodel.hardware.system_parts import PeerLink
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import wiring_of
 
@@ -177,6 +179,31 @@ def with_peer_links(file: SystemFile, link: str) -> SystemFile:
     pairs = tuple(with_fields(each, {"link": link}) for each in file.peer_link)
     switches = tuple(with_fields(each, {"link": link}) for each in file.peer_switch)
     return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
+
+
+def with_bridges(file: SystemFile, link: str) -> SystemFile:
+    """Return a machine whose cards are joined in pairs, the first with the second and so on.
+
+    Parameters
+    ----------
+    file : SystemFile
+        The machine. [-]
+    link : str
+        Link of a pair, e.g. ``nvlink_3_x12``. [-]
+
+    Returns
+    -------
+    SystemFile
+        The machine with it; itself where it has fewer than two cards. An odd one stays alone. [-]
+    """
+    numbers = itertools.count()
+    names = [
+        f"gpu{next(numbers)}" if slot.names is None else slot.names[index]
+        for slot in file.device
+        for index in range(slot.count)
+    ]
+    pairs = tuple(zip(names[::2], names[1::2], strict=False))
+    return file.model_copy(update={"peer_link": (PeerLink(between=pairs, link=link),)}) if pairs else file
 
 
 def with_own_lanes(file: SystemFile) -> SystemFile:

@@ -54,8 +54,7 @@ def shipped_folder() -> Path:
     Path
         ``perfmodel/hardware_specs`` where installed, ``hardware_specs`` beside the package in a checkout. [-]
     """
-    installed = _PACKAGE_ROOT / "hardware_specs"
-    checkout = _PACKAGE_ROOT.parent / "hardware_specs"
+    installed, checkout = (folder / "hardware_specs" for folder in (_PACKAGE_ROOT, _PACKAGE_ROOT.parent))
     return installed if installed.is_dir() else checkout
 
 
@@ -358,8 +357,7 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
     given = "required key is missing" if kind == "" else f"value {kind!r}"
-    nearest = nearest_match(kind, class_by_kind)
-    hint = f" (nearest: {nearest})" if nearest else ""
+    hint = f" (nearest: {nearest})" if (nearest := nearest_match(kind, class_by_kind)) else ""
     raise SpecError(path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{hint}"])
 
 
@@ -382,12 +380,12 @@ def kind_of(path: str | Path) -> str:
         If the file cannot be read.
     """
     path = Path(path).absolute()
-    return _kind_once(path, changed_ns(path))
+    return str(_tables(path, changed_ns(path)).get("kind", ""))
 
 
-@lru_cache(maxsize=1024)
-def _kind_once(path: Path, changed_ns: int) -> str:
-    return str(read_toml(path).get("kind", ""))
+@lru_cache(maxsize=256)  # a file's kind is asked for before it is loaded
+def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
+    return read_toml(path)
 
 
 @lru_cache(maxsize=1024)
@@ -397,6 +395,6 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
     from perfmodel.hardware.faults import faults_of
 
     try:
-        return model_class.model_validate(read_toml(path)).loaded_from(path.stem)
+        return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None

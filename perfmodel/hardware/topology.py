@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
 from perfmodel.hardware.widest_path import quickest, widest
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
+NO_HUBS: Final = ENDS | {"nic"}
+"""Kinds of nodes that data do not pass through unless they are told to."""
 
 
 class Topology:
@@ -38,10 +41,11 @@ class Topology:
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
+        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to the nodes beside it
+        for wire in self.wires:
+            self._ways[wire.lower].append((wire.upper, wire.upward))
+            self._ways[wire.upper].append((wire.lower, wire.downward))
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
-        self._route = lru_cache(maxsize=None)(self._find_route)
-        self._nearest_nics = lru_cache(maxsize=None)(self._find_nearest_nics)
-        self._legs = lru_cache(maxsize=None)(self._find_legs)
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
@@ -153,7 +157,8 @@ class Topology:
         """
         return self._legs(source, sink, through_host)
 
-    def _find_legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
+    @derived
+    def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "another node than source")
@@ -305,7 +310,8 @@ class Topology:
         beside = [name for name in self.devices() if self._nearest_nics(name) == nearest]
         return nearest[beside.index(device) % len(nearest)]
 
-    def _find_nearest_nics(self, device: str) -> tuple[str, ...]:
+    @derived
+    def _nearest_nics(self, device: str) -> tuple[str, ...]:
         """Return the NICs for a device that are the fewest links away, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
@@ -329,9 +335,7 @@ class Topology:
 
     def _beside(self, name: str) -> Iterator[str]:
         """Yield the nodes that links lead to from a node, in file order."""
-        for wire in self.wires:
-            if name in (wire.lower, wire.upper):
-                yield wire.upper if name == wire.lower else wire.lower
+        return (other for other, _ in self._ways[name])
 
     def _place(self, name: str) -> Place:
         if name not in self.places:
@@ -362,7 +366,8 @@ class Topology:
                 return
             name = self._above[name]
 
-    def _find_route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
+    @derived
+    def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
         """Return the widest way, of these the one of lowest latency, fewest hops and first by name."""
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)
@@ -387,13 +392,8 @@ class Topology:
             for name, place in self.places.items()
             if name in (source, sink)
             or (place.kind == "nic" and name in nics)
-            or (place.kind not in {*ENDS, "nic"} and (place.node in inside or place.kind == "fabric"))
+            or (place.kind not in NO_HUBS and (place.node in inside or place.kind == "fabric"))
         }
         if not crosses and inside != {""}:
             allowed = {name for name in allowed if self.places[name].node in inside}
-        edges: dict[str, list[tuple[str, Channel]]] = {name: [] for name in allowed}
-        for wire in self.wires:
-            if wire.lower in allowed and wire.upper in allowed:
-                edges[wire.lower].append((wire.upper, wire.upward))
-                edges[wire.upper].append((wire.lower, wire.downward))
-        return edges
+        return {name: [way for way in self._ways[name] if way[0] in allowed] for name in allowed}

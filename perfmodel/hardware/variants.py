@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from perfmodel.hardware.rewired import rewired, with_gpu, with_host_links, with_
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perfmodel.hardware.system import SystemFile
     from perfmodel.hardware.wired import Wired
 
@@ -55,12 +57,22 @@ def system_with(system: str | Path, *, device: str | Path | None = None, link: s
     """
     path = spec_files.find("systems", system)
     loaded: Wired = load_system(path)
+    changes: list[Callable[[SystemFile], SystemFile]] = []
+    what, network = [], None
     if device is not None:
         if not loaded.devices:
             raise ArgumentError("device", str(device), f"None with {loaded.name}, which has no GPU to replace")
-        name = _from_anywhere(device)
-        loaded = rewired(loaded, partial(with_gpu, device=name), what=f"with {device}", folder=path.parent)
-    return loaded if link is None else _relinked(loaded, link, folder=path.parent)
+        changes.append(partial(with_gpu, device=_from_anywhere(device)))
+        what.append(f"with {device}")
+    if link is not None:
+        change, network = _relinking(loaded, link)
+        changes.append(change)
+        what.append(f"over {link}")
+
+    def changed(file: SystemFile) -> SystemFile:
+        return reduce(lambda file, change: change(file), changes, file)
+
+    return rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network) if changes else loaded
 
 
 def _from_anywhere(part: str | Path) -> str:
@@ -68,7 +80,8 @@ def _from_anywhere(part: str | Path) -> str:
     return str(Path(part).resolve()) if spec_files.is_path(part) else str(part)
 
 
-def _relinked(system: Wired, link: str | Path, *, folder: Path) -> Wired:
+def _relinking(system: Wired, link: str | Path) -> tuple[Callable[[SystemFile], SystemFile], str | None]:
+    """Return what puts a link in place of those of its kind, and the other network of a cluster, if it is one."""
     name, protocol = _from_anywhere(link), load_link(link).family.protocol
     has_peers = any(file.file.peer_link or file.file.peer_switch for file in system.hosts.values())
     kinds = {"pcie": bool(system.devices), "nvlink": has_peers, "network": bool(system.networks)}
@@ -76,10 +89,8 @@ def _relinked(system: Wired, link: str | Path, *, folder: Path) -> Wired:
     if not kinds.get(kind, False):
         of_kinds = " or ".join(each for each, there in kinds.items() if there) or "none: it has no link to replace"
         raise ArgumentError("link", str(link), f"a link of a kind that {system.name} has: {of_kinds}")
-    what = f"over {link}"
     if kind != "network":
-        change = partial(with_peer_links if kind == "nvlink" else with_host_links, link=name)
-        return rewired(system, change, what=what, folder=folder)
+        return partial(with_peer_links if kind == "nvlink" else with_host_links, link=name), None
     fabric = load_link(system.file.fabric.link).name if isinstance(system, Cluster) else None
     replaced = {network.name for _, network in system.networks} if fabric is None else {fabric}
 
@@ -88,4 +99,4 @@ def _relinked(system: Wired, link: str | Path, *, folder: Path) -> Wired:
             file = with_network(file, name, instead_of=old)
         return file
 
-    return rewired(system, on_network, what=what, folder=folder, network=name if fabric else None)
+    return on_network, name if fabric else None

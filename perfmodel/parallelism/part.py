@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from typing import Final
 
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node
+
+MOST_PARTS: Final = 128
+"""Parts kept of one graph; the oldest goes first. [1]"""
+
+_PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakref.WeakKeyDictionary()
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
@@ -89,3 +96,29 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
 
     inputs = tuple((type(shape).__name__, tuple(shape)) for shape in graph.input_shapes.values())
     return (graph.fixed_batch_size, inputs, tuple(of_node(node) for node in graph.layers))
+
+
+def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
+    """Return the first part of a graph that differs from this one in names alone: what was made of it still holds.
+
+    Parameters
+    ----------
+    part : LayerGraph
+        Layers of the graph, whole or shared by a group; or the graph itself. [-]
+    of : LayerGraph
+        The graph, as long as which parts of it are known. [-]
+
+    Returns
+    -------
+    LayerGraph
+        Another part, or this one where there was none. [-]
+    """
+    if part is of:
+        return of
+    parts = _PARTS.setdefault(of, {})
+    structure = structure_of(part)
+    if structure not in parts:
+        while len(parts) >= MOST_PARTS:
+            del parts[next(iter(parts))]
+        parts[structure] = part
+    return parts[structure]

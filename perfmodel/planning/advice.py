@@ -130,7 +130,14 @@ class Advice:
         -------
         dict of str to object
             To be called as ``predict(graph, **arguments)``. [unit of each argument]
+
+        Raises
+        ------
+        ArgumentError
+            If it is no such row.
         """
+        if not isinstance(row, AdviceRow):
+            raise ArgumentError("row", row, "one of rows; what is rejected cannot be predicted")
         return {**self.arguments, **row.changes}
 
     def __repr__(self) -> str:
@@ -208,8 +215,8 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
         changed = predict(now.graph, **{**now.given, **change.changes})
     except PerfmodelError as error:
         return Rejected(kind, change.what, str(error))
-    foreign = foreign_library(changed)
-    if foreign and not foreign_library(now.base):
+    foreign = foreign_library(changed, now.libraries)
+    if foreign and not foreign_library(now.base, now.libraries):
         return Rejected(kind, change.what, foreign)
     if changed.memory.fits is False:
         return Rejected(kind, change.what, fit_sentence(changed))
@@ -283,6 +290,8 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
         if name not in defaults:
             kind = "argument of predict"
             raise UnknownNameError(kind, name, defaults)
+    if not isinstance(kinds, str | Iterable | None):
+        raise ArgumentError("kinds", kinds, f"some of {', '.join(CHANGES)}; or None for all")
     asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
     wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
     if not wanted:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,11 +42,18 @@ OF_WORKER: Final = (
 )  # fmt: skip
 """Axes that decide what one worker does by itself; the batch size last, so that it varies fastest."""
 
+PLACED_BY: Final = ("system", "device", LINK, "threads")
+"""Axes that decide on what a worker runs."""
+
 FED_BY: Final = ("dataset", "input_from", "decode_cores", "input_variation", "prefetch")
 """Axes that decide how mini-batches come, which leaves the exchange of gradients as it is."""
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
 """Axes that decide what several workers do together."""
+
+
+MOST_VALUES: Final = 10_000_000
+"""Most values of an axis that is given as a range. [1]"""
 
 
 def _whole(minimum: int) -> Callable[[str, Any], Any]:
@@ -57,7 +65,8 @@ def _named(load: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
 
     def loaded(name: str, value: Any) -> Any:
         del name
-        return load(value) if isinstance(value, str | Path) else value
+        is_plain = isinstance(value, str | Path | Number | Collection) or value is None
+        return load(value) if is_plain else value
 
     return loaded
 
@@ -192,7 +201,11 @@ def axis_of(name: str, given: Any) -> Axis:
         raise UnknownNameError(kind, name, DEFAULTS)
     if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
         given = np.ravel(given).tolist()
-    values = tuple(given) if isinstance(given, list | tuple | range | set | frozenset | Iterator) else (given,)
+    if isinstance(given, range) and len(given) > MOST_VALUES:
+        raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values; limit= draws from the products of axes")
+    if isinstance(given, set | frozenset):  # which has no order of its own, and the table should have one
+        given = sorted(given, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value)))
+    values = tuple(given) if isinstance(given, list | tuple | range | Iterator) else (given,)
     if not values:
         raise ArgumentError(name, given, "at least one value: an empty axis has no configurations")
     return Axis(name, values)

@@ -168,13 +168,12 @@ class _Doing:
         kept = section.kept.get(key)
         if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
             needed, offered = outcome.memory_bytes, outcome.capacity_bytes
-            unpriced = {device: self._price_reason(device) for device in set(section.devices.tolist())}
-            said = np.array(
-                [self.reasons.code(unpriced[device]) for device in section.devices.tolist()], dtype=np.int32
-            )
+            devices, of_rows = section.numbered_devices
+            unpriced = [self._price_reason(device) for device in devices]
+            said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[of_rows]
             for place in np.flatnonzero(needed > offered).tolist():
                 fit = memory_reason(float(needed[place]), float(offered[place]))
-                said[place] = self.reasons.code(fit, unpriced[section.devices[place]])
+                said[place] = self.reasons.code(fit, unpriced[of_rows[place]])
             kept = section.kept[key] = (self.reasons, said)
         return kept[1]
 

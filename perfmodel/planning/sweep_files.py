@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
+from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweep_results import REASON
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def write_csv(sweep: Sweep, path: str | Path) -> None:
     ArgumentError
         If it cannot be written.
     """
+    check_path("path", path)
     with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(sweep.columns)
@@ -96,6 +98,7 @@ def write_parquet(sweep: Sweep, path: str | Path) -> None:
     ArgumentError
         If it cannot be written.
     """
+    check_path("path", path)
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

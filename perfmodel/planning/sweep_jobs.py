@@ -175,13 +175,14 @@ class Jobs:
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
         found = self._kept[key]
-        if isinstance(found, Refusal):
-            raise found
+        if isinstance(found, Refusal):  # raised anew: one that is kept would keep whoever it passed through
+            raise Refusal(found.reason, found.system)
         return found
 
     def _usd_per_hour(self, section: Section) -> Any:
         if "usd_per_hour" not in section.kept:
-            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in section.devices])
+            devices, of_rows = section.numbered_devices
+            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in devices])[of_rows]
         return section.kept["usd_per_hour"]
 
     def _target(self, section: Section, job: Job) -> Target:

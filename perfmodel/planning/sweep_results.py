@@ -17,6 +17,8 @@ from perfmodel.presentation.quantities import bytes_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from perfmodel.prediction.step_time import StepTime
 
 FITS: Final = "fits"
@@ -166,3 +168,51 @@ class Reasons:
             self._codes[text] = len(self.texts)
             self.texts.append(text)
         return self._codes[text]
+
+
+def check_ranked(name: object, columns: Iterable[str]) -> None:
+    """Refuse what is no column by which configurations can be ranked.
+
+    Parameters
+    ----------
+    name : object
+        What was asked for. [-]
+    columns : iterable of str
+        Columns of results that there are. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such column of numbers; names the nearest.
+    """
+    ranked = [each for each in columns if each not in (FITS, REASON)]
+    if name not in ranked:
+        kind = "column of results"
+        raise UnknownNameError(kind, str(name), ranked)
+
+
+def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the configurations that no other one beats.
+
+    Parameters
+    ----------
+    ranked : ndarray, shape (columns, configurations)
+        Columns of which less is better. [as named]
+
+    Returns
+    -------
+    ndarray of int
+        Their places, by rising first column; of several alike the first. [1]
+    """
+    order = np.lexsort(ranked[::-1])
+    if not len(order):
+        return order
+    if len(ranked) <= 2:  # one or two columns need one pass over what is sorted
+        last = ranked[-1][order]
+        lowest_before = np.minimum.accumulate(np.r_[np.inf, last[:-1]])
+        return order[last < lowest_before] if len(ranked) > 1 else order[:1]
+    kept: list[int] = []
+    for place in order:
+        if not kept or not np.any(np.all(ranked[:, kept] <= ranked[:, [place]], axis=0)):
+            kept.append(int(place))
+    return np.array(kept, dtype=np.intp)

@@ -234,6 +234,9 @@ def space_of(
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
+    places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
+    if all(value is None for value in places):
+        raise ArgumentError("device", None, "a device or a system to predict for: device=, system=, or both")
     space.check()
     return space
 

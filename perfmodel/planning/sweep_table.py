@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.planning.sweep_results import FITS, LARGER_IS_BETTER, REASON
+from perfmodel.planning.sweep_results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.presentation.tables import ROWS_SHOWN, Table
 
@@ -144,9 +144,14 @@ class Sweep:
         return {name: each.item() if isinstance(each, np.generic) else each for name, each in (given | found).items()}
 
     def _place(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
+        is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+        if not is_whole or not -len(self) <= index < len(self):
             raise ArgumentError("index", index, f"a whole number from 0 to {len(self) - 1}, or below 0 from the end")
-        return index % len(self)
+        return int(index) % len(self)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield every configuration with its results, as ``row`` returns it."""
+        return map(self.row, range(len(self)))
 
     def prediction(self, index: int) -> Prediction:
         """Return the whole prediction of a configuration, with its parts, memory and reasons.
@@ -171,9 +176,7 @@ class Sweep:
 
     def _ranked(self, name: str) -> NDArray[np.float64]:
         """Return a column of which less is better; infinite where a configuration cannot be, or has no value."""
-        if name not in self.results or name in (FITS, REASON):
-            kind = "column of results"
-            raise UnknownNameError(kind, str(name), [each for each in self.results if each not in (FITS, REASON)])
+        check_ranked(name, self.results)
         signed = -self.results[name] if name in LARGER_IS_BETTER else self.results[name]
         return np.where(self.results[FITS] & np.isfinite(signed), signed, np.inf)
 
@@ -238,7 +241,7 @@ class Sweep:
             raise ArgumentError("names", names, "at least one column, e.g. 'step_s', 'usd_per_epoch'")
         ranked = np.stack([self._ranked(name) for name in names])
         among = np.flatnonzero(np.isfinite(ranked).all(axis=0))
-        return self.taken(among[_front(ranked[:, among])])
+        return self.taken(among[front(ranked[:, among])])
 
     def to_frame(self) -> pd.DataFrame:
         """Return all columns as a pandas DataFrame; needs the extra ``frames``.
@@ -377,19 +380,3 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return self.to_table()._repr_html_()
-
-
-def _front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the places that no other one beats, by rising first row."""
-    order = np.lexsort(ranked[::-1])
-    if not len(order):
-        return order
-    if len(ranked) <= 2:  # one or two columns need one pass over what is sorted
-        last = ranked[-1][order]
-        lowest_before = np.minimum.accumulate(np.r_[np.inf, last[:-1]])
-        return order[last < lowest_before] if len(ranked) > 1 else order[:1]
-    front: list[int] = []
-    for place in order:
-        if not front or not np.any(np.all(ranked[:, front] <= ranked[:, [place]], axis=0)):
-            front.append(int(place))
-    return np.array(front, dtype=np.intp)

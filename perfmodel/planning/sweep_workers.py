@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.framework.profile import load_framework
-from perfmodel.planning.sweep_axes import OF_WORKER
+from perfmodel.planning.sweep_axes import OF_WORKER, PLACED_BY
 from perfmodel.prediction.agreement_options import LIBRARY
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.gradients import GradientSchedule
@@ -140,8 +140,7 @@ class Section:
         parts = []
         for kind, value in zip(self.kinds, per_kind, strict=True):
             values = np.asarray(value)
-            shape = (*values.shape[:-1], len(kind.places))
-            parts.append(np.broadcast_to(values, shape))
+            parts.append(np.broadcast_to(values, (*values.shape[:-1], len(kind.places))))
         joined: NDArray[Any] = np.concatenate(parts, axis=-1)
         return joined if self.only is None else joined[..., self.only]
 
@@ -197,9 +196,10 @@ class Section:
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
 
     @cached_property
-    def devices(self) -> NDArray[Any]:
-        """Names of the devices' files."""
-        return self.joined([np.full(1, kind.device, dtype=object) for kind in self.kinds])
+    def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
+        """Names of the devices' files, each once, and which of them each worker has."""
+        names = list(dict.fromkeys(kind.device for kind in self.kinds))
+        return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
         """Return some of the workers, by their order here."""
@@ -302,10 +302,10 @@ class Workers:
         timed: dict[Hashable, TimedStep],
     ) -> Kind | None:
         """Return workers that differ in their batch size only; None where predict must answer each."""
-        space = self.space
-        given = space.resolved(codes)
+        space, given = self.space, self.space.resolved(codes)
         asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
-        target = resolve_target(**asked)
+        on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
+        target = self._once(("target", on), lambda: resolve_target(**asked))
         if target.lowered_for not in FAST_TARGETS:
             return None
         phase, optimizer = (space.value(name, codes.get(name, 0)) for name in ("phase", "optimizer"))

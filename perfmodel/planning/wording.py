@@ -41,18 +41,22 @@ def plain(value: Any) -> Any:
     Returns
     -------
     object
-        A number, text, truth value, None, or a mapping of such. [-]
+        A number, text, truth value, None, or a mapping or list of such; ``inf``, which JSON lacks, as text. [-]
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml")})
-    {'batch_size': 16, 'device': 'my_gpu.toml'}
+    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "bucket_bytes": float("inf")})
+    {'batch_size': 16, 'device': 'my_gpu.toml', 'bucket_bytes': 'inf'}
     """
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}
-    if value is None or isinstance(value, str | int | float | bool | list | tuple):
-        return value
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return str(value) if isinstance(value, float) and math.isinf(value) else value
     return str(getattr(value, "name", value))
 
 

@@ -85,7 +85,7 @@ def resolve_agreement(
         return None
     asked = asked.in_buckets_of(profile)
     how = AGREEMENT_OF.get(asked.sync, _all_reduced)
-    return replace(how(asked, machine, subject, profile, ELEMENT_BYTES[dtype]), asked=asked)
+    return how(asked, machine, subject, profile, ELEMENT_BYTES[dtype])
 
 
 def checked(asked: Asked, *, worker_count: int) -> Asked:
@@ -134,7 +134,7 @@ def checked(asked: Asked, *, worker_count: int) -> Asked:
     if straggler is not None:
         straggler.check_workers(worker_count)
         straggler.check_backups(worker_count)
-    return replace(asked, straggler=straggler)
+    return asked if straggler is asked.straggler else replace(asked, straggler=straggler)
 
 
 def _check_speeds(asked: Asked, machine: Machine | None, subject: Subject) -> None:
@@ -152,6 +152,7 @@ def _check_speeds(asked: Asked, machine: Machine | None, subject: Subject) -> No
 def _common(asked: Asked, machine: Machine) -> dict[str, Any]:
     return {
         "name": asked.sync,
+        "asked": asked,
         "worker_count": machine.worker_count,
         "overlap": asked.overlap,
         "bucket_bytes": 0.0 if asked.bucket_bytes is None else asked.bucket_bytes,
@@ -271,6 +272,7 @@ def _asynchronous(
     )
     return Asynchronous(
         name=asked.sync,
+        asked=asked,
         worker_count=machine.worker_count,
         scheme=scheme,
         numbers=numbers,

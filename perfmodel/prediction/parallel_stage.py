@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.graph.liveness import MemoryRules
-from perfmodel.parallelism.part import structure_of
+from perfmodel.parallelism.part import first_alike
 from perfmodel.prediction.data_path import DataPath
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
@@ -99,6 +99,7 @@ class StagePredictor:
     prefetch: int = 1
     feeding: Mapping[int, Target] = field(default_factory=dict)
     factors: Factors = field(default_factory=lambda: NO_FACTORS)
+    _alike: dict[LayerGraph, LayerGraph] = field(default_factory=dict)
     _known: dict[object, StageTimes] = field(default_factory=dict)
     _lowered: dict[object, dict[Phase, Prepared]] = field(default_factory=dict)
     _kept_bytes: dict[object, tuple[float, float]] = field(default_factory=dict)
@@ -146,7 +147,8 @@ class StagePredictor:
         if key not in self._lowered:
             own = self.subject.input_gradient if self._is_fed(stage) else stage.input_gradient
             feed = self._feed(stage)
-            subject = replace(self.subject, graph=stage.graph, name=stage.graph.name, input_gradient=own, feed=feed)
+            graph = self._graph(stage)
+            subject = replace(self.subject, graph=graph, name=stage.graph.name, input_gradient=own, feed=feed)
             target = self.feeding.get(stage.device, self.target) if feed else self.target
             self._lowered[key] = {
                 phase: self._prepared(subject, phase, batch_size, target) for phase in UP_TO[self.subject.phase]
@@ -173,7 +175,13 @@ class StagePredictor:
     def _key(self, stage: StageGraph, batch_size: int) -> object:
         feed = self._feed(stage)
         place = stage.device if feed else None
-        return (structure_of(stage.graph), stage.input_gradient, self._is_fed(stage), feed, place, batch_size)
+        return (self._graph(stage), stage.input_gradient, self._is_fed(stage), feed, place, batch_size)
+
+    def _graph(self, stage: StageGraph) -> LayerGraph:
+        """Return the graph of a stage, or one that differs in names alone and was lowered for an earlier one."""
+        if stage.graph not in self._alike:
+            self._alike[stage.graph] = first_alike(stage.graph, of=self.subject.graph)
+        return self._alike[stage.graph]
 
     def _feed(self, stage: StageGraph) -> tuple[FeedItem, ...]:
         """Return what a stage takes from host memory: what the network reads, and the labels of its own losses."""
@@ -240,7 +248,7 @@ class StagePredictor:
                 recompute=self.recompute,
             )
             input_gradient = bool(self.whole(stage, batch_size).subject.input_gradient)
-            constant, slope = stage.graph.liveness(rules=rules, input_gradient=input_gradient).kept
+            constant, slope = self._graph(stage).liveness(rules=rules, input_gradient=input_gradient).kept
             self._kept_bytes[key] = float(constant), float(slope)
         return self._kept_bytes[key]
 

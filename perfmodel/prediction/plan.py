@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.framework.kernel_table import (
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.optimizers import Optimizer
 
+Operations = list[list[LayerOperation]]
+"""Operations in the order in which they run, at each of ``PROBE_BATCH_SIZES``."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -32,22 +36,40 @@ class Plan:
     ----------
     table : KernelTable
         The lowered graph. [-]
-    memory : MemoryPlan
-        What it keeps in memory, per sample. [-]
+    memory_rules : mapping of str to object
+        Further arguments of ``memory_plan``: what decides what it keeps in memory. [-]
     """
 
     table: KernelTable
-    memory: MemoryPlan
+    memory_rules: Mapping[str, Any]
+    _memory: list[MemoryPlan] = field(default_factory=list)
+
+    def memory(self, graph: LayerGraph) -> MemoryPlan:
+        """Return what the step keeps in memory, worked out when it is first asked for.
+
+        Parameters
+        ----------
+        graph : LayerGraph
+            The graph that was lowered, which a plan must not keep alive. [-]
+
+        Returns
+        -------
+        MemoryPlan
+            Per sample. [-]
+        """
+        if not self._memory:
+            self._memory.append(memory_plan(graph, self.table, **self.memory_rules))
+        return self._memory[0]
 
 
 MOST_PLANS = 64
 """Plans kept for one graph; the oldest goes first. [1]"""
 
-MOST_OPERATIONS = 4
-"""Ways to run one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
+MOST_OPERATIONS = 12
+"""Ways to run a phase of one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
 
 _PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
-_OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, list[list[LayerOperation]]]] = weakref.WeakKeyDictionary()
+_OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
 
 
 def _kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
@@ -59,39 +81,35 @@ def _kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int)
     return made[key]
 
 
-def _layer_operations(
-    graph: LayerGraph,
-    *,
-    batch_size: int,
-    phase: Phase,
-    optimizer: Optimizer,
-    input_gradient: bool,
-    recompute: str | None,
-) -> list[LayerOperation]:
-    operations = []
-    for part in phase.parts:
-        if part is Phase.UPDATE:
-            pairs = optimizer.layer_operations(graph.trained_parameter_counts, batch_size=batch_size)
-        else:
-            pairs = graph.unchecked_operations(
-                batch_size, phase=part, input_gradient=input_gradient, recompute=recompute
-            )
-        operations += [LayerOperation(layer, part, operation) for layer, operation in pairs]
+def _operations_of(
+    graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+) -> Operations:
+    """Return the operations of a single phase at each probing batch size; no framework or device changes them."""
+    options: dict[str, Any] = {"optimizer": optimizer}
+    if part is Phase.BACKWARD:
+        options |= {"input_gradient": input_gradient, "recompute": recompute}
+
+    def make() -> Operations:
+        return [
+            [
+                LayerOperation(layer, part, operation)
+                for layer, operation in graph.unchecked_operations(size, phase=part, **options)
+            ]
+            for size in PROBE_BATCH_SIZES
+        ]
+
+    key = (graph.fingerprint, part, *options.values())
+    operations: Operations = _kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
     return operations
 
 
 def _probed_operations(
     graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
-) -> list[list[LayerOperation]]:
-    """Return the operations at each probing batch size; no framework or device changes them."""
-
-    def make() -> list[list[LayerOperation]]:
-        options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
-        return [_layer_operations(graph, batch_size=size, phase=phase, **options) for size in PROBE_BATCH_SIZES]
-
-    key = (graph.fingerprint, phase, optimizer, input_gradient, recompute)
-    operations: list[list[LayerOperation]] = _kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
-    return operations
+) -> Operations:
+    """Return the operations of all phases that run, one after the other, at each probing batch size."""
+    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
+    parts = [_operations_of(graph, part=part, **options) for part in phase.parts]
+    return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
 
 
 def plan_for(
@@ -155,17 +173,15 @@ def plan_for(
             element_bytes=element_bytes,
             processor=lowered_for or processor,
         )
-        memory = memory_plan(
-            graph,
-            table,
-            phase=phase,
-            optimizer=optimizer,
-            element_bytes=element_bytes,
-            policy=profile.memory,
-            input_gradient=input_gradient,
-            recompute=recompute,
-        )
-        return (lowering, profile.memory), Plan(table, memory)
+        memory_rules = {
+            "phase": phase,
+            "optimizer": optimizer,
+            "element_bytes": element_bytes,
+            "policy": profile.memory,
+            "input_gradient": input_gradient,
+            "recompute": recompute,
+        }
+        return (lowering, profile.memory), Plan(table, memory_rules)
 
     plan: Plan = _kept(plans, key, make, most=MOST_PLANS)[1]
     return plan

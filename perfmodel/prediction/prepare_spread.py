@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.parallelism import Layout, Placement, StageGraph
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.parallel_step import ParallelStep
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
@@ -106,11 +107,13 @@ def prepare_spread(
     if machine is not None and Phase.BACKWARD in subject.phase.parts:
         agreement = group_agreement(asked, placement, machine, subject, profile=profile, dtype=dtype)
 
+    known: dict[str, ParallelStep] = {}
+
     def spread(stage: StageGraph) -> Spread:
         samples = layout.micro_batch_size(batch_size) * stage.batch_factor
         own = predictor.whole(stage, samples)
         given = {each.name: getattr(own, each.name) for each in fields(Prepared)}
-        given |= {"target": target, "data_path": data_path, "agreement": agreement}
+        given |= {"target": target, "data_path": data_path, "agreement": agreement, "known": known}
         return Spread(
             **given,
             placement=placement,

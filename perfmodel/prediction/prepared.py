@@ -261,12 +261,11 @@ class Prepared:
         MemoryFootprint
             By kind of content. [B]
         """
+        memory = self.plan.memory(self.subject.graph)
         return memory_footprint(
-            self.plan.memory,
+            memory,
             batch_size=self.batch_size,
-            workspace_bytes=workspace_bytes(
-                self.plan.memory, self.plan.table, groups.chosen, batch_size=self.batch_size
-            ),
+            workspace_bytes=workspace_bytes(memory, self.plan.table, groups.chosen, batch_size=self.batch_size),
             context_bytes=self.target.context_bytes,
             capacity_bytes=self.target.capacity_bytes,
             input_buffer_count=1 + bool(self.copies()[1].copied_bytes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,8 @@ class Spread(Prepared):
         Samples of a data-parallel worker per step. [samples]
     lowered : Prepared
         That stage by itself, for one micro-batch. [-]
+    known : dict of str to ParallelStep
+        The step with the constants of the files once it is timed; those of the same placement share it. [-]
     """
 
     placement: Placement
@@ -95,6 +97,7 @@ class Spread(Prepared):
     asked: SpreadAsked
     worker_batch_size: int
     lowered: Prepared
+    known: dict[str, ParallelStep] = field(default_factory=dict)
     is_spread = True
 
     @property
@@ -185,6 +188,9 @@ class Spread(Prepared):
         ParallelStep
             Its parts, the memory of each device, what goes on when. [-]
         """
+        return self._timed_parallel(factors) if factors else self.nominal
+
+    def _timed_parallel(self, factors: Factors) -> ParallelStep:
         agreed, phase = self.asked.agreed, self.subject.phase
         step = parallel_step(
             self.placement,
@@ -240,10 +246,12 @@ class Spread(Prepared):
         names = [part.name for part in fields(StepTime)]
         return replace(own, parts=StepTime(**{name: np.array([getattr(one, name) for one in each]) for name in names}))
 
-    @cached_property
+    @property
     def nominal(self) -> ParallelStep:
         """The step with the constants of the files."""
-        return self.parallel()
+        if "nominal" not in self.known:
+            self.known["nominal"] = self._timed_parallel(NO_FACTORS)
+        return self.known["nominal"]
 
     def footprint(self, groups: GroupTimes) -> MemoryFootprint:
         """Return what the fullest device keeps; on which algorithms run it does not depend further."""

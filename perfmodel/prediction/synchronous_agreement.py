@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
+from perfmodel.derived import derived
 from perfmodel.numeric import running_total, total
 from perfmodel.prediction.agreement import Agreement
 from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
@@ -66,7 +67,7 @@ class Synchronous(Agreement):
         """Return the gradients in messages."""
         if self.bucket_bytes == MERGED:
             return Buckets.of(schedule, self.cheapest(Stretches.of(schedule)))
-        return Buckets.of(schedule, buckets(schedule.sizes_bytes, bucket_bytes=float(self.bucket_bytes)))
+        return _messages(schedule, float(self.bucket_bytes))
 
     def played_channels(self, workers: Sequence[str]) -> Mapping[str, float]:  # noqa: D102
         return self.exchange.channels(workers)
@@ -196,8 +197,7 @@ class ThroughServer(Synchronous):
         return self.overlap and not self.pulls_in_order
 
     def merged(self, schedule: GradientSchedule) -> Buckets:  # noqa: D102
-        at_once = schedule if self.pulls_in_order else replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))
-        return super().merged(at_once)
+        return super().merged(schedule if self.pulls_in_order else _wanted_at_once(schedule))
 
     def own_s(self, parts: StepTime) -> Quantity:
         """Return what a worker does itself in a step: no update, which is the server's. [s]"""
@@ -230,3 +230,15 @@ class ThroughServer(Synchronous):
         pulled = running_total(pull_s[::-1])  # what the first layers want is pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return replace(parts, sync_s=total_s, exposed_sync_s=exposed_s)
+
+
+@derived
+def _messages(schedule: GradientSchedule, bucket_bytes: float) -> Buckets:
+    """Return gradients in messages of so many bytes, which many ways to agree exchange."""
+    return Buckets.of(schedule, buckets(schedule.sizes_bytes, bucket_bytes=bucket_bytes))
+
+
+@derived
+def _wanted_at_once(schedule: GradientSchedule) -> GradientSchedule:
+    """Return the schedule of a forward phase that begins when all parameters are there."""
+    return replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))

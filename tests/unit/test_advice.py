@@ -10,12 +10,15 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.rewired import with_fields, with_own_lanes
+from perfmodel.hardware.variants import system_with
 from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
@@ -339,7 +342,33 @@ def test_faster_links_join_the_gpus_of_a_machine(alexnet, system, names):
         assert row.gain_samples_per_s > 0
         assert "presumes cards and switches" in row.beware
     none = pm.advise(alexnet, kinds="peer_link", **FIG5)
-    assert "no link joins its GPUs" in none.rejected[0].reason
+    assert "no file says that NVIDIA GeForce GTX 1080 takes a bridge" in none.rejected[0].reason
+
+
+def test_bridges_join_cards_that_take_one_two_by_two(alexnet):
+    """The change is the machine that a file with these links would describe: nothing else differs."""
+    system = system_with("survey_fig5", device="a100_80_pcie")
+    gains = {}
+    for workers in (2, 4):
+        job = {"system": system, "workers": workers, "batch_size": 32, "kinds": "peer_link"}
+        (row,) = pm.advise(alexnet, **job).rows
+        bridged = row.changes["system"].file
+        assert [(each.between, each.link) for each in bridged.peer_link] == [
+            ((("gpu0", "gpu1"), ("gpu2", "gpu3")), "nvlink_3_x12")
+        ]
+        assert bridged.model_copy(update={"peer_link": (), "name": system.name}) == system.file
+        assert "spans" in row.beware
+        gains[workers] = row.speedup
+    assert gains[2] > 1.2  # the exchange of 244 MB leaves PCIe
+    assert gains[4] == pytest.approx(1, abs=1e-9)  # the ring still passes PCIe between the pairs
+    odd = pm.advise(alexnet, kinds="peer_link", system="survey_fig5", workers=4, batch_size=32, sync="none")
+    assert not odd.rows
+
+
+@pytest.mark.parametrize("name", spec_files.names("devices"))
+def test_a_bridge_is_a_link_of_a_file(name):
+    bridge = getattr(pm.load_device(name), "bridge", None)
+    assert bridge is None or pm.load_link(bridge.link).family.protocol == "nvlink"
 
 
 def test_a_faster_network_replaces_adapters_and_fabric(alexnet):
@@ -427,6 +456,31 @@ def test_wrong_words_are_refused_before_any_work(alexnet):
         pm.advise(alexnet, device="gtx_980", batch_size=0)
     with pytest.raises(ArgumentError, match="kinds"):
         pm.advise(alexnet, device="gtx_980", batch_size=4, kinds=[])
+
+
+def test_what_is_no_kind_no_row_or_given_twice_is_refused(alexnet, capsys):
+    job = {"batch_size": 16, "device": "gtx_1080"}
+    with pytest.raises(ArgumentError, match="kinds=3 is not allowed: some of batch_size, prefetch"):
+        pm.advise(alexnet, kinds=3, **job)
+    advice = pm.advise(alexnet, kinds=["prefetch", "raid"], **job)
+    for wrong in ("prefetch", *advice.rejected):
+        with pytest.raises(ArgumentError, match=r"row=.* is not allowed: one of rows"):
+            advice.arguments_with(wrong)
+    assert run(["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--set", "batch_size=32"]) == 2
+    assert "--set='batch_size=32' is not allowed: left out beside --batch-size 16" in capsys.readouterr().err
+    words = ["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--kinds", "prefetch, raid", "--json"]
+    assert run(words) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)["rejected"]} == {"raid"}
+
+
+def test_numbers_of_any_type_are_counts_and_infinity_survives_json(alexnet):
+    plain = pm.advise(alexnet, kinds=["prefetch", "workers", "bucket_bytes"], prefetch=2, **FIG5)
+    job = FIG5 | {"workers": np.int64(4), "batch_size": 64.0, "prefetch": 2.0}
+    given = pm.advise(alexnet, kinds=["prefetch", "workers", "bucket_bytes"], **job)
+    assert [row.change for row in given.rows] == [row.change for row in plain.rows]
+    assert json.loads(json.dumps(given.to_dict(), allow_nan=False))["job"] == FIG5 | {"prefetch": 2}
+    (at_once,) = (row for row in given.to_dict()["rows"] if row["change"] == "all gradients in one message")
+    assert at_once["changes"] == {"bucket_bytes": "inf"}
 
 
 def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):

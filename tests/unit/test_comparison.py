@@ -286,6 +286,7 @@ def test_the_command_takes_another_system_network_or_any_argument(capsys, alexne
         (["--set", "batchsize=4", "--with", "batch-size=2"], "did you mean 'batch_size'"),
         (["--with", "batch-size=0"], "batch_size"),
         (["--with", "batch-size=8", "--per", "epoch"], "unknown per"),
+        (["--with", "network="], "network=NAME: it has no default"),
         ([], "--with"),
     ],
 )

@@ -1,9 +1,13 @@
 """Sweeps: every row is what predict says, whatever is asked, listed, drawn or left out; bad input before any work."""
 
 import csv
+import gc
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -408,7 +412,17 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
 
 
 @pytest.mark.parametrize(
-    "given", [(16, 32), range(16, 33, 16), iter([16, 32]), np.array([16, 32]), pd.Series([16, 32])], ids=lambda _: ""
+    "given",
+    [
+        (16, 32),
+        range(16, 33, 16),
+        iter([16, 32]),
+        np.array([16, 32]),
+        pd.Series([16, 32]),
+        {32, 16},
+        frozenset([32, 16]),
+    ],
+    ids=lambda _: "",
 )
 def test_values_may_come_in_any_collection(given):
     assert pm.sweep(GRAPH, batch_size=given, device="gtx_1080")["batch_size"].tolist() == [16, 32]
@@ -430,3 +444,89 @@ def test_a_row_takes_a_few_bytes_whatever_its_arguments_are_called():
     )
     assert sum(column.nbytes for column in s.results.values()) <= 21 * len(s)
     assert len(s.reasons) < 10
+
+
+def test_a_set_of_names_has_one_order_in_every_process():
+    """Texts hash otherwise in each process, so a set lists them otherwise; a table and a drawn part must not."""
+    code = (
+        "import perfmodel as pm; names = {'v100_pcie', 'gtx_1080', 'tesla_k40', 't4', 'rtx_3090'};"
+        "print(list(pm.sweep(pm.zoo.fcn5(), batch_size=16, device=names, columns=['step_s'])['device']))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert printed == {b"['gtx_1080', 'rtx_3090', 't4', 'tesla_k40', 'v100_pcie']\n"}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({}, "device=None is not allowed: a device or a system"),
+        ({"device": None, "system": [None]}, "device=None is not allowed: a device or a system"),
+        ({"configurations": [{"workers": 2}]}, "device=None is not allowed: a device or a system"),
+        ({"device": ["gtx_1080", 3]}, "device=3 is not allowed"),
+        ({"device": "gtx_1080", "framework": [None]}, "framework=None is not allowed"),
+        ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link=.*is not allowed"),
+        ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "at most 10,000,000 values"),
+    ],
+)
+def test_what_no_row_could_be_predicted_with_is_refused_before_any_work(axes, message, monkeypatch):
+    monkeypatch.setattr("perfmodel.planning.sweep.outcomes", None)
+    with pytest.raises(ArgumentError, match=message):
+        pm.sweep(GRAPH, batch_size=16, **axes)
+
+
+def test_rows_can_be_gone_through_and_wrong_places_names_and_paths_are_refused():
+    s = pm.sweep(GRAPH, batch_size=[16, 32], device="gtx_1080", columns="step_s")
+    assert list(s) == [s.row(0), s.row(1)] == [s.row(np.int64(0)), s.row(-1)]
+    for index in ("first", True, 1.0, 2, -3):
+        with pytest.raises(ArgumentError, match=f"index={index!r} is not allowed"):
+            s.row(index)
+    for names in (["step_s"], 3, None):
+        with pytest.raises(UnknownNameError, match="unknown column of results"):
+            s.pareto(names)
+        with pytest.raises(UnknownNameError, match="unknown column of results"):
+            s.best(names)
+    for write in (s.to_csv, s.to_parquet):
+        with pytest.raises(ArgumentError, match="path=None is not allowed: must be the path of a file"):
+            write(None)
+
+
+def test_the_command_takes_names_that_are_words_and_refuses_what_it_would_find_out_late(capsys, monkeypatch):
+    words = ["sweep", "fcn5", "--batch-size", "16", "--system", "survey_fig5", "--workers", "4", "--json"]
+    asked = ["--sync", "none, ring_all_reduce", "--axis", "optimizer=none,sgd", "--axis", "bucket_bytes=inf,none"]
+    assert run([*words, *asked]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    expected = itertools.product(["none", "ring_all_reduce"], ["none", "sgd"], ["inf", None])
+    assert [(row["sync"], row["optimizer"], row["bucket_bytes"]) for row in rows] == list(expected)
+    alone = pm.predict(pm.zoo.fcn5(), batch_size=16, system="survey_fig5", workers=4, sync="none")
+    assert rows[3]["step_s"] == pytest.approx(alone.step_s, rel=1e-9)
+    monkeypatch.setattr("perfmodel.planning.sweep.sweep", None)
+    for refused, message in (
+        (["--pareto", "step_s,usd_per_epok"], "Did you mean 'usd_per_epoch'"),
+        (["--column", "step_s", "--best", "usd_per_epoch"], "unknown column of results 'usd_per_epoch'"),
+        (["--axis", "workers=2"], "left out beside --workers"),
+    ):
+        assert run([*words, *refused]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_nothing_of_a_sweep_is_left_behind_for_the_garbage_collector():
+    """Systems, routes and refusals would keep one another alive, and slow down what follows."""
+    space = {"batch_size": [8, 16], "workers": [1, 4, 6, 99], "device": ["gtx_1080", "v100_pcie"], **CLUSTER}
+    pm.sweep(GRAPH, sync=["ring_all_reduce", "parameter_server", "mixed"], **space)
+    gc.collect()
+    gc.disable()
+    try:
+        pm.sweep(GRAPH, sync=["ring_all_reduce", "parameter_server", "mixed"], **space)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(each).__name__ for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left & {"Topology", "Wire", "Refusal", "Section", "Jobs", "Space", "traceback"}

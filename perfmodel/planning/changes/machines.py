@@ -11,6 +11,7 @@ from perfmodel.hardware.cluster import Cluster
 from perfmodel.hardware.link_catalogue import load_link, names_of_family
 from perfmodel.hardware.rewired import (
     rewired,
+    with_bridges,
     with_fields,
     with_gpu,
     with_host_links,
@@ -126,9 +127,14 @@ def _as_wide(family: str, link: Link) -> str | None:
 
 
 def peer_link(now: Situation) -> Iterator[Change]:
-    """Yield every later generation of the links that join the GPUs of a machine to one another, as wide."""
+    """Yield every later generation of the links that join the GPUs of a machine, as wide; bridges where there are none.
+
+    A bridge is proposed where the file of the card says that it takes one.
+    """
     system = now.system
-    now.needs(_is_peer_wired(system), "no link joins its GPUs to one another; system= names a machine with such links")
+    if not _is_peer_wired(system):
+        yield _bridged(now)
+        return
     slowest = min(map(load_link, _peer_names(system)), key=lambda link: link.bandwidth_bytes_per_s)
     faster = {}
     for family in spec_files.names("links"):
@@ -140,6 +146,19 @@ def peer_link(now: Situation) -> Iterator[Change]:
         changed = rewired(system, partial(with_peer_links, link=name), what=f"with {name}", folder=now.folder)
         presumes = f"presumes cards and switches with {name}"
         yield Change(what=f"{name} between GPUs", changes={"system": changed}, presumes=presumes)
+
+
+def _bridged(now: Situation) -> Change:
+    """Return the cards of each machine joined in pairs."""
+    system, gpu = now.system, now.gpu
+    without = "no link joins its GPUs to one another, and"
+    now.needs(gpu.bridge, f"{without} no file says that {gpu.name} takes a bridge; system= names a machine with links")
+    assert gpu.bridge is not None
+    link = gpu.bridge.link
+    changed = rewired(system, partial(with_bridges, link=link), what=f"with {link}", folder=now.folder)
+    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge joins two of them")
+    presumes = "presumes slots that a bridge spans"
+    return Change(what=f"{link} bridges between GPUs, two by two", changes={"system": changed}, presumes=presumes)
 
 
 def own_lanes(now: Situation) -> Iterator[Change]:

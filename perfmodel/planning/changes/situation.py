@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
     from perfmodel.measurements.run import Run
     from perfmodel.prediction.machine import Machine
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from perfmodel.prediction.target import Target
 
 NO_GPU: Final = "no GPU computes"
+
+
+NO_COUNTS: Final = ("bucket_bytes", "input_variation")
+"""Arguments that are numbers, but count nothing."""
 
 
 class NotApplicableError(Exception):
@@ -67,8 +74,15 @@ class Situation:
     base: Prediction
 
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument, its default where it was not given."""
-        return self.given.get(argument, self.defaults[argument])
+        """Return the value of an argument, its default where it was not given; 2.0 of what is counted is 2."""
+        value = self.given.get(argument, self.defaults[argument])
+        is_count = isinstance(value, float) and value.is_integer() and argument not in NO_COUNTS
+        return int(value) if is_count else value
+
+    @cached_property
+    def libraries(self) -> tuple[LibraryProfile, ...]:
+        """All libraries that there is a file of."""
+        return tuple(map(load_library, spec_files.names("libraries")))
 
     @property
     def target(self) -> Target:

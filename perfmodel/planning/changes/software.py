@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.hardware import spec_files
@@ -59,13 +59,15 @@ def library(now: Situation) -> Iterator[Change]:
     now.needs(not without, f"no values for {architecture}, which those in use have: {', '.join(without)}")
 
 
-def foreign_library(p: Prediction) -> str:
+def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
     """Say which library of a prediction cannot run on its GPU, because it is another vendor's.
 
     Parameters
     ----------
     p : Prediction
         What is predicted. [-]
+    known : sequence of LibraryProfile
+        All libraries that there is a file of. [-]
 
     Returns
     -------
@@ -77,13 +79,12 @@ def foreign_library(p: Prediction) -> str:
     prepared = p.basis.prepared
     architecture = prepared.target.architecture
     for library in prepared.libraries.values():
-        if library.processor == "gpu" and not _may_run(library, architecture):
+        if library.processor == "gpu" and not _may_run(library, architecture, known):
             return f"{library.name} is another vendor's: it does not run on {architecture}"
     return ""
 
 
-def _may_run(library: LibraryProfile, architecture: str) -> bool:
-    others = [load_library(name) for name in spec_files.names("libraries")]
-    for_it = [other for other in others if architecture in other.architecture and other.kind == library.kind]
+def _may_run(library: LibraryProfile, architecture: str, known: Sequence[LibraryProfile]) -> bool:
+    for_it = [other for other in known if architecture in other.architecture and other.kind == library.kind]
     own = set(library.architecture) - {ANY_ARCHITECTURE}
     return not for_it or any(own & set(other.architecture) for other in for_it)
