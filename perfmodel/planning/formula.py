@@ -309,9 +309,9 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
-        largest = formula.opened.largest.get(name)
-        if largest is not None and (numbers > largest).any():
-            raise ArgumentError(name, value, f"at most {largest}, the devices of the system")
+        limits = formula.opened.ranges.get(name)
+        if limits is not None and not limits.holds(numbers):
+            raise ArgumentError(name, value, limits.allowed)
         found[name] = value
     return found
 

@@ -175,12 +175,13 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None) ->
     ):
         raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
     low, high = between or ((1, MOST_WHOLE) if _is_whole(name) else (stated / WIDEST, stated * WIDEST))
-    limit = formula.opened.largest.get(name)
-    high = high if limit is None or between is not None else limit
+    limits = formula.opened.ranges.get(name)
+    if limits is not None and between is None:
+        low, high = max(low, limits.smallest), min(high, limits.largest)
     if not 0 < low < high < np.inf:
         raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
-    if limit is not None and high > limit:
-        raise ArgumentError("between", between, f"up to {limit:g}, for which the system has devices")
+    if limits is not None and not limits.holds(np.array([low, high])):
+        raise ArgumentError("between", between, limits.allowed)
     if _is_whole(name):
         low, high = int(np.ceil(low)), int(np.floor(high))
         if low > high:
