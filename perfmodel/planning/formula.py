@@ -189,7 +189,8 @@ class Formula:
         -------
         Solution
             The smallest such value, in closed form where one branch counts around it, and the branches. Of a count
-            that no whole number reaches exactly, the first one past the target.
+            that no whole number reaches exactly, the first one past the target. That it is the smallest is proven, or
+            ``proven`` is false.
 
         Raises
         ------
@@ -209,7 +210,7 @@ class Formula:
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol from which on the larger of two quantities is the other one.
+        """Return the value of a symbol at which the larger of two quantities is larger no more.
 
         Parameters
         ----------
@@ -225,7 +226,8 @@ class Formula:
         Returns
         -------
         Solution
-            The smallest such value. [unit of the symbol]
+            The smallest such value. Where they are equal on a stretch, ``equal_between`` has its ends; where they are
+            so from the lower end on, the value is the first from which one is larger. [unit of the symbol]
 
         Raises
         ------
