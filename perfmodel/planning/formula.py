@@ -189,7 +189,8 @@ class Formula:
         -------
         Solution
             The smallest such value, in closed form where one branch counts around it, and the branches. Of a count
-            that no whole number reaches exactly, the first one past the target.
+            that no whole number reaches exactly, the first one past the target. That it is the smallest is proven, or
+            ``proven`` is false.
 
         Raises
         ------
@@ -209,7 +210,7 @@ class Formula:
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol from which on the larger of two quantities is the other one.
+        """Return the value of a symbol at which the larger of two quantities is larger no more.
 
         Parameters
         ----------
@@ -225,7 +226,8 @@ class Formula:
         Returns
         -------
         Solution
-            The smallest such value. [unit of the symbol]
+            The smallest such value. Where they are equal on a stretch, ``equal_between`` has its ends; where they are
+            so from the lower end on, the value is the first from which one is larger. [unit of the symbol]
 
         Raises
         ------
@@ -310,9 +312,9 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
             numbers = np.array(np.nan)
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             raise ArgumentError(name, value, "finite numbers above 0")
-        largest = formula.opened.largest.get(name)
-        if largest is not None and (numbers > largest).any():
-            raise ArgumentError(name, value, f"at most {largest}, the devices of the system")
+        limits = formula.opened.ranges.get(name)
+        if limits is not None and not limits.holds(numbers):
+            raise ArgumentError(name, value, limits.allowed)
         found[name] = value
     return found
 

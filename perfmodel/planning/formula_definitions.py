@@ -29,11 +29,14 @@ class Definitions:
     expressions : dict of sympy.Symbol to sympy.Expr
         In order: each needs only free symbols and names before its own. [unit of each]
     meanings : dict of sympy.Symbol to Meaning
-        What each is. [-]
+        What each is, where it was met first. [-]
+    alike : dict of sympy.Symbol to list of Meaning
+        All that each is: kernels of several layers and algorithms may take the same time. [-]
     """
 
     expressions: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     meanings: dict[sympy.Symbol, Meaning] = field(default_factory=dict)
+    alike: dict[sympy.Symbol, list[Meaning]] = field(default_factory=dict)
     _known: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
     def __call__(self, expression: Any, name: str, place: int) -> Any:
@@ -48,6 +51,7 @@ class Definitions:
             self._known[expression] = symbol
             self.expressions[symbol] = expression
             self.meanings[symbol] = Meaning(name, place)
+        self.alike.setdefault(self._known[expression], []).append(Meaning(name, place))
         return self._known[expression]
 
     def needed_for(self, wanted: Iterable[Any]) -> Definitions:

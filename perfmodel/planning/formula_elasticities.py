@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfmodel.planning.formula_symbols import words_of
+import numpy as np
+
+from perfmodel.planning.formula_symbols import FREE, words_of
 from perfmodel.prediction.step_time import PARTS
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Elasticity:
         What each exclusive part adds to that of ``step_s``: d T_part / d log x over the step. [1]
     gain : float
         What a tenth more of x takes off the quantity, computed there, not extrapolated; below zero where it adds, not a
-        number where the system has no more of it. [1]
+        number where there is no more of it. [1]
     sentence : str
         The same in words. [-]
     """
@@ -80,7 +82,7 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
             total=here * slopes[symbol] / value if value else 0.0,
             by_part=shares,
             gain=gain,
-            sentence=_sentence(name, gain, shares, formula.quantity),
+            sentence=_sentence(formula, name, gain, shares),
         )
     return Elasticities(dict(sorted(found.items(), key=lambda item: -abs(item[1].total))))
 
@@ -89,14 +91,18 @@ def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
     """Return what a tenth more of a number takes off the quantity; not a number where there is no more of it. [1]"""
     more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
-    if more[name] > formula.opened.largest.get(name, math.inf):
+    limits = formula.opened.ranges.get(name)
+    if limits is not None and not limits.holds(np.array(more[name])):
         return math.nan
     return 1 - formula.point(more).value(formula.named_parts[formula.quantity]) / value if value else 0.0
 
 
-def _sentence(name: str, gain: float, shares: Mapping[str, float], quantity: str) -> str:
+def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, float]) -> str:
+    quantity = formula.quantity
     if math.isnan(gain):
-        return f"there are no more {words_of(name)}"
+        if name in FREE and FREE[name].whole:
+            return f"there are no more {words_of(name)}"
+        return f"{MORE:.0%} more {words_of(name)} is another step: {formula.opened.ranges[name].allowed}"
     what = "" if quantity == "step_s" else f" of {quantity}"
     # of a rate more is better, of a time less
     verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
+from perfmodel.planning.formula_places import where_of
 from perfmodel.planning.formula_symbols import FREE, latex_of, words_of
-from perfmodel.planning.formula_words import where_of
 from perfmodel.prediction.step_time import PARTS
 
 if TYPE_CHECKING:
@@ -118,9 +118,11 @@ def plain_text(formula: Formula) -> str:
     """Return the formula in plain text, part by part, at the values that its symbols stand for."""
     point = formula.point()
     lines = [repr(formula)]
-    for name, each in _parts(formula).items():
-        opened = _opened(formula, each)
-        terms = len(sympy.Add.make_args(opened))
-        lines.append(f"  {name}: {terms} terms, {point.value(each):.6g} s where nothing else is said")
+    own = {formula.quantity: formula.named_parts[formula.quantity]}
+    for name, each in (own | _parts(formula)).items():
+        count = len(sympy.Add.make_args(_opened(formula, each)))
+        terms = "1 term" if count == 1 else f"{count} terms"
+        unit = formula.unit if name == formula.quantity else "s"
+        lines.append(f"  {name}: {terms}, {point.value(each):.6g} {unit} where nothing else is said")
     lines += [f"  {name} = {value:.6g}" for name, value in formula.stated.items()]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,9 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.planning.formula_ranges import Range, range_of_peak
 from perfmodel.prediction.constants import stated_constant
+from perfmodel.units import TERA
 
 if TYPE_CHECKING:
     from perfmodel.prediction.prepared import Prepared
@@ -36,8 +39,8 @@ class Opened:
         Free symbols. [-]
     stated : dict of str to float
         What each stands for where nothing else is said. [unit of each]
-    largest : dict of str to float
-        Most that a symbol may be, where there is such: workers have devices. [unit of each]
+    ranges : dict of str to Range
+        What a symbol may be, where that is limited: workers have devices. [unit of each]
     of_system : dict of str to sympy.Symbol
         Those that a system decides the meaning of, which take their places together. [-]
     """
@@ -48,8 +51,13 @@ class Opened:
     arguments: dict[str, Any]
     symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
     stated: dict[str, float] = field(default_factory=dict)
-    largest: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
     of_system: dict[str, sympy.Symbol] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> dict[str, float]:
+        """Most that a symbol may be, where that is limited. [unit of each]"""
+        return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
         """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
@@ -112,7 +120,18 @@ def _gpu_of(opened: Opened, name: str) -> Gpu:
 
 def _peak(opened: Opened, symbol: sympy.Symbol) -> float:
     device, dtype = _gpu_of(opened, symbol.name), opened.prepared.dtype
+    _limit_peak(opened, "peak_flop_per_s", dtype, unit=1.0)
     return opened.scale(f"devices/{device.stem}/peak_tflop_per_s.{dtype}", symbol, device.peak_flop_per_s(dtype))
+
+
+def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
+    """Keep a free peak, in multiples of a unit [FLOP/s], where the step has the same kernels."""
+    limits = range_of_peak(opened.prepared, opened.prepared.target.processor_spec, dtype)
+    if limits is None:
+        return
+    if set(opened.ranges) - {"workers"}:
+        raise ArgumentError("free", name, "one peak: which kernels run follows from the ratio of fp16 and fp32")
+    opened.ranges[name] = Range(limits.smallest / unit, limits.largest / unit, limits.why)
 
 
 def _launch_latency(opened: Opened, symbol: sympy.Symbol) -> float:
@@ -154,7 +173,7 @@ def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
 def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
     from perfmodel.planning.formula_asked import devices_alike
 
-    opened.largest["workers"] = devices_alike(opened.arguments)
+    opened.ranges["workers"] = Range(0.0, devices_alike(opened.arguments), "the devices of the system")
     opened.of_system["workers"] = symbol
     return float(opened.prepared.worker_count)
 
@@ -233,6 +252,8 @@ def _constant_name(given: str, prepared: Prepared) -> str:
 def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     prepared = opened.prepared
     device: Any = prepared.target.processor_spec
+    if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
+        _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
     found = stated_constant(name, prepared.specs, device=device.stem, dtype=prepared.dtype)
     if found is None or isinstance(found.value, tuple):
         raise ArgumentError(

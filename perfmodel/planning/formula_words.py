@@ -6,33 +6,21 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
+from perfmodel.planning.formula_places import Chosen, chosen_at, kernels_of, where_of
 from perfmodel.planning.formula_symbols import words_of
 from perfmodel.planning.formula_values import AtPoint
 from perfmodel.prediction.step_time import PARTS
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
-    from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.planning.formula import Formula
-
-OF_ROWS: Final = frozenset(
-    ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")
-)
-"""Names of expressions of which there is one for each kernel."""
 
 BOUNDS: Final = ("arithmetic", "traffic")
 """What a kernel is bound by, of which the longer one counts."""
-
-OF_GROUPS: Final = frozenset(("chosen", "shortest", "operation"))
-"""Names of expressions of which there is one for each operation."""
-
-OF_ALTERNATIVES: Final = frozenset(("alternative", "allowed alternative"))
-"""Names of expressions of which there is one for each algorithm of an operation."""
 
 LONGEST: Final = 8.0
 """From here on a number is taken for an extent or a count, not for the time of a kernel. [s]"""
@@ -59,6 +47,9 @@ class Branch:
         What it comes to. [s, mostly]
     others : tuple of float
         What the other arguments come to. [s, mostly]
+    kernel_count : int
+        Kernels of the step's layers, by the algorithms that are chosen, whose branch this is; 0 where it is none of a
+        kernel. [1]
     """
 
     part: str
@@ -67,6 +58,7 @@ class Branch:
     wins: str
     value: float
     others: tuple[float, ...]
+    kernel_count: int = 0
 
     def __str__(self) -> str:
         others = ", ".join(_shown(each) for each in self.others[:3])
@@ -103,54 +95,15 @@ class Active:
             if not value and not own:
                 continue
             lines.append(f"{part} = {seconds_text(value)}")
-            kernels = Counter(row.wins for row in own if row.where.startswith("kernel"))
-            lines += [f"  {count} kernels bound by {what}" for what, count in kernels.most_common()]
+            kernels: Counter[str] = Counter()
+            for row in own:
+                kernels[row.wins] += row.kernel_count
+            lines += [f"  {count} kernels bound by {what}" for what, count in kernels.most_common() if count]
             first = sorted(own, key=lambda row: (not row.where.startswith("kernel"), abs(row.value) >= LONGEST))
             lines += [f"  {row}" for row in first[:SHOWN]]
             if len(own) > SHOWN:
                 lines.append(f"  and {len(own) - SHOWN} more, in rows")
         return "\n".join(lines)
-
-
-@lru_cache(maxsize=16)
-def _layers_of_groups(table: KernelTable) -> tuple[str, ...]:
-    found: dict[int, list[str]] = {}
-    for each in table.occurrences:
-        found.setdefault(each.group, []).append(f"{each.layer} {each.phase.value}")
-    return tuple(
-        found[group][0] + (f" (and {len(found[group]) - 1} alike)" if len(found[group]) > 1 else "")
-        for group in range(len(table.multiplicity))
-    )
-
-
-@lru_cache(maxsize=16)
-def _groups_of_alternatives(table: KernelTable) -> dict[int, int]:
-    return {int(each): group for choices in table.choices for group, each in reversed(list(enumerate(choices)))}
-
-
-@lru_cache(maxsize=16)
-def _alternatives_of_rows(table: KernelTable) -> dict[int, int]:
-    ends = [*table.alternative_starts[1:].tolist(), len(table.row_order)]
-    starts = table.alternative_starts.tolist()
-    places = [(each, start, end) for each, (start, end) in enumerate(zip(starts, ends, strict=True))]
-    return {int(row): each for each, start, end in reversed(places) for row in table.row_order[start:end]}
-
-
-def where_of(formula: Formula, symbol: sympy.Symbol) -> str:
-    """Return what a name of a formula is, with the layer it belongs to."""
-    meaning, table = formula.definitions.meanings[symbol], formula.opened.prepared.plan.table
-    layers = _layers_of_groups(table)
-    if meaning.name in OF_GROUPS and meaning.place < len(layers):
-        return f"{meaning.name} of {layers[meaning.place]}"
-    alternative = None
-    if meaning.name in OF_ROWS:
-        alternative = _alternatives_of_rows(table).get(meaning.place)
-    elif meaning.name in OF_ALTERNATIVES:
-        alternative = meaning.place
-    if alternative is None or alternative not in _groups_of_alternatives(table):
-        return meaning.name
-    name = table.alternative_names[alternative]
-    return f"{meaning.name} of {layers[_groups_of_alternatives(table)[alternative]]} ({name})"
 
 
 def words_of_argument(formula: Formula, argument: Any) -> str:
@@ -231,31 +184,63 @@ def active_branches(formula: Formula, point: AtPoint) -> Active:
     """Return every branch that the parts of a formula come through at a point, those of longest times first."""
     rows, met = [], set()
     values = {part: point.value(formula.named_parts[part]) for part in PARTS}
+    chosen = chosen_at(formula, point)
     # last, as every kernel is also what dispatching it is set against
     for part in sorted(PARTS, key=lambda part: part == "overhead_s"):
         for symbol, node in live(point, formula.named_parts[part]):
-            if node in met or isinstance(node, sympy.ceiling) or _is_guard(node):
+            # an algorithm is chosen by setting each against the best before it, in every part: one choice, told once
+            group = _group_of(formula, symbol, node)
+            if node in met or group in met or isinstance(node, sympy.ceiling) or (_is_guard(node) and group is None):
                 continue
-            met.add(node)
+            met |= {node} if group is None else {node, group}
             weight = values[part] if symbol is None else abs(point.value(symbol))
-            rows.append((weight, _branch(formula, point, part, symbol, node)))
+            rows.append((weight, _branch(formula, point, part, symbol, node, chosen)))
     rows.sort(key=lambda row: -row[0])
     return Active(tuple(row for _, row in rows), values)
 
 
-def _branch(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol | None, node: Any) -> Branch:
+def _branch(
+    formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol | None, node: Any, chosen: Chosen
+) -> Branch:
+    if symbol is not None and _group_of(formula, symbol, node) is not None:
+        return _choice(formula, point, part, symbol, node, chosen)
     _, values, place = _winner(point, node)
     kind = "choice" if isinstance(node, sympy.Piecewise) else type(node).__name__
     is_menu = kind == "Min" and len(values) > 2
     return Branch(
         part=part,
-        where=part if symbol is None else where_of(formula, symbol),
+        where=part if symbol is None else where_of(formula, symbol, chosen),
         kind=kind,
         wins=f"entry {place + 1} of the {len(values)} tiles"
         if is_menu
         else _words_of_winner(formula, symbol, node, place),
         value=values[place],
         others=(*values[:place], *values[place + 1 :]),
+        kernel_count=0 if symbol is None else kernels_of(formula, symbol, chosen),
+    )
+
+
+def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> int | None:
+    """Return the operation whose algorithm a node chooses; None for all other nodes."""
+    if not isinstance(node, sympy.Piecewise) or node != formula.definitions.expressions.get(symbol):
+        return None
+    meaning, choices = formula.definitions.meanings[symbol], formula.opened.prepared.plan.table.choices
+    has_rivals = meaning.name == "chosen" and len(set(choices[:, meaning.place].tolist())) > 1
+    return meaning.place if has_rivals else None
+
+
+def _choice(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol, node: Any, chosen: Chosen) -> Branch:
+    """Return the choice of an algorithm: what is set against one another is the time of the whole operation."""
+    condition = node.args[0][1]
+    best, other = sorted(point.value(each) for each in (condition.lhs, condition.rhs))
+    place = formula.definitions.meanings[symbol].place
+    return Branch(
+        part=part,
+        where=where_of(formula, symbol, chosen),
+        kind="choice",
+        wins=formula.opened.prepared.plan.table.alternative_names[chosen.of_group[place]],
+        value=best,
+        others=(other,),
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 import perfmodel as pm
+from perfmodel.errors import ArgumentError
 
 GRAPH = pm.zoo.lenet5()
 
@@ -37,3 +38,64 @@ def test_a_free_clock_is_that_of_the_caches_too():
         p = pm.predict(GRAPH, device=spec.model_copy(update=clocks), **how)
         assert spec.wide_simd_clock is None
         assert f(ratio * f.stated["clock_hz"]) == pytest.approx(p.step_s, rel=1e-9)
+
+
+def _with_peak(device, dtype, peak_flop_per_s):
+    spec = pm.load_device(device)
+    peaks = spec.peak_tflop_per_s.model_copy(update={dtype: peak_flop_per_s / 1e12})
+    return spec.model_copy(update={"peak_tflop_per_s": peaks})
+
+
+def spec_is_on_lanes(device):
+    return not pm.load_device(device).needs_tensor_cores("fp16")
+
+
+@pytest.mark.parametrize(
+    ("device", "framework", "limited"),
+    [("tesla_p100_pcie", "torch_423cfba", True), ("tesla_p100_pcie", "pytorch_2", True),
+     ("v100_pcie", "torch_423cfba", True), ("v100_pcie", "pytorch_2", False), ("a100_40_pcie", "pytorch_2", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["peak_flop_per_s", "constant"])
+def test_a_peak_that_would_be_of_other_units_is_refused(device, framework, limited, name):
+    # half precision on lanes or on tensor cores: which of them follows from the two peaks, and so do the kernels
+    how = {"framework": framework, "dtype": "fp16", "batch_size": 128}
+    free, unit = ("peak_flop_per_s", 1.0) if name == "peak_flop_per_s" else (
+        f"devices/{device}/peak_tflop_per_s.fp16", 1e12)  # fmt: skip
+    f = pm.formula(graph=GRAPH, device=device, free=free, **how)
+    border = 2.05 * pm.load_device(device).peak_flop_per_s("fp32")
+    beyond = (1.001, 1.1, 30.0) if spec_is_on_lanes(device) else (0.3, 0.9, 0.999)
+    for ratio in (0.3, 0.9, 0.999, 1.001, 1.1, 30.0):
+        if limited and ratio in beyond:
+            with pytest.raises(ArgumentError, match=r"plain lanes|tensor cores"):
+                f(ratio * border / unit)
+        else:
+            p = pm.predict(GRAPH, device=_with_peak(device, "fp16", ratio * border), **how)
+            assert f(ratio * border / unit) == pytest.approx(p.step_s, rel=1e-9)
+
+
+def test_a_limited_peak_is_solved_for_within_its_limits():
+    how = {"framework": "torch_423cfba", "dtype": "fp16", "batch_size": 128}
+    f = pm.formula(graph=GRAPH, device="tesla_p100_pcie", free="peak_flop_per_s", **how)
+    found = f.solve_for("peak_flop_per_s", 1.01 * f())
+    assert f(found.value) == pytest.approx(1.01 * f(), rel=1e-9)
+    with pytest.raises(ArgumentError, match="lanes"):
+        f.solve_for("peak_flop_per_s", f(), between=(1e12, 1e14))
+    row = f.elasticities()["peak_flop_per_s"]
+    assert row.gain != row.gain  # no number
+    assert "lanes" in row.sentence
+
+
+@pytest.mark.parametrize("ratio", [0.4, 0.99, 1.01, 3.0])
+def test_a_free_peak_of_single_precision_keeps_half_precision_on_its_units(ratio):
+    how = {"framework": "pytorch_2", "dtype": "fp16", "batch_size": 128}
+    name = "devices/tesla_p100_pcie/peak_tflop_per_s.fp32"
+    f = pm.formula(graph=GRAPH, device="tesla_p100_pcie", free=name, **how)
+    border = pm.load_device("tesla_p100_pcie").peak_flop_per_s("fp16") / 2.05
+    if ratio < 1:
+        with pytest.raises(ArgumentError, match="at least"):
+            f(ratio * border / 1e12)
+    else:
+        p = pm.predict(GRAPH, device=_with_peak("tesla_p100_pcie", "fp32", ratio * border), **how)
+        assert f(ratio * border / 1e12) == pytest.approx(p.step_s, rel=1e-9)
+    with pytest.raises(ArgumentError, match="one peak"):
+        pm.formula(graph=GRAPH, device="tesla_p100_pcie", free=["peak_flop_per_s", name], **how)
