@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from perfmodel.importers.torch.module import from_torch
     from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
-    from perfmodel.planning.formula import Formula, formula
-    from perfmodel.planning.plan import plan
-    from perfmodel.planning.plan_report import Plan
+    from perfmodel.planning.formulas.formula import Formula, formula
+    from perfmodel.planning.plans.plan import plan
+    from perfmodel.planning.plans.report import Plan
     from perfmodel.planning.scaling import scaling
     from perfmodel.planning.scaling_report import ScalingReport
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
-    from perfmodel.planning.sweep import sweep
-    from perfmodel.planning.sweep_table import Sweep
+    from perfmodel.planning.sweeps.sweep import sweep
+    from perfmodel.planning.sweeps.table import Sweep
     from perfmodel.prediction.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
@@ -62,13 +62,13 @@ _MODULE_OF = {
     "Calibration": "perfmodel.hardware.measured_machine",
     "Comparison": "perfmodel.planning.comparison",
     "Dataset": "perfmodel.hardware.dataset",
-    "Formula": "perfmodel.planning.formula",
+    "Formula": "perfmodel.planning.formulas.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
     "LayerGraph": "perfmodel.graph",
-    "Plan": "perfmodel.planning.plan_report",
+    "Plan": "perfmodel.planning.plans.report",
     "Prediction": "perfmodel.prediction.prediction",
     "ScalingReport": "perfmodel.planning.scaling_report",
-    "Sweep": "perfmodel.planning.sweep_table",
+    "Sweep": "perfmodel.planning.sweeps.table",
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
@@ -76,7 +76,7 @@ _MODULE_OF = {
     "catalogue": "perfmodel.hardware.catalogue",
     "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.fit_table",
-    "formula": "perfmodel.planning.formula",
+    "formula": "perfmodel.planning.formulas.formula",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
@@ -90,12 +90,12 @@ _MODULE_OF = {
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
     "max_batch_size": "perfmodel.prediction.batch_limit",
-    "plan": "perfmodel.planning.plan",
+    "plan": "perfmodel.planning.plans.plan",
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.prediction.refresh",
     "scaling": "perfmodel.planning.scaling",
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
-    "sweep": "perfmodel.planning.sweep",
+    "sweep": "perfmodel.planning.sweeps.sweep",
     "transfer": "perfmodel.prediction.transfer",
     "validate": "perfmodel.validation.validate",
     "validate_live": "perfmodel.validation.live",

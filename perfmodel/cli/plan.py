@@ -90,7 +90,7 @@ def plan_command(
 ) -> None:
     """Say what to hire: hours and money of every candidate, the best, what binds, what would have to change."""
     typed = dict(locals())  # every option by its name, which is the library's too
-    from perfmodel.planning.plan import plan
+    from perfmodel.planning.plans.plan import plan
 
     check_writable(out, argument="--out")
     check_plot(plot)

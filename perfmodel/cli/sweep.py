@@ -14,7 +14,7 @@ from perfmodel.cli.predict import NETWORK_HELP
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.planning.sweep_table import Sweep
+    from perfmodel.planning.sweeps.table import Sweep
 
 Values: TypeAlias = list[str] | None
 """Values of an axis: an option may be repeated, and each time list several between commas."""
@@ -61,7 +61,7 @@ def sweep_command(
     out: OutOption = None,
 ) -> None:
     """Predict every combination of the values of some arguments, and show all, the best, or the Pareto front."""
-    from perfmodel.planning.sweep import sweep
+    from perfmodel.planning.sweeps.sweep import sweep
 
     if best is not None and pareto is not None:
         raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
@@ -99,7 +99,7 @@ def _words(typed: list[str]) -> list[str]:
 
 def _values(name: str, typed: list[str]) -> list[Any]:
     """Return the values of an axis: numbers, truth values, names."""
-    from perfmodel.planning.sweep_axes import DEFAULTS
+    from perfmodel.planning.sweeps.axes import DEFAULTS
 
     # of a strategy or an optimizer "none" is the name of one
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
@@ -147,7 +147,7 @@ def _is_terminal() -> bool:
 
 def _check_shown(columns: list[str] | None, best: list[str], pareto: list[str]) -> None:
     """Refuse columns of ``--best`` and ``--pareto`` that the table will not have, before any work is done."""
-    from perfmodel.planning.sweep_results import check_ranked, checked_columns
+    from perfmodel.planning.sweeps.results import check_ranked, checked_columns
 
     for name in (*best, *pareto):
         check_ranked(name, checked_columns(columns))

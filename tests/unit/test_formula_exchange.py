@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
-from perfmodel.planning.formula_asked import with_links_scaled
-from perfmodel.planning.formula_wiring import NoForm, Share, in_stretches
+from perfmodel.planning.formulas.asked import with_links_scaled
+from perfmodel.planning.formulas.wiring import NoForm, Share, in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.ring_all_reduce import RingAllReduce

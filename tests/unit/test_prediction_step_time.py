@@ -14,7 +14,7 @@ from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
-from perfmodel.planning.formula_definitions import Definitions, evaluated
+from perfmodel.planning.formulas.definitions import Definitions, evaluated
 from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import PARTS, group_times, step_time

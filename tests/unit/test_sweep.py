@@ -17,10 +17,10 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.variants import system_with
-from perfmodel.planning import sweep as sweep_module
-from perfmodel.planning import sweep_evaluation
-from perfmodel.planning.sweep_results import memory_reason
-from perfmodel.planning.sweep_task import SLOW_ROWS_PER_TASK
+from perfmodel.planning.sweeps import evaluation as sweep_evaluation
+from perfmodel.planning.sweeps import sweep as sweep_module
+from perfmodel.planning.sweeps.results import memory_reason
+from perfmodel.planning.sweeps.task import SLOW_ROWS_PER_TASK
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
@@ -474,7 +474,7 @@ def test_a_set_of_names_has_one_order_in_every_process():
     ],
 )
 def test_what_no_row_could_be_predicted_with_is_refused_before_any_work(axes, message, monkeypatch):
-    monkeypatch.setattr("perfmodel.planning.sweep.outcomes", None)
+    monkeypatch.setattr("perfmodel.planning.sweeps.sweep.outcomes", None)
     with pytest.raises(ArgumentError, match=message):
         pm.sweep(GRAPH, batch_size=16, **axes)
 
@@ -504,7 +504,7 @@ def test_the_command_takes_names_that_are_words_and_refuses_what_it_would_find_o
     assert [(row["sync"], row["optimizer"], row["bucket_bytes"]) for row in rows] == list(expected)
     alone = pm.predict(pm.zoo.fcn5(), batch_size=16, system="survey_fig5", workers=4, sync="none")
     assert rows[3]["step_s"] == pytest.approx(alone.step_s, rel=1e-9)
-    monkeypatch.setattr("perfmodel.planning.sweep.sweep", None)
+    monkeypatch.setattr("perfmodel.planning.sweeps.sweep.sweep", None)
     for refused, message in (
         (["--pareto", "step_s,usd_per_epok"], "Did you mean 'usd_per_epoch'"),
         (["--column", "step_s", "--best", "usd_per_epoch"], "unknown column of results 'usd_per_epoch'"),

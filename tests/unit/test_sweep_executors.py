@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 import pytest
 
 import perfmodel as pm
-from perfmodel.planning import sweep_task
+from perfmodel.planning.sweeps import task as sweep_task
 
 GRAPH = pm.zoo.alexnet()
 SPACE = {

@@ -1,0 +1,1 @@
+"""Times in closed form: symbols, definitions, solutions and words."""

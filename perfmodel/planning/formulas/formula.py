@@ -1,0 +1,373 @@
+"""formula(): the time of a step in closed form, with numbers of the job and its hardware left open."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import sympy
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.measurements.run import Run
+from perfmodel.planning.formulas.asked import devices_alike
+from perfmodel.planning.formulas.definitions import Definitions
+from perfmodel.planning.formulas.limits import refuse_open_ended
+from perfmodel.planning.formulas.points import checked_point
+from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
+from perfmodel.planning.formulas.values import AtPoint, single_values
+from perfmodel.prediction.predict import predict
+from perfmodel.prediction.step_time import PARTS, TOTALS
+from perfmodel.symbolic import naming
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+    from perfmodel.planning.formulas.elasticities import Elasticities
+    from perfmodel.planning.formulas.solutions import Solution
+    from perfmodel.planning.formulas.words import Active
+    from perfmodel.prediction.prediction import Prediction
+
+QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
+"""What there is a formula of."""
+
+Point = Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Formula:
+    """A quantity of a step in closed form. Made by :func:`perfmodel.formula`.
+
+    Parameters
+    ----------
+    quantity : str
+        What it is of. [-]
+    prediction : Prediction
+        What it comes to where every symbol has the value that it stands for. [-]
+    opened : Opened
+        The step with its symbols. [-]
+    definitions : Definitions
+        Expressions under names; equal ones, as of identical layers, only once. [-]
+    named_parts : dict of str to sympy.Expr
+        Every quantity of the step in names and symbols. [unit of each]
+    """
+
+    quantity: str
+    prediction: Prediction
+    opened: Opened
+    definitions: Definitions
+    named_parts: Mapping[str, sympy.Expr]
+
+    @property
+    def symbols(self) -> dict[str, sympy.Symbol]:
+        """Free symbols by name."""
+        return dict(self.opened.symbols)
+
+    @property
+    def stated(self) -> dict[str, float]:
+        """What each symbol stands for where nothing else is said. [unit of each]"""
+        return dict(self.opened.stated)
+
+    @property
+    def unit(self) -> str:
+        """Unit of the quantity."""
+        return "samples/s" if self.quantity == "samples_per_s" else "s"
+
+    @cached_property
+    def expression(self) -> sympy.Expr:
+        """The quantity in free symbols alone, unevaluated; long, as nothing in it has a name."""
+        return self.definitions.written_out(self.named_parts[self.quantity])
+
+    @cached_property
+    def parts(self) -> dict[str, sympy.Expr]:
+        """Every exclusive part of the step in free symbols alone; they sum to ``step_s``. [s]"""
+        return {name: self.definitions.written_out(self.named_parts[name]) for name in PARTS}
+
+    def of(self, quantity: str) -> Formula:
+        """Return the formula of another quantity of the same step.
+
+        Parameters
+        ----------
+        quantity : str
+            ``step_s``, one of its parts or totals, ``device_s`` or ``samples_per_s``. [-]
+
+        Returns
+        -------
+        Formula
+            With the same symbols. [-]
+        """
+        return Formula(
+            quantity=known_quantity(quantity),
+            prediction=self.prediction,
+            opened=self.opened,
+            definitions=self.definitions,
+            named_parts=self.named_parts,
+        )
+
+    def lambdify(self) -> Callable[..., Any]:
+        """Return a numpy function of the symbols, in the order of ``symbols``, by place or by name.
+
+        Returns
+        -------
+        callable
+            Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has the value that
+            it stands for. Workers and samples are whole. Returns the quantity [``unit``], of the broadcast shape.
+        """
+        return _Function(self)
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
+
+    def __call__(self, *values: Any, **by_name: Any) -> Any:
+        """Return the quantity at values of symbols, by place or by name; see ``lambdify``. [``unit``]"""
+        return _Function(self)(*values, **by_name)
+
+    def point(self, at: Point | None = None) -> AtPoint:
+        """Return values, derivatives and branches at a point; symbols that are not given have their stated values."""
+        merged = self.stated | single_values(checked_point(self, at))
+        return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
+
+    def active(self, at: Point | None = None) -> Active:
+        """Say which branch of each Max, Min and choice counts at a point, part by part.
+
+        Parameters
+        ----------
+        at : mapping of str to float or None
+            Values of symbols by name; the others have their stated values. [unit of each]
+
+        Returns
+        -------
+        Active
+            Rows that print as words.
+        """
+        from perfmodel.planning.formulas.words import active_branches
+
+        return active_branches(self, self.point(at))
+
+    def elasticities(self, at: Point | None = None) -> Elasticities:
+        """Return by how many per cent the quantity and each part of it change with one per cent of each symbol.
+
+        Parameters
+        ----------
+        at : mapping of str to float or None
+            Values of symbols by name; the others have their stated values. [unit of each]
+
+        Returns
+        -------
+        Elasticities
+            d log T / d log x of each symbol, with what each part adds to it. [1]
+        """
+        from perfmodel.planning.formulas.elasticities import elasticities
+
+        return elasticities(self, at)
+
+    def solve_for(
+        self,
+        symbol: str | sympy.Symbol,
+        target: float,
+        *,
+        at: Point | None = None,
+        between: tuple[float, float] | None = None,
+    ) -> Solution:
+        """Return the value of a symbol at which the quantity comes to a target.
+
+        Parameters
+        ----------
+        symbol : str or sympy.Symbol
+            What is looked for. [-]
+        target : float
+            What the quantity shall be. [``unit``]
+        at : mapping of str to float or None
+            Values of the other symbols; those not given have their stated values. [unit of each]
+        between : tuple of float or None
+            Where to look; None for a thousandth to a thousand times the stated value, of counts from 1 on. [unit of
+            the symbol]
+
+        Returns
+        -------
+        Solution
+            The smallest such value, in closed form where one branch counts around it, and the branches. Of a count
+            that no whole number reaches exactly, the first one past the target. That it is the smallest is proven, or
+            ``proven`` is false.
+
+        Raises
+        ------
+        ArgumentError
+            If the quantity does not come to the target in between; says from where to where it goes.
+        """
+        from perfmodel.planning.formulas.solutions import solved
+
+        return solved(self, None, symbol, target=target, at=at, between=between)
+
+    def crossover(
+        self,
+        first: str | Formula,
+        second: str | Formula,
+        *,
+        symbol: str | sympy.Symbol | None = None,
+        at: Point | None = None,
+        between: tuple[float, float] | None = None,
+    ) -> Solution:
+        """Return the value of a symbol at which the larger of two quantities is larger no more.
+
+        Parameters
+        ----------
+        first, second : str or Formula
+            Quantities of this step, or formulas of other steps in the same symbol. [-]
+        symbol : str, sympy.Symbol or None
+            What is looked for; None where only one is free. [-]
+        at : mapping of str to float or None
+            Values of the other symbols. [unit of each]
+        between : tuple of float or None
+            Where to look, as for ``solve_for``. [unit of the symbol]
+
+        Returns
+        -------
+        Solution
+            The smallest such value. Where they are equal on a stretch, ``equal_between`` has its ends; where they are
+            so from the lower end on, the value is the first from which one is larger. [unit of the symbol]
+
+        Raises
+        ------
+        ArgumentError
+            If one of them is the larger all the way.
+        """
+        from perfmodel.planning.formulas.solutions import solved
+
+        sides = [each if isinstance(each, Formula) else self.of(each) for each in (first, second)]
+        if symbol is None and len(self.symbols) != 1:
+            raise ArgumentError("symbol", None, f"one of {', '.join(self.symbols)}")
+        return solved(sides[0], sides[1], symbol or next(iter(self.symbols)), target=0.0, at=at, between=between)
+
+    def __repr__(self) -> str:
+        free = ", ".join(self.symbols)
+        return f"<Formula {self.quantity} of {self.prediction.subject} on {self.prediction.target} in {free}>"
+
+    def __str__(self) -> str:
+        from perfmodel.planning.formulas.latex import plain_text
+
+        return plain_text(self)
+
+    def _repr_latex_(self) -> str:
+        from perfmodel.planning.formulas.latex import latex
+
+        return latex(self)
+
+
+class _Function:
+    """A numpy function of a formula's symbols, by place or by name."""
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+        self.__name__ = formula.quantity
+        self.__doc__ = f"{formula.quantity} [{formula.unit}] of {', '.join(formula.symbols)}."
+
+    def __call__(self, *values: Any, **by_name: Any) -> Any:
+        names = list(self.formula.symbols)
+        if len(values) > len(names):
+            raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
+        given = checked_point(self.formula, dict(zip(names, values, strict=False)))
+        for name, value in checked_point(self.formula, by_name).items():
+            if name in given:
+                raise ArgumentError(name, value, "given once, by place or by name")
+            given[name] = value
+        refuse_fractions(given)
+        merged = {name: given.get(name, self.formula.stated[name]) for name in names}
+        numbers = [np.asarray(value, dtype=float) for value in merged.values()]
+        with np.errstate(all="ignore"):  # of a choice both sides are computed
+            (found,) = self.formula._function(*numbers)
+        shape = np.broadcast_shapes(*(number.shape for number in numbers))
+        return np.broadcast_to(np.asarray(found, dtype=float), shape).copy() if shape else float(found)
+
+
+def known_quantity(quantity: str) -> str:
+    """Return the name of a quantity that there is a formula of."""
+    if quantity not in QUANTITIES:
+        kind = "quantity of a formula"
+        raise UnknownNameError(kind, str(quantity), QUANTITIES)
+    return quantity
+
+
+def formula(
+    quantity: str = "step_s", *, graph: LayerGraph | Run, free: Iterable[str | sympy.Symbol] | str, **arguments: Any
+) -> Formula:
+    """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
+
+    Built by the cost functions of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
+    maximum, minimum, ceiling and choice is kept.
+
+    Parameters
+    ----------
+    quantity : str
+        ``step_s``, one of its exclusive parts (``compute_s``, ``exposed_sync_s`` ...), a total (``sync_s`` ...),
+        ``device_s`` (the step without waiting for copies and input) or ``samples_per_s``. [-]
+    graph : LayerGraph or Run
+        As for ``predict``. [-]
+    free : iterable of str or sympy.Symbol
+        What is left open, in base units: ``batch_size``, ``workers``, ``peak_flop_per_s``, ``clock_hz`` (of a CPU),
+        ``memory_bandwidth_bytes_per_s``, ``launch_latency_s``, ``link_bandwidth_bytes_per_s``, ``link_latency_s``, or
+        the name of a constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just
+        ``gemm``. A symbol is used as it is, by its name. [-]
+    **arguments : object
+        All other arguments of ``predict``. Of what is free too, they say what it stands for. [-]
+
+    Returns
+    -------
+    Formula
+        With ``expression``, ``parts``, ``lambdify()``, ``solve_for()``, ``crossover()``, ``active()`` and
+        ``elasticities()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, or there is no closed form: names what has none, and why.
+    UnknownNameError
+        If a name is unknown; names the nearest.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> f = pm.formula(graph=pm.zoo.mnist_classifier(), device="gtx_1080", batch_size=64,
+    ...     free=["batch_size", "memory_bandwidth_bytes_per_s"])
+    >>> p = pm.predict(pm.zoo.mnist_classifier(), device="gtx_1080", batch_size=512)
+    >>> abs(f(batch_size=512) / p.step_s - 1) < 1e-9
+    True
+    """
+    quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
+    names = list(names) if isinstance(names, Iterable) else []
+    if not names:
+        raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
+    known = tuple(name for name in inspect.signature(predict).parameters if name != "graph")
+    for given in arguments:
+        if given not in known:
+            kind = "argument of predict"
+            raise UnknownNameError(kind, given, known)
+    if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
+        arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
+    refuse_open_ended(names, arguments)
+    if "workers" in map(str, names) and "workers" not in arguments:
+        arguments["workers"] = devices_alike(arguments)
+    prediction = predict(graph, **arguments)
+    basis = prediction.basis
+    assert basis is not None
+    refuse_open_ended(names, arguments, prepared=basis.prepared)
+    opened = open_up(Opened(basis.prepared, dict(basis.factors), graph, arguments), names)
+    definitions = Definitions()
+    with naming(definitions):
+        step = opened.prepared.step(opened.factors).parts
+        named_parts = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
+        total = sympy.Add(*(definitions(named_parts[name], name, 0) for name in PARTS))
+        waits = named_parts["exposed_transfer_s"] + named_parts["input_wait_s"]
+        named_parts |= {"step_s": total, "device_s": total - waits}
+        samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size
+        named_parts["samples_per_s"] = samples / definitions(total, "step_s", 0)
+    return Formula(
+        quantity=quantity,
+        prediction=prediction,
+        opened=opened,
+        definitions=definitions,
+        named_parts=named_parts,
+    )

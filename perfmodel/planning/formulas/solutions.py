@@ -1,0 +1,377 @@
+"""Where a formula first comes to a target, or two of them to the same: closed where one branch counts, or bracketed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import sympy
+
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.formulas.bounds import Bounded, Bounds, constant
+from perfmodel.planning.formulas.points import checked_point, known_symbol
+from perfmodel.planning.formulas.search import Search, Turn
+from perfmodel.planning.formulas.symbols import FREE
+from perfmodel.planning.formulas.values import AtPoint, NoPolynomial, left_of, single_values
+from perfmodel.planning.formulas.words import changed_branches
+
+if TYPE_CHECKING:
+    from perfmodel.planning.formulas.formula import Formula
+
+WIDEST: Final = 1000.0
+"""How far from the stated value a solution is looked for unless said, either way. [1]"""
+
+GRID: Final = 400
+"""Places at which a formula is tried between the ends at first. [1]"""
+
+NEAR: Final = 1e-6
+"""How close around a solution one branch must count for a closed one. [1]"""
+
+MOST_WHOLE: Final = 4096
+"""Largest count that is looked at unless said; of more of them not each is tried at first. [1]"""
+
+TARGET: Final = sympy.Symbol("T", real=True)
+"""Stands for the target in a closed solution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Where a formula comes to a target, or two quantities cross.
+
+    Parameters
+    ----------
+    symbol : str
+        What was looked for. [-]
+    value : float
+        The smallest such value; of a count the first whole number at which the target is reached or passed. Where two
+        quantities are equal from the lower end on, the first value from which one is larger. [unit of the symbol]
+    before, after : float
+        The quantity, or the first less the second, just below and at that value. [unit of the quantity]
+    method : str
+        ``closed``, ``bracketed``, ``jump`` where it passes the target without coming to it, or ``whole numbers``. [-]
+    expression : sympy.Expr or None
+        The closed solution, with ``T`` for the target. [unit of the symbol]
+    branches : tuple of str
+        Branches that change between the two places that bracket the value; none where it is closed. [-]
+    equal_between : tuple of float or None
+        From where to where the quantity stays at the target, or the two quantities are equal, where that is more than
+        one place. [unit of the symbol]
+    proven : bool
+        Whether it is certain that there is no smaller such value; else none at the places that were tried. [-]
+    sentence : str
+        All of it in words. [-]
+    """
+
+    symbol: str
+    value: float
+    before: float
+    after: float
+    method: str
+    expression: sympy.Expr | None
+    branches: tuple[str, ...]
+    equal_between: tuple[float, float] | None
+    proven: bool
+    sentence: str
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *(f"  {branch}" for branch in self.branches)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What is solved: where the first less the second, or less a target, changes its sign."""
+
+    first: Formula
+    second: Formula | None
+    name: str
+    target: float
+    at: Mapping[str, float]
+
+    def of(self, side: Formula, values: Any) -> Any:
+        own = {name: value for name, value in self.at.items() if name in side.symbols}
+        return side(**own, **{self.name: values})
+
+    @property
+    def is_whole(self) -> bool:
+        return self.name in FREE and FREE[self.name].whole
+
+    def difference(self, values: Any) -> Any:
+        return self.scaled(values)[0]
+
+    def scaled(self, values: Any) -> tuple[Any, Any]:
+        """Return differences, and what they are small against."""
+        one = self.of(self.first, values)
+        other = self.target if self.second is None else self.of(self.second, values)
+        return one - other, np.maximum(np.abs(one), np.abs(other))
+
+    @cached_property
+    def _bounded(self) -> list[Bounded]:
+        def bounded(side: Formula, expression: Any) -> Bounded:
+            values = side.stated | {name: value for name, value in self.at.items() if name in side.symbols}
+            at = {side.symbols[name]: value for name, value in values.items() if name != self.name}
+            return Bounded(side.definitions, expression, side.symbols[self.name], at)
+
+        one, other = self.first, self.second
+        own = one.named_parts[one.quantity]
+        if other is None:
+            return [bounded(one, own)]
+        if one.opened is other.opened:  # what both have in common does not count
+            return [bounded(one, own - one.named_parts[other.quantity])]
+        return [bounded(one, own), bounded(other, other.named_parts[other.quantity])]
+
+    def bounds(self, low: Any, high: Any) -> Bounds:
+        """Return bounds of the difference over intervals of the symbol."""
+        one, *other = (each(low, high) for each in self._bounded)
+        if other:
+            return one + -other[0]
+        return one if self.second is not None else one + constant(-self.target)
+
+    def points(self, value: float) -> list[tuple[Formula, AtPoint]]:
+        sides = [self.first] if self.second is None else [self.first, self.second]
+        return [
+            (side, side.point({name: v for name, v in self.at.items() if name in side.symbols} | {self.name: value}))
+            for side in sides
+        ]
+
+
+def solved(
+    first: Formula,
+    second: Formula | None,
+    symbol: str | sympy.Symbol,
+    *,
+    target: float,
+    at: Mapping[str, float] | None,
+    between: tuple[float, float] | None,
+) -> Solution:
+    """Return where the first less the second, or less a target, changes its sign.
+
+    Parameters
+    ----------
+    first, second : Formula or None
+        What is set against one another; without a second, the first against the target. [-]
+    symbol : str or sympy.Symbol
+        What is looked for. [-]
+    target : float
+        What the first shall be. [unit of the first]
+    at : mapping of str to float or None
+        Values of the other symbols. [unit of each]
+    between : tuple of float or None
+        Where to look. [unit of the symbol]
+
+    Returns
+    -------
+    Solution
+        The smallest value at which that is so.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none in between, or a value is not allowed.
+    """
+    name = known_symbol(first, symbol)
+    if second is not None:
+        known_symbol(second, symbol)
+    if second is not None and first.unit != second.unit:
+        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, as {first.quantity} is")
+    if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
+        raise ArgumentError("target", target, f"a finite number [{first.unit}]")
+    sides = [first] if second is None else [first, second]
+    given: dict[str, float] = {}
+    for key, value in (at or {}).items():
+        owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
+        given |= single_values(checked_point(owner, {key: value}))
+    if name in given:
+        raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
+    question = _Question(first=first, second=second, name=name, target=float(target), at=given)
+    met = _met(question, _places(first, name, between))
+    return _whole(question, met) if question.is_whole else _real(question, met)
+
+
+class _Met(NamedTuple):
+    """Where the sign first changes, what it is before and after, and where both are equal, if that is a stretch."""
+
+    turn: Turn
+    before: float
+    after: float
+    equal: tuple[float, float] | None
+    ends: tuple[float, float]
+
+
+def _met(question: _Question, places: Any) -> _Met:
+    """Return where the difference first has another sign, and the stretch without a difference there."""
+    search = Search(difference=question.scaled, bounds=question.bounds, whole=question.is_whole)
+    start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
+    turn = search.first_turn(places)
+    if start == 0:
+        until = ends[1] if turn is None else turn.low
+        equal = (ends[0], until) if until > ends[0] * (1 + NEAR) else None
+        if question.second is None:  # it is at the target from the lower end on
+            at_once = Turn(ends[0], ends[0], (ends[0], ends[0]), certain=True)
+            return _Met(at_once, 0.0, 0.0, equal, ends)
+        if turn is None:
+            allowed = f"another than {question.first.quantity}, to which it is equal everywhere"
+            raise ArgumentError("second", question.second.quantity, allowed)
+        return _Met(turn, 0.0, float(search.signs(np.array([turn.high]))[0]), equal, ends)
+    if turn is None:
+        raise _nowhere(question, places, proven=search.certain)
+    after = float(search.signs(np.array([turn.high]))[0])
+    if after:
+        return _Met(turn, start, after, None, ends)
+    later = search.first_turn(np.append(turn.high, places[places > turn.high])) if turn.high < ends[1] else None
+    until = ends[1] if later is None else later.low
+    equal = (turn.high, until) if until > turn.high * (1 + NEAR) else None
+    if later is None:
+        return _Met(turn, start, 0.0, equal, ends)
+    after = float(search.signs(np.array([later.high]))[0])
+    return _Met(turn, start, after, equal, ends)
+
+
+def _places(formula: Formula, name: str, between: tuple[float, float] | None) -> Any:
+    """Return the places at which a formula is tried: whole numbers of a count, else evenly apart in the logarithm."""
+    stated = formula.stated[name]
+    if between is not None and (
+        np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
+    ):
+        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+    low, high = between or (
+        (1, MOST_WHOLE) if (name in FREE and FREE[name].whole) else (stated / WIDEST, stated * WIDEST)
+    )
+    limits = formula.opened.ranges.get(name)
+    if limits is not None and between is None:
+        low, high = max(low, limits.smallest), min(high, limits.largest)
+    if not 0 < low < high < np.inf:
+        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+    if limits is not None and not limits.holds(np.array([low, high])):
+        raise ArgumentError("between", between, limits.allowed)
+    if name in FREE and FREE[name].whole:
+        low, high = int(np.ceil(low)), int(np.floor(high))
+        if low > high:
+            raise ArgumentError("between", between, "ends with whole numbers between them")
+        if high - low < MOST_WHOLE:
+            return np.arange(low, high + 1, dtype=float)
+        return np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
+    return np.geomspace(low, high, GRID)
+
+
+def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
+    differences = question.difference(places)
+    span = f"{question.name} from {places[0]:.6g} to {places[-1]:.6g}"
+    unsure = "" if proven else ", as far as the places that were tried tell"
+    if question.second is not None:
+        sides = (question.first, question.second)
+        larger, smaller = sides if differences[0] > 0 else sides[::-1]
+        told = f"where they cross: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} all over "
+        return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
+    values = differences + question.target
+    reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, which it comes to for {span}"
+    return ArgumentError("target", question.target, reached + unsure)
+
+
+def _told(question: _Question, met: _Met, value: float, how: str) -> str:
+    """Return a solution in words: of two quantities also which is the larger before and after."""
+    unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
+
+    def at(place: float) -> str:
+        return f"{question.name} = {place:.6g} {unit}".rstrip()
+
+    how = how if met.turn.certain else f"{how}; not proven to be the first"
+    first, second = question.first, question.second
+    if second is None:
+        stays = "" if met.equal is None else f", and stays there up to {at(met.equal[1])}"
+        return f"{first.quantity} comes to {question.target:.6g} {first.unit} at {at(value)} ({how}){stays}"
+    names = [
+        side.quantity if first.opened is second.opened else f"{side.quantity} of {side.prediction.target}"
+        for side in (first, second)
+    ]
+
+    def larger(sign: float) -> str:
+        return names[0] if sign > 0 else names[1]
+
+    after = f"from there on {larger(met.after)} is larger{' again' if met.after == met.before else ''}"
+    if met.equal is None:
+        verb = "cross" if met.before * met.after < 0 else "are equal"
+        return f"{names[0]} and {names[1]} {verb} at {at(value)} ({how})" + (f": {after}" if met.after else "")
+    before = f"below, {larger(met.before)} is larger; " if met.before else ""
+    beyond = after if met.after else "which is as far as was looked"
+    return (
+        f"{names[0]} and {names[1]} are equal from {at(met.equal[0])} to {met.equal[1]:.6g}: {before}{beyond} ({how})"
+    )
+
+
+def _whole(question: _Question, met: _Met) -> Solution:
+    low, high = met.turn.low, met.turn.high
+    before, after = (float(question.difference(each)) + question.target for each in (low, high))
+    how = f"the first whole number there; {before:.6g} at {low:g}, {after:.6g} at {high:g}"
+    return Solution(
+        symbol=question.name,
+        value=int(high),
+        before=before,
+        after=after,
+        method="whole numbers",
+        expression=None,
+        branches=_changes(question, low, high),
+        equal_between=met.equal,
+        proven=met.turn.certain,
+        sentence=_told(question, met, high, how),
+    )
+
+
+def _changes(question: _Question, low: float, high: float) -> tuple[str, ...]:
+    """Return what branches change between two values of the symbol."""
+    if low == high:
+        return ()
+    pairs = zip(question.points(low), question.points(high), strict=True)
+    found = [change for (side, one), (_, other) in pairs for change in changed_branches(side, one, other)]
+    return tuple(dict.fromkeys(found))
+
+
+def _real(question: _Question, met: _Met) -> Solution:
+    root, (low, high) = met.turn.high, met.turn.one_turn
+    beside = [min(max(root * factor, met.ends[0]), met.ends[1]) for factor in (1 - NEAR, 1 + NEAR)]
+    expression, value = None, root
+    if met.equal is None and not _changes(question, *beside):
+        expression, value = _closed(question, root, *beside)
+    method = "bracketed" if expression is None else "closed"
+    how = "closed: one branch counts around it" if expression is not None else "bracketed"
+    before, after = (float(question.difference(each)) + question.target for each in (beside[0], value))
+    if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
+        # parts that a kernel enters or leaves as a whole do not come to what lies between
+        method, how = "jump", f"jumps past it, from {before:.6g} to {after:.6g}"
+    return Solution(
+        symbol=question.name,
+        value=value,
+        before=before,
+        after=after,
+        method=method,
+        expression=expression,
+        branches=() if expression is not None else _changes(question, low, high),
+        equal_between=met.equal,
+        proven=met.turn.certain,
+        sentence=_told(question, met, value, how),
+    )
+
+
+def _closed(question: _Question, root: float, low: float, high: float) -> tuple[sympy.Expr | None, float]:
+    """Solve what is left of the difference where one branch counts, if it is a polynomial of the second degree."""
+    x = sympy.Symbol(question.name, positive=True)
+    left = -TARGET if question.second is None else sympy.Integer(0)
+    try:
+        for sign, (side, point) in zip((1, -1), question.points(root), strict=False):
+            powers = left_of(point, side.named_parts[side.quantity], side.symbols[question.name])
+            left += sign * sum(sympy.Float(factor) * x**power for power, factor in powers.items() if factor)
+    except NoPolynomial:
+        return None, root
+    numerator = sympy.numer(sympy.together(left))
+    if not numerator.has(x) or sympy.degree(numerator, x) > 2:
+        return None, root
+    for found in sympy.solve(numerator, x):
+        value = found.subs(TARGET, question.target)
+        if value.is_real and low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+            return found, float(value)
+    return None, root

@@ -1,0 +1,297 @@
+"""What a formula may leave open: how each free symbol takes the place of a number of a prediction."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import sympy
+
+from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.planning.formulas.ranges import Range, range_of_peak
+from perfmodel.prediction.constants import stated_constant
+from perfmodel.units import TERA
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.prepared import Prepared
+
+
+@dataclass(eq=False)
+class Opened:
+    """A prepared step whose numbers give way to symbols, one after the other.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step, with symbols in it so far. [-]
+    factors : dict of str to float or sympy.Expr
+        Factors on constants by full name. [1]
+    graph : LayerGraph or Run
+        What is trained. [-]
+    arguments : dict of str to object
+        Arguments of ``predict``. [-]
+    symbols : dict of str to sympy.Symbol
+        Free symbols. [-]
+    stated : dict of str to float
+        What each stands for where nothing else is said. [unit of each]
+    ranges : dict of str to Range
+        What a symbol may be, where that is limited: workers have devices. [unit of each]
+    of_system : dict of str to sympy.Symbol
+        Those that a system decides the meaning of, which take their places together. [-]
+    """
+
+    prepared: Prepared
+    factors: dict[str, Any]
+    graph: Any
+    arguments: dict[str, Any]
+    symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
+    stated: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    of_system: dict[str, sympy.Symbol] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> dict[str, float]:
+        """Most that a symbol may be, where that is limited. [unit of each]"""
+        return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
+
+    def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
+        """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
+        factor = float(self.factors.get(constant, 1.0))
+        self.factors[constant] = symbol / value
+        return factor * value
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """A number that may be free.
+
+    Parameters
+    ----------
+    latex : str
+        How it is written in a formula. [-]
+    unit : str
+        Unit. [-]
+    meaning : str
+        In words. [-]
+    put : callable
+        Puts a symbol in its place, and returns the number that was there. [-]
+    whole : bool
+        Whether it counts things. [-]
+    """
+
+    latex: str
+    unit: str
+    meaning: str
+    put: Callable[[Opened, sympy.Symbol], float]
+    whole: bool = False
+
+
+def _batch_size(opened: Opened, symbol: sympy.Symbol) -> float:
+    value = float(opened.prepared.batch_size)
+    opened.prepared = replace(opened.prepared, batch_size=symbol)
+    return value
+
+
+def _memory_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
+    device: Any = opened.prepared.target.processor_spec
+    # of a CPU only the product of bandwidth and efficiency counts
+    constant = "memory.bandwidth_gb_per_s" if isinstance(device, Gpu) else "memory.efficiency"
+    name, bandwidth = f"devices/{device.stem}/{constant}", device.memory_bandwidth_bytes_per_s
+    if isinstance(device, Gpu):
+        return opened.scale(name, symbol, bandwidth)
+    opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / bandwidth
+    return float(bandwidth)
+
+
+def _gpu_of(opened: Opened, name: str) -> Gpu:
+    device = opened.prepared.target.processor_spec
+    if not isinstance(device, Gpu):
+        allowed = (
+            "on a GPU; of a CPU clock_hz and memory_bandwidth_bytes_per_s are free, and its constants by full name"
+        )
+        raise ArgumentError("free", name, allowed)
+    return device
+
+
+def _peak(opened: Opened, symbol: sympy.Symbol) -> float:
+    device, dtype = _gpu_of(opened, symbol.name), opened.prepared.dtype
+    _limit_peak(opened, "peak_flop_per_s", dtype, unit=1.0)
+    return opened.scale(f"devices/{device.stem}/peak_tflop_per_s.{dtype}", symbol, device.peak_flop_per_s(dtype))
+
+
+def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
+    """Keep a free peak, in multiples of a unit [FLOP/s], where the step has the same kernels."""
+    limits = range_of_peak(opened.prepared, opened.prepared.target.processor_spec, dtype)
+    if limits is None:
+        return
+    if set(opened.ranges) - {"workers"}:
+        raise ArgumentError("free", name, "one peak: which kernels run follows from the ratio of fp16 and fp32")
+    opened.ranges[name] = Range(limits.smallest / unit, limits.largest / unit, limits.why)
+
+
+def _launch_latency(opened: Opened, symbol: sympy.Symbol) -> float:
+    device = _gpu_of(opened, symbol.name)
+    return opened.scale(f"devices/{device.stem}/launch.latency_us", symbol, device.launch_latency_s)
+
+
+def _clock(opened: Opened, symbol: sympy.Symbol) -> float:
+    device: Any = opened.prepared.target.processor_spec
+    if isinstance(device, Gpu):
+        raise ArgumentError("free", symbol.name, "on a CPU; of a GPU peak_flop_per_s is free")
+    return opened.scale(f"devices/{device.stem}/clock_base_ghz", symbol, device.in_base_units("clock_base_ghz"))
+
+
+def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
+    _gpu_of(opened, symbol.name)
+    target: Any = opened.prepared.target
+    if target.machine is not None:
+        opened.of_system["link_bandwidth_bytes_per_s"] = symbol
+    place = f"links/{target.link.family.stem}/"
+    value = float(target.link.effective_bandwidth_bytes_per_s)
+    asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
+    for name in asked:  # pageable copies keep their share of it
+        opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / value
+    return value
+
+
+def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
+    _gpu_of(opened, symbol.name)
+    target: Any = copy.copy(opened.prepared.target)
+    if target.machine is None:
+        target.copy_latency_s = symbol
+        opened.prepared = replace(opened.prepared, target=target)
+    else:
+        opened.of_system["link_latency_s"] = symbol
+    return float(target.link.latency_s)
+
+
+def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
+    from perfmodel.planning.formulas.asked import devices_alike
+
+    opened.ranges["workers"] = Range(0.0, devices_alike(opened.arguments), "the devices of the system")
+    opened.of_system["workers"] = symbol
+    return float(opened.prepared.worker_count)
+
+
+FREE: Final[Mapping[str, Free]] = {
+    "batch_size": Free("N", "samples", "samples per worker and step", _batch_size, whole=True),
+    "workers": Free("p", "1", "workers, up to the devices of the system", _workers, whole=True),
+    "peak_flop_per_s": Free("F", "FLOP/s", "peak rate of the data type", _peak),
+    "clock_hz": Free("f", "Hz", "base clock, with which all clocks of a CPU rise", _clock),
+    "memory_bandwidth_bytes_per_s": Free("B", "B/s", "peak bandwidth of the device's memory", _memory_bandwidth),
+    "launch_latency_s": Free(r"\tau", "s", "time of a kernel launch", _launch_latency),
+    "link_bandwidth_bytes_per_s": Free(
+        "L", "B/s", "what large copies reach over the link of the device, per direction", _link_bandwidth
+    ),
+    "link_latency_s": Free(r"\ell", "s", "time of an empty copy over the link of the device", _link_latency),
+}
+"""Numbers that may be free by a name of their own; constants of files may be by their full names."""
+
+
+def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
+    """Put symbols in the place of numbers.
+
+    Parameters
+    ----------
+    opened : Opened
+        The step as it is predicted. [-]
+    free : iterable of str or sympy.Symbol
+        What is free. [-]
+
+    Returns
+    -------
+    Opened
+        The step with symbols. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such number.
+    ArgumentError
+        If a name occurs twice, or the number is none of this prediction.
+    """
+    prepared = opened.prepared
+    for each in free:
+        given = each.name if isinstance(each, sympy.Symbol) else str(each)
+        known = FREE.get(given)
+        name = given if known else _constant_name(given, prepared)
+        if name in opened.symbols:
+            raise ArgumentError("free", given, "each name once")
+        whole = bool(known and known.whole)
+        symbol = each if isinstance(each, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
+        opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
+        opened.symbols[name] = symbol
+    if opened.of_system:
+        from perfmodel.planning.formulas.system import with_system
+
+        opened.prepared = with_system(opened.prepared, opened.graph, opened.arguments, opened.of_system)
+    return opened
+
+
+def _constant_name(given: str, prepared: Prepared) -> str:
+    """Return the full name of a constant, of which the last part is enough where no other has it."""
+    names = prepared.constant_names
+    if given in names:
+        return given
+    ending = [name for name in names if name.rsplit(".", 1)[-1] == given or name.endswith(f"/{given}")]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise ArgumentError("free", given, f"a full name, as {' and '.join(ending)} end so")
+    kind, known = "free symbol", (*FREE, *names)
+    if nearest_match(given, known) is None:
+        known = (*FREE,)
+    raise UnknownNameError(kind, given, known)
+
+
+def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
+    prepared = opened.prepared
+    device: Any = prepared.target.processor_spec
+    if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
+        _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
+    found = stated_constant(name, prepared.specs, device=device.stem, dtype=prepared.dtype)
+    if found is None or isinstance(found.value, tuple):
+        raise ArgumentError(
+            "free", name, "a single number; this is a list, of whose entries the formula takes the best"
+        )
+    if not found.value or name.endswith(".overlap_exponent"):
+        allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
+        raise ArgumentError("free", name, allowed)
+    return opened.scale(name, symbol, float(found.value))
+
+
+def refuse_fractions(values: Mapping[str, Any]) -> None:
+    """Raise if a number that counts things is not whole.
+
+    Parameters
+    ----------
+    values : mapping of str to float or ndarray
+        Values by names of symbols. [unit of each]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the symbol, and what takes any number.
+    """
+    for name, value in values.items():
+        if name in FREE and FREE[name].whole and np.any(np.mod(value, 1) != 0):
+            allowed = "whole numbers, as there are no parts of one; elasticities() and point() go between them"
+            raise ArgumentError(name, value, allowed)
+
+
+def words_of(name: str) -> str:
+    """Return what a symbol stands for, in words."""
+    return FREE[name].meaning if name in FREE else name
+
+
+def latex_of(name: str) -> str:
+    """Return how a symbol is written: by its letter, else by the last part of its name."""
+    if name in FREE:
+        return FREE[name].latex
+    last = name.rsplit(".", 1)[-1].replace("_", r"\_")
+    return rf"\mathrm{{{last}}}"

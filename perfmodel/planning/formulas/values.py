@@ -1,0 +1,244 @@
+"""Values of named expressions at a point: with their derivatives, the branches taken, and what is left once they are.
+
+Each kind of node has a rule of one line in a table. A branch is what a Max, a Min or a Piecewise takes; a ceiling is
+flat but where it jumps.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import sympy
+
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.formulas.definitions import Definitions
+
+_RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+class Taken(NamedTuple):
+    """A Max, Min or Piecewise at a point.
+
+    ``node`` is the expression [-], ``place`` the index of the argument that is taken [1], and ``values`` what the
+    arguments come to [unit of the expression].
+    """
+
+    node: sympy.Expr
+    place: int
+    values: tuple[float, ...]
+
+    @property
+    def argument(self) -> sympy.Expr:
+        """The argument that is taken. [-]"""
+        return _choices(self.node)[self.place]
+
+
+def _choices(node: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    return tuple(value for value, _ in node.args) if isinstance(node, sympy.Piecewise) else node.args
+
+
+Pair = tuple[float, Any]
+"""A value, and its derivatives by the free symbols as an array."""
+
+
+@dataclass(eq=False)
+class AtPoint:
+    """Definitions at a point.
+
+    Parameters
+    ----------
+    definitions : Definitions
+        Named expressions. [-]
+    at : mapping of sympy.Symbol to float
+        Value of each free symbol. [unit of each]
+    taken : dict of sympy.Expr to Taken
+        Every branching node that was met so far. [-]
+    """
+
+    definitions: Definitions
+    at: Mapping[sympy.Symbol, float]
+    taken: dict[sympy.Expr, Taken] = field(default_factory=dict, init=False)
+    _known: dict[sympy.Expr, Pair] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for place, (symbol, value) in enumerate(self.at.items()):
+            self._known[symbol] = (float(value), np.eye(len(self.at))[place])
+
+    @cached_property
+    def _flat(self) -> Any:
+        return np.zeros(len(self.at))
+
+    def value(self, expression: Any) -> float:
+        """Return the value of an expression. [unit of the expression]"""
+        return self.pair(sympy.sympify(expression))[0]
+
+    def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
+        """Return its derivative by each free symbol. [unit of the expression over that of the symbol]"""
+        derivatives = self.pair(sympy.sympify(expression))[1]
+        return dict(zip(self.at, (float(each) for each in derivatives), strict=True))
+
+    def pair(self, node: Any) -> Pair:
+        """Return value and derivatives of a node; names are looked up, whose definitions come before them."""
+        if node not in self._known:
+            if node in self.definitions.expressions:
+                for symbol in self.definitions.needed_for([node]).expressions:
+                    if symbol not in self._known:
+                        self._known[symbol] = self._computed(self.definitions.expressions[symbol])
+            else:
+                self._known[node] = self._computed(node)
+        return self._known[node]
+
+    def _computed(self, node: Any) -> Pair:
+        if node.is_number:
+            return float(node), self._flat
+        return _RULES[type(node)](self, node)
+
+    def _add(self, node: Any) -> Pair:
+        pairs = [self.pair(each) for each in node.args]
+        return math.fsum(value for value, _ in pairs), sum((slope for _, slope in pairs), self._flat)
+
+    def _multiply(self, node: Any) -> Pair:
+        def times(left: Pair, right: Pair) -> Pair:
+            return left[0] * right[0], left[0] * right[1] + right[0] * left[1]
+
+        return reduce(times, [self.pair(each) for each in node.args])
+
+    def _power(self, node: Any) -> Pair:
+        (base, of_base), (exponent, of_exponent) = (self.pair(each) for each in node.args)
+        value = base**exponent
+        if not base:
+            return value, self._flat
+        return value, value * (exponent / base * of_base + (math.log(base) * of_exponent if of_exponent.any() else 0.0))
+
+    def _exponential(self, node: Any) -> Pair:
+        value, slope = self.pair(node.args[0])
+        return math.exp(value), math.exp(value) * slope
+
+    def _logarithm(self, node: Any) -> Pair:
+        value, slope = self.pair(node.args[0])
+        return math.log(value), slope / value
+
+    def _ceiling(self, node: Any) -> Pair:
+        numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
+        return float(math.ceil(numerator / denominator)), self._flat
+
+    def _floor(self, node: Any) -> Pair:
+        numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
+        return float(math.floor(numerator / denominator)), self._flat
+
+    def _extreme(self, node: Any) -> Pair:
+        pairs = [self.pair(each) for each in node.args]
+        values = tuple(value for value, _ in pairs)
+        place = values.index(max(values) if isinstance(node, sympy.Max) else min(values))
+        self.taken[node] = Taken(node, place, values)
+        return pairs[place]
+
+    def _piecewise(self, node: Any) -> Pair:
+        place = next(place for place, (_, condition) in enumerate(node.args) if self.holds(condition))
+        pairs = [self.pair(value) for value, _ in node.args]
+        self.taken[node] = Taken(node, place, tuple(value for value, _ in pairs))
+        return pairs[place]
+
+    def holds(self, condition: Any) -> bool:
+        """Tell whether a comparison holds here."""
+        if condition in (sympy.true, sympy.false):
+            return bool(condition)
+        return _RELATIONS[condition.rel_op](self.value(condition.lhs), self.value(condition.rhs))
+
+
+_RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
+    sympy.Add: AtPoint._add,
+    sympy.Mul: AtPoint._multiply,
+    sympy.Pow: AtPoint._power,
+    sympy.exp: AtPoint._exponential,
+    sympy.log: AtPoint._logarithm,
+    sympy.ceiling: AtPoint._ceiling,
+    sympy.floor: AtPoint._floor,
+    sympy.Max: AtPoint._extreme,
+    sympy.Min: AtPoint._extreme,
+    sympy.Piecewise: AtPoint._piecewise,
+}
+"""Kind of node -> its value and derivatives from those of its arguments."""
+
+
+def single_values(point: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of a point, each of which must be one number."""
+    for name, value in point.items():
+        if np.ndim(value):
+            raise ArgumentError(name, value, "one number; f() and lambdify() take arrays")
+    return dict(point)
+
+
+class NoPolynomial(Exception):  # noqa: N818 - a turn of the algorithm, no error
+    """What is left of an expression is no sum of powers."""
+
+
+def left_of(point: AtPoint, expression: Any, symbol: sympy.Symbol) -> dict[int, float]:
+    """Return what is left of an expression where the branches of a point are taken: a sum of powers of a symbol.
+
+    Parameters
+    ----------
+    point : AtPoint
+        Whose branches are taken, and whose other symbols have their values. [-]
+    expression : sympy.Expr
+        What counts. [-]
+    symbol : sympy.Symbol
+        What stays open. [-]
+
+    Returns
+    -------
+    dict of int to float
+        Coefficient of each power. [unit of the expression over powers of the symbol's]
+
+    Raises
+    ------
+    NoPolynomial
+        If it is none, as where dispatch and kernels overlap in part.
+    """
+    expression = sympy.sympify(expression)
+    point.value(expression)
+    known: dict[sympy.Expr, dict[int, float]] = {symbol: {1: 1.0}}
+    for name, each in point.definitions.needed_for([expression]).expressions.items():
+        known[name] = _powers(point, each, symbol, known)
+    return _powers(point, expression, symbol, known)
+
+
+def _powers(point: AtPoint, node: Any, symbol: sympy.Symbol, known: dict[Any, dict[int, float]]) -> dict[int, float]:
+    if node in known:
+        return known[node]
+    if node in point.taken:
+        return _powers(point, point.taken[node].argument, symbol, known)
+    if not node.args or isinstance(node, sympy.ceiling | sympy.floor):
+        return {0: point.value(node)}
+    parts = [_powers(point, each, symbol, known) for each in node.args]
+    if isinstance(node, sympy.Add):
+        return _sum(parts)
+    if all(set(part) <= {0} for part in parts):
+        return {0: point.value(node)}
+    if isinstance(node, sympy.Mul):
+        return reduce(_product, parts)
+    base, exponent = parts[0], node.args[-1]
+    if isinstance(node, sympy.Pow) and exponent.is_Integer and len(base) == 1:
+        ((power, factor),) = base.items()
+        return {power * int(exponent): factor ** int(exponent)}
+    raise NoPolynomial
+
+
+def _sum(parts: list[dict[int, float]]) -> dict[int, float]:
+    powers = {power for part in parts for power in part}
+    return {power: math.fsum(part.get(power, 0.0) for part in parts) for power in powers}
+
+
+def _product(left: dict[int, float], right: dict[int, float]) -> dict[int, float]:
+    return _sum([{a + b: x * y} for a, x in left.items() for b, y in right.items()])

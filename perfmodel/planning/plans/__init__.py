@@ -1,0 +1,1 @@
+"""Plans with money: candidates, rows, bills and verdicts."""

@@ -1,0 +1,299 @@
+"""plan(): what to hire for a job, in time and for the money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.price import InstancePrice, StoragePrice
+from perfmodel.hardware.storage import Storage
+from perfmodel.measurements.run import Run
+from perfmodel.planning.asked import check_options, listed
+from perfmodel.planning.plans.bill import SPOT, Terms
+from perfmodel.planning.plans.candidates import CandidateLike, read_candidates
+from perfmodel.planning.plans.question import ON_DEMAND, PURCHASES, Entry, Question, entries_of
+from perfmodel.planning.plans.report import HEADINGS, Plan
+from perfmodel.planning.plans.rows import Limits, PlanRow
+from perfmodel.planning.plans.terms import energy_terms, read_job, spot_terms, storage_terms
+from perfmodel.planning.plans.verdict import Verdict
+from perfmodel.prediction.agreement_arguments import sync_names
+from perfmodel.prediction.arguments import from_zero_to, one_of, positive, whole_number
+from perfmodel.presentation.tables import Table
+from perfmodel.units import GIGA
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
+OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
+"""Arguments of ``predict`` that a plan gives itself."""
+
+PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
+"""Way to buy -> the field of a price's file that it is paid by."""
+
+MOST_PENALTY: Final = 1e6
+"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+
+
+def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
+    """Return what a reader must know of the numbers."""
+    notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
+    notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
+    for candidate in question.candidates:
+        cores = question.feed_of(candidate).get("decode_cores")
+        if cores is not None and "decode_cores" not in candidate.feed:
+            notes.append(
+                f"{cores} cores of {candidate.name} decode: half of the virtual processors that its file states"
+            )
+    days = _days_of(question, purchases)
+    if len(days) > 1:
+        notes.append(f"prices are not of one day: the oldest holds since {days[0]}, the newest since {days[-1]}")
+    elif days:
+        notes.append(f"prices hold since {days[0]}")
+    notes += _notes_on_prices(question, purchases, rows)
+    if any(row.energy_kwh is not None for row in rows):
+        notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
+    if any((row.mean_staleness or 0) > 0 for row in rows):
+        penalty = question.staleness_penalty
+        more = (
+            f"{penalty:g} of the updates more for each update of staleness, as given" if penalty else "no more updates"
+        )
+        notes.append(f"workers that do not wait need {more} (staleness_penalty=)")
+    if SPOT in purchases:
+        terms = question.terms
+        notes.append(
+            f"each instance on spot is taken away {terms.interruptions_per_hour:g} times an hour, as given, and "
+            f"stops the whole job; checkpoints of {terms.checkpoint_bytes / GIGA:,.3g} GB at the interval of Daly; "
+            f"back after {terms.restart_s:g} s and reading one"
+        )
+    if question.job.dataset is None:
+        notes.append("mini-batches come from host memory: dataset= reads and decodes them")
+    return tuple(notes)
+
+
+def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
+    """Return whose price nobody read, and whose falls with use."""
+    prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
+    fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
+    sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
+    unread = [name for name, told in sources.items() if any(each is not None and not each.is_verified for each in told)]
+    notes = [f"the list price was not read, only heard of: {', '.join(unread)}"] if unread else []
+    lower = {
+        row.candidate: None
+        for row in rows
+        if row.purchase == ON_DEMAND and row.hours is not None and _is_sustained(prices.get(row.candidate), row.hours)
+    }
+    if lower:
+        notes.append(f"use is sustained, as of jobs that begin on the first of a month: {', '.join(lower)}")
+    return notes
+
+
+def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
+    """Tell whether a price falls within some hours."""
+    rule = None if price is None else price.sustained_use
+    return rule is not None and hours > rule.hours_per_month / len(rule.tier_multipliers)
+
+
+def _days_of(question: Question, purchases: list[str]) -> list[date]:
+    """Return the first days of all prices that rows are of, on demand or on spot, the oldest first."""
+    prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
+    days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
+    if SPOT in purchases:
+        days |= {price.spot_valid_from for price in prices if price.spot_valid_from is not None}
+    return sorted(days)
+
+
+def plan(
+    graph: LayerGraph | Run,
+    *,
+    candidates: CandidateLike | Iterable[CandidateLike],
+    batch_size: int | None = None,
+    global_batch_size: int | None = None,
+    dataset: str | Path | Dataset | None = None,
+    dataset_size: int | None = None,
+    epochs: int | None = None,
+    samples: int | None = None,
+    deadline_hours: float | None = None,
+    budget_usd: float | None = None,
+    sync: str | Iterable[str] = "ring_all_reduce",
+    purchase: str | Iterable[str] = ON_DEMAND,
+    interruptions_per_hour: float | None = None,
+    checkpoint_to: str | Path | Storage | None = None,
+    restart_s: float = 0.0,
+    storage_price: str | Path | StoragePrice | None = None,
+    storage_gb: float | None = None,
+    usd_per_kwh: float | None = None,
+    power_usage_effectiveness: float = 1.0,
+    staleness_penalty: float = 0.0,
+    **options: Any,
+) -> Plan:
+    """Say what to hire for a job: time and money of every candidate, the best, what binds, what would have to change.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table. [-]
+    candidates : iterable
+        Prices by name, instance or path, whose files say what hardware they are of; or mappings with ``price``,
+        ``device`` or ``system``, ``workers`` (one or several numbers; all devices of an instance that has a system
+        unless given), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
+        a number is that of an hour of one device of your own. [-]
+    batch_size, global_batch_size : int
+        Samples per step, of each worker or of all together. [samples]
+    dataset : str, Path or Dataset
+        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. A candidate that is a device alone has
+        no drives: ``input_from`` says from where it reads, and half of its price's virtual processors decode unless
+        ``decode_cores`` says how many cores do. [-]
+    dataset_size : int
+        Samples of an epoch whose mini-batches are in host memory. [samples]
+    epochs, samples : int
+        How much is to be done, in one of the two. [1, samples]
+    deadline_hours : float
+        Most hours; None for any. [h]
+    budget_usd : float
+        Most money; None for any. [USD]
+    sync : str or iterable of str
+        Ways of several workers to agree, waiting or not, as in :func:`perfmodel.predict`. [-]
+    purchase : str or iterable of str
+        ``on_demand`` (at the price of the file, or a capacity block where it is one), ``spot``, or both. [-]
+    interruptions_per_hour : float
+        How often one instance on spot is taken away; each stops the whole job. [1/h]
+    checkpoint_to : str, Path or Storage
+        Where checkpoints are written to and read from, on spot. [-]
+    restart_s : float
+        From an interruption until a new instance is there, before it reads the checkpoint. [s]
+    storage_price : str, Path or StoragePrice
+        Of ``storage_gb`` for each instance, or machine of your own. [-]
+    storage_gb : float
+        Storage that each instance has reserved, or each machine of your own, however many devices it has. [GB]
+    usd_per_kwh : float
+        Price of electricity, which machines of your own pay; the prices of clouds have it in them. [USD/kWh]
+    power_usage_effectiveness : float
+        What the building draws over what its machines draw. [1]
+    staleness_penalty : float
+        Share of updates that one update of staleness adds, your own; none unless given. [1]
+    **options : object
+        All other arguments of :func:`perfmodel.predict`. [-]
+
+    Returns
+    -------
+    Plan
+        ``rows``, ``pareto``, ``best``, ``binding``, ``nearest_miss``, ``changes``; ``plot()``, ``to_frame()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, there is no candidate, or none can do what is asked for one and the same reason.
+    UnknownNameError
+        If a name, instance or option is unknown; names the nearest.
+    SpecError
+        If a file is wrong, such as a price without a date.
+
+    Notes
+    -----
+    The best is the cheapest that keeps deadline and budget; with a budget alone the fastest.
+    Valid for: instances that are paid by the second from the first of a month on, where use is sustained.
+    Ignores: traffic, taxes, servers of their own, waiting for capacity, prices on spot that move.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> report = pm.plan(pm.zoo.resnet50(), candidates=["p2.xlarge", "p3.2xlarge"], batch_size=32,
+    ...     dataset_size=50_000, epochs=10, deadline_hours=2)
+    >>> report.best.candidate, report.binding
+    ('aws_p3_2xlarge_2017', ())
+    """
+    read = read_candidates(candidates, devices_per_worker=_devices_per_worker(options))
+    syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
+    purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
+    most_workers = max(count for candidate in read for count in candidate.workers)
+    check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
+    job = read_job(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
+    sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
+    question = Question(
+        graph=graph,
+        candidates=tuple(read),
+        sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
+        options=options,
+        job=job,
+        staleness_penalty=from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty),
+        limits=Limits.of(
+            deadline_hours=None if deadline_hours is None else positive("deadline_hours", deadline_hours),
+            budget_usd=None if budget_usd is None else positive("budget_usd", budget_usd),
+        ),
+        terms=Terms(
+            **spot_terms(
+                graph,
+                options,
+                is_asked=SPOT in purchases,
+                interruptions_per_hour=interruptions_per_hour,
+                checkpoint_to=checkpoint_to,
+                restart_s=restart_s,
+            ),
+            **storage_terms(storage_price=storage_price, storage_gb=storage_gb),
+            **energy_terms(
+                usd_per_kwh=usd_per_kwh, power_usage_effectiveness=power_usage_effectiveness, candidates=read
+            ),
+        ),
+    )
+    return _decided(question, entries_of(question, syncs, purchases), purchases)
+
+
+def _devices_per_worker(options: Mapping[str, Any]) -> int:
+    """Return how many devices have a worker's network among them. [1]"""
+    return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
+
+
+def _sizes(**given: Any) -> dict[str, Any]:
+    """Return the mini-batch as predict takes it, refused here where no row could do it."""
+    return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
+
+
+def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
+    """Return the plan of all rows."""
+    entries = [_with_ends(entry, question.terms) if entry.row.is_on_front else entry for entry in entries]
+    verdict = Verdict(entries=entries, question=question)
+    rows = [entry.row for entry in entries]
+    best = verdict.best
+    nearest = None if best is not None else verdict.nearest_miss()
+    return Plan(
+        title=_title(question, entries),
+        limits=question.limits,
+        rows=Table(rows, headings=HEADINGS, row_type=PlanRow),
+        best=best,
+        nearest_miss=None if nearest is None else nearest[0],
+        binding=verdict.binding(),
+        changes=verdict.changes(),
+        notes=_notes(question, purchases, rows),
+    )
+
+
+def _with_ends(entry: Entry, terms: Terms) -> Entry:
+    """Return an entry with what the job comes to by the ends of the 80 % interval of its step, where there is one."""
+    p, hired = entry.prediction, entry.hired
+    assert p is not None
+    assert hired is not None
+    try:
+        ends = p.interval_s
+    except ArgumentError:
+        return entry
+    low, high = (hired.bill(terms, share=end_s / p.step_s) for end_s in ends)
+    if math.isinf(high.hours):
+        return entry
+    row = replace(entry.row, least_hours=low.hours, most_hours=high.hours, least_usd=low.usd, most_usd=high.usd)
+    return replace(entry, row=row)
+
+
+def _title(question: Question, entries: list[Entry]) -> str:
+    """Return the job and its limits in a line."""
+    p = next((entry.prediction for entry in entries if entry.prediction is not None), None)
+    subject = getattr(question.graph, "name", "the network") if p is None else f"{p.subject} with {p.framework}"
+    limits = question.limits
+    within = "" if limits.deadline_hours is None else f", within {limits.deadline_hours:,g} h"
+    for_money = "" if limits.budget_usd is None else f", for at most {limits.budget_usd:,g} USD"
+    return f"{question.job.describe()} of {subject}{within}{for_money}"

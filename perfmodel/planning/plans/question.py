@@ -1,0 +1,313 @@
+"""What a plan asks of every candidate, and the rows that answer it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.price import InstancePrice
+from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms
+from perfmodel.planning.plans.candidates import FEED, Candidate
+from perfmodel.planning.plans.rows import MEMORY, Limits, PlanRow, with_front
+from perfmodel.planning.plans.terms import Job
+from perfmodel.prediction.agreement_options import taken
+from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.bill import host_count_of, instances_of, processors_of, target_of
+from perfmodel.prediction.data_path import HOST_MEMORY
+from perfmodel.prediction.predict import predict
+from perfmodel.prediction.report import fit_sentence
+from perfmodel.prediction.straggler import straggler_of
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+    from perfmodel.measurements.run import Run
+    from perfmodel.prediction.prediction import Prediction
+
+ON_DEMAND: Final = "on_demand"
+PURCHASES: Final = (ON_DEMAND, SPOT)
+"""Ways to buy."""
+
+OWN: Final = "own"
+"""What a plan calls the purchase of machines whose price is a number."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Entry:
+    """A row with what it was made of.
+
+    Parameters
+    ----------
+    row : PlanRow
+        The row. [-]
+    candidate : Candidate
+        What it is of. [-]
+    hired : Hired or None
+        What is paid; None where nothing can be. [-]
+    prediction : Prediction or None
+        Of its step. [-]
+    """
+
+    row: PlanRow
+    candidate: Candidate
+    hired: Hired | None = None
+    prediction: Prediction | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question:
+    """What is the same in every row.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        The network. [-]
+    sizes : dict
+        The mini-batch, and the data set where there is one, as ``predict`` takes them. [-]
+    options : dict
+        All other arguments of ``predict``. [-]
+    job : Job
+        How much is to be done. [-]
+    staleness_penalty : float
+        Share of updates that one update of staleness adds. [1]
+    limits : Limits
+        Deadline and budget. [-]
+    terms : Terms
+        What every bill follows. [-]
+    candidates : tuple of Candidate
+        What may be hired. [-]
+    predictions : dict
+        Steps that were predicted, and why others cannot be. [-]
+    """
+
+    graph: LayerGraph | Run
+    sizes: dict[str, Any]
+    options: dict[str, Any]
+    job: Job
+    staleness_penalty: float
+    limits: Limits
+    terms: Terms
+    candidates: tuple[Candidate, ...]
+    predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
+
+    def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
+        """Return a step on a candidate, or why there is none; prices of the same hardware share it.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Hardware with a price. [-]
+        sync : str
+            How workers agree. [-]
+        workers : int
+            Workers. [1]
+
+        Returns
+        -------
+        Prediction or Exception
+            The step, or what is wrong. [-]
+        """
+        (kind, thing), *_ = candidate.hardware.items()
+        feed = self.feed_of(candidate)
+        fed = tuple((name, str(value)) for name, value in feed.items())
+        key = (kind, str(thing) if isinstance(thing, str | Path) else id(thing), fed, sync, workers)
+        if key not in self.predictions:
+            options = taken(self.options, sync)
+            if options.get("straggler") is not None:
+                options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
+            try:
+                how = self.sizes | candidate.hardware | options | feed
+                self.predictions[key] = predict(self.graph, workers=workers, sync=sync, **how)
+            except ArgumentError as error:
+                self.predictions[key] = _with_remedy(error)
+            except UnknownNameError as error:
+                if error.name != self.options.get("dtype"):
+                    raise
+                self.predictions[key] = error  # other candidates may have that precision
+        return self.predictions[key]
+
+    def feed_of(self, candidate: Candidate) -> dict[str, Any]:
+        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Hardware with a price. [-]
+
+        Returns
+        -------
+        dict
+            ``input_from`` and ``decode_cores`` that go before those of all candidates. [-]
+        """
+        asked = {name: self.options.get(name) for name in FEED} | candidate.feed
+        is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
+        if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
+            return candidate.feed
+        cores = candidate.known_cores
+        return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
+
+    def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
+        """Return one row with what it is made of.
+
+        Parameters
+        ----------
+        candidate : Candidate
+            Hardware with a price. [-]
+        sync : str
+            How workers agree. [-]
+        workers : int
+            Workers. [1]
+        purchase : str
+            How it is bought. [-]
+
+        Returns
+        -------
+        Entry
+            The row. [-]
+        """
+        price = candidate.price
+        bought = purchase
+        if purchase == ON_DEMAND:
+            bought = price.purchase if isinstance(price, InstancePrice) else OWN
+        row = PlanRow(candidate=candidate.name, purchase=bought, sync=sync, workers=workers)
+        p = self.predicted(candidate, sync, workers)
+        if isinstance(p, ArgumentError | UnknownNameError):
+            return _cannot(candidate, row, _at_fault(p), str(p))
+        try:
+            count = instances_of(p, price) if isinstance(price, InstancePrice) else processors_of(p)
+        except ArgumentError as error:
+            return _cannot(candidate, row, "price", str(error))
+        if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
+            return _cannot(candidate, row, "price", "no price on spot is known")
+        hired = Hired(
+            work_s=self._work_s(p),
+            price=price,
+            purchase=bought,
+            instance_count=count,
+            host_count=host_count_of(p),
+            device_count=processors_of(p),
+            device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
+        )
+        return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
+
+    def again(self, entry: Entry, *, amount: int | None = None, batch_size: int | None = None) -> Entry:
+        """Return an entry as it is for less work or another mini-batch.
+
+        Parameters
+        ----------
+        entry : Entry
+            As it is now. [-]
+        amount : int or None
+            Epochs or samples, whatever the job is counted in; None for as many as now. [1]
+        batch_size : int or None
+            Samples of each worker; None for as many as now. [samples]
+
+        Returns
+        -------
+        Entry
+            As planning again has it. [-]
+        """
+        row, question = entry.row, self
+        if amount is not None:
+            question = replace(question, job=question.job.of(amount))
+        if batch_size is not None:
+            sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
+            asked = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
+            question = replace(question, sizes=self.sizes | asked, predictions={})
+        return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
+
+    def _work_s(self, p: Prediction) -> float:
+        """Return the time of all steps, with those that staleness costs. [s]"""
+        once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
+        return once_s * (1 + self.staleness_penalty * p.mean_staleness)
+
+    def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:
+        bill = hired.bill(self.terms)
+        missed = self.limits.missed(bill.hours, bill.usd)
+        limited_by, reason = (", ".join(missed) or None), None
+        if missed:
+            over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
+            reason = " and ".join(over[name] for name in missed)
+        if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
+            limited_by, reason = MEMORY, fit_sentence(p)
+        never_ends = math.isinf(bill.hours)
+        if never_ends:  # more memory would not help
+            limited_by = "interruptions"
+            reason = (
+                f"it never ends: fewer than one in {MOST_TRIES:,g} tries gets through a restart and to a checkpoint"
+            )
+        return replace(
+            row,
+            instances=hired.instance_count,
+            step_s=p.step_s,
+            hours=None if never_ends else bill.hours,
+            usd=None if never_ends else bill.usd,
+            storage_usd=None if never_ends else bill.storage_usd,
+            energy_usd=None if never_ends else bill.energy_usd,
+            energy_kwh=bill.energy_kwh,
+            checkpoint_interval_s=bill.checkpoint_interval_s,
+            lost_share=None if never_ends else bill.lost_share,
+            mean_staleness=p.mean_staleness,
+            limited_by=limited_by,
+            reason=reason,
+        )
+
+
+def _with_remedy(error: ArgumentError) -> ArgumentError:
+    """Return an error with what a plan can do where nobody says how examples are read and decoded."""
+    if error.argument not in FEED or error.given is not None:
+        return error
+    own = "a candidate says it for itself, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
+    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or names a system with drives")
+
+
+def _at_fault(error: ArgumentError | UnknownNameError) -> str:
+    """Return the argument that a candidate cannot do: of names only that of a precision is left to a row."""
+    return error.argument if isinstance(error, ArgumentError) else "dtype"
+
+
+def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) -> Entry:
+    return Entry(row=replace(row, limited_by=limited_by, reason=reason), candidate=candidate)
+
+
+def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
+    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none.
+
+    Parameters
+    ----------
+    question : Question
+        What is the same in every row. [-]
+    syncs, purchases : list of str
+        Ways to agree, and to buy. [-]
+
+    Returns
+    -------
+    list of Entry
+        All rows. [-]
+
+    Raises
+    ------
+    ArgumentError, UnknownNameError
+        If no row can be, all for the same reason.
+    """
+    entries = [
+        question.entry(candidate, sync, workers, purchase)
+        for candidate in question.candidates
+        for workers in candidate.workers
+        for sync in (syncs if workers > 1 else [NO_SYNC])
+        for purchase in (purchases if isinstance(candidate.price, InstancePrice) else _of_own(purchases))
+    ]
+    errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
+    reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
+    if len(errors) == len(question.predictions) and len(reasons) == 1:
+        raise errors[0]  # what no row can do is a mistake of the question
+    marked = with_front([entry.row for entry in entries])
+    return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
+
+
+def _of_own(purchases: list[str]) -> list[str]:
+    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
+    return [ON_DEMAND] if ON_DEMAND in purchases else purchases

@@ -1,0 +1,274 @@
+"""The plan: every candidate, which nothing beats, what binds, the best, and what would have to change."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.plans.rows import Limits, PlanRow
+from perfmodel.prediction.report import WIDTH
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+HEADINGS: Final = {
+    "step_s": "step",
+    "usd": "USD",
+    "storage_usd": "storage USD",
+    "energy_usd": "energy USD",
+    "energy_kwh": "kWh",
+    "checkpoint_interval_s": "checkpoint every",
+    "lost_share": "lost",
+    "mean_staleness": "staleness",
+    "is_on_front": "front",
+    "least_hours": "hours at least",
+    "most_hours": "hours at most",
+    "least_usd": "USD at least",
+    "most_usd": "USD at most",
+    "limited_by": "ruled out by",
+}
+"""Heading of a column by field, where it is another."""
+
+ALWAYS_SHOWN: Final = ("candidate", "purchase", "sync", "workers", "instances", "step_s", "hours", "usd", "energy_kwh")
+"""Columns that printing shows whatever they hold; others only where they say something."""
+
+NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_usd")
+"""Columns that printing leaves to the lines below, where they are in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What would have to change for a candidate to be chosen.
+
+    Parameters
+    ----------
+    what : str
+        ``deadline_hours``, ``budget_usd``, ``speed``, ``epochs``, ``samples``, ``batch_size`` or ``global_batch_size``,
+        whichever was given, or ``memory_bytes`` where no mini-batch is known that would do. [-]
+    needed : float
+        The value that would do; of ``speed`` the factor on it, of memory what is missing. [h, USD, 1, samples or B]
+    candidate : str
+        With which it would. [-]
+    text : str
+        In words. [-]
+    """
+
+    what: str
+    needed: float
+    candidate: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """What to hire for a job. Made by :func:`perfmodel.plan`.
+
+    Parameters
+    ----------
+    title : str
+        The job. [-]
+    limits : Limits
+        Deadline and budget. [-]
+    rows : Table of PlanRow
+        Every candidate, those that cannot be with the reason. [-]
+    best : PlanRow or None
+        The cheapest that keeps the limits, or with a budget alone the fastest; None where none does. [-]
+    nearest_miss : PlanRow or None
+        Where none does, the one that would with the least speed-up; None where none can run at all. [-]
+    binding : tuple of str
+        ``deadline``, ``budget``, ``memory``: each of which, lifted alone, would give a better choice, or one at all;
+        all that are missed where that takes several. [-]
+    changes : tuple of Change
+        What would have to change. [-]
+    notes : tuple of str
+        What a reader must know of the numbers. [-]
+    """
+
+    title: str
+    limits: Limits
+    rows: Table[PlanRow]
+    best: PlanRow | None
+    nearest_miss: PlanRow | None
+    binding: tuple[str, ...]
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pareto(self) -> Table[PlanRow]:
+        """Rows that no other that can run beats in both time and money, the fastest first."""
+        front = sorted((row for row in self.rows if row.is_on_front), key=lambda row: row.hours or 0.0)
+        return Table(front, title="the faster, the dearer", headings=HEADINGS, row_type=PlanRow)
+
+    @property
+    def best_hours(self) -> tuple[float, float] | None:
+        """Hours of the best by the ends of the 80 % interval of its step; None where there is no such interval. [h]."""
+        ends = None if self.best is None else self.best.ends()
+        return None if ends is None else ends[0]
+
+    @property
+    def best_usd(self) -> tuple[float, float] | None:
+        """Cost of the best by the same ends. [USD]."""
+        ends = None if self.best is None else self.best.ends()
+        return None if ends is None else ends[1]
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether any candidate keeps deadline and budget."""
+        return self.best is not None
+
+    def _verdict(self) -> list[str]:
+        """Return in words what is best, what binds, and what would have to change."""
+        if self.best is not None:
+            why = "fastest" if self.limits.wants_speed else "cheapest"
+            kept = " that keeps all limits" if self.limits.names else ""
+            lines = [f"best: {_with_bill(self.best)}, the {why}{kept}"]
+            lines += self._doubt()
+            lines.append(f"binding: {', '.join(self.binding) or 'nothing: no limit changes the choice'}")
+        else:
+            lines = [f"nothing fits; binding: {', '.join(self.binding)}"]
+            if self.nearest_miss is not None:
+                lines.append(f"nearest miss: {_with_bill(self.nearest_miss)}")
+        return [*lines, *(f"would change it: {change.text}" for change in self.changes), *self._others()]
+
+    def _doubt(self) -> list[str]:
+        """Return how sure hours and money of the best are."""
+        if self.best_hours is None or self.best_usd is None:
+            return []
+        assert self.best is not None
+        within = " and the ".join(self.limits.missed(self.best_hours[1], self.best_usd[1]))  # the best misses none
+        lie_within = f"; the {within} lie{'' if ' ' in within else 's'} within: keep a reserve" if within else ""
+        return [f"how sure: {_ends_text(self.best)} by the 80 % interval of the step{lie_within}"]
+
+    def _others(self) -> list[str]:
+        """Return the rest of the front with what its hours and money may come to."""
+        others = [f"{_with_bill(row)}{_between(row)}" for row in self.pareto if row is not self.best]
+        if not others:
+            return []
+        return [f"{'' if self.best is None else 'others '}on the front: {'; '.join(others)}"]
+
+    def _refusals(self) -> list[str]:
+        """Return which rows cannot be at all, and why."""
+        reasons: dict[str, dict[str, list[str]]] = {}
+        for row in self.rows:
+            if row.reason is not None and not row.can_run:
+                bought = f"{row.candidate} ({row.purchase.replace('_', ' ')})"
+                reasons.setdefault(row.reason, {}).setdefault(bought, []).append(str(row.workers))
+        return [
+            f"cannot be: {'; '.join(f'{who} with {_both(counts)}' for who, counts in which.items())}: {reason}"
+            for reason, which in reasons.items()
+        ]
+
+    def __str__(self) -> str:
+        table = Table(self.rows, headings=HEADINGS, row_type=PlanRow)
+        shown = [
+            name for name in table.columns if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(table, name))
+        ]
+        lines = [*self._verdict(), *self._refusals()]
+        lines += [f"note: {note}" for note in self.notes]
+        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
+        return f"{self.title}\n\n{table.to_text(columns=shown)}\n\n{below}"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        table = Table(self.rows, title=self.title, headings=HEADINGS, row_type=PlanRow)._repr_html_()
+        below = "".join(f"<li>{html.escape(line)}</li>" for line in (*self._verdict(), *self._refusals(), *self.notes))
+        return f"{table}<ul>{below}</ul>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
+        return self.rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return limits, rows, choice and changes as plain values."""
+        return {
+            "title": self.title,
+            "deadline_hours": self.limits.deadline_hours,
+            "budget_usd": self.limits.budget_usd,
+            "is_feasible": self.is_feasible,
+            "best": _of(self.best),
+            "best_hours": None if self.best_hours is None else list(self.best_hours),
+            "best_usd": None if self.best_usd is None else list(self.best_usd),
+            "nearest_miss": _of(self.nearest_miss),
+            "binding": list(self.binding),
+            "changes": Table(self.changes, row_type=Change).to_dicts(),
+            "rows": self.rows.to_dicts(),
+            "notes": list(self.notes),
+        }
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw money over time: every candidate that can run, the front, deadline and budget.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If no candidate can run.
+        """
+        from perfmodel.presentation.figures import saved
+        from perfmodel.presentation.trade_off import Point, trade_off_figure
+
+        running = [row for row in self.rows if row.can_run]
+        if not running:
+            raise ArgumentError("rows", self.rows[0].reason, "at least one that can run: there is nothing to draw")
+        points = [
+            Point(
+                group=f"{row.sync if row.workers > 1 else 'one worker'}, {row.purchase.replace('_', ' ')}",
+                label=row.candidate if row.workers == 1 else f"{row.candidate}, {row.workers} workers",
+                x=row.hours or 0.0,
+                y=row.usd or 0.0,
+                is_on_front=row.is_on_front,
+            )
+            for row in running
+        ]
+        figure = trade_off_figure(
+            points,
+            title=self.title,
+            x_label="hours",
+            y_label="USD",
+            most_x=self.limits.deadline_hours,
+            most_y=self.limits.budget_usd,
+        )
+        return saved(figure, path)
+
+
+def _both(counts: list[str]) -> str:
+    return ", ".join(dict.fromkeys(counts)) + (" worker" if counts == ["1"] else " workers")
+
+
+def _with_bill(row: PlanRow) -> str:
+    return f"{row.describe()}: {row.hours:,.4g} h, {row.usd:,.2f} USD"
+
+
+def _ends_text(row: PlanRow) -> str:
+    ends = row.ends()
+    assert ends is not None
+    (low, high), (least, most) = ends
+    return f"{low:,.4g} to {high:,.4g} h, {least:,.2f} to {most:,.2f} USD"
+
+
+def _between(row: PlanRow) -> str:
+    return "" if row.ends() is None else f" ({_ends_text(row)})"
+
+
+def _says(table: Table[PlanRow], name: str) -> bool:
+    """Tell whether a column holds anything but nothing."""
+    return any(value not in (None, 0, False) for value in table.column(name))
+
+
+def _of(row: PlanRow | None) -> dict[str, Any] | None:
+    return None if row is None else Table([row]).to_dicts()[0]

@@ -1,0 +1,1 @@
+"""Configurations by the million: spaces, tasks, arrays, tables and files."""

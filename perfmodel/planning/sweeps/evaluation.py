@@ -1,0 +1,232 @@
+"""From a task of a sweep to its columns: what has a fast way together, everything else as predict answers it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.measurements.run import Run
+from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.jobs import Job, Jobs, Refusal
+from perfmodel.planning.sweeps.prices import Prices
+from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, memory_reason
+from perfmodel.planning.sweeps.task import ONE_BY_ONE, Side
+from perfmodel.planning.sweeps.workers import Block, Section, Workers
+from perfmodel.prediction.predict import predict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.planning.sweeps.space import Space
+    from perfmodel.planning.sweeps.task import SweepTask
+
+    Columns = dict[str, NDArray[Any]]
+
+
+ROWS_PER_KIND: Final = 4
+"""Configurations of a worker that are worth timing it for many at once: what that costs beside a prediction. [1]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """The columns of a task.
+
+    Parameters
+    ----------
+    columns : dict of str to ndarray
+        Values by column, job by job; of ``reason`` codes. [as named]
+    reasons : list of str
+        Texts by code. [-]
+    """
+
+    columns: Columns
+    reasons: list[str]
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """What is asked of every configuration of a space.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+    columns : tuple of str
+        What is told of each, reasons among them. [-]
+    prices : Prices
+        What devices cost. [-]
+    dataset_size : int
+        Samples of an epoch. [samples]
+    """
+
+    space: Space
+    columns: tuple[str, ...]
+    prices: Prices
+    dataset_size: int
+    _last: tuple[NDArray[np.int64], Block, Jobs] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_last": None}
+
+    def of(self, task: SweepTask) -> Evaluated:
+        """Return the columns of a task, configurations job by job."""
+        doing = _Doing(self, task)
+        doing.every_job()
+        return Evaluated(doing.columns, doing.reasons.texts)
+
+    def workers(self, task: SweepTask) -> tuple[Block, Jobs]:
+        """Return the workers of a task, timed by themselves, and what times their jobs; of the last one, if alike."""
+        last = self._last
+        if last is None or not np.array_equal(last[0], task.workers):
+            codes = Side.of(self.space, OF_WORKER).codes(task.workers)
+            block = Workers(self.space).block(codes, len(task.workers))
+            last = self._last = (task.workers, block, Jobs(self.prices, self.dataset_size))
+        return last[1], last[2]
+
+
+class _Doing:
+    """A task while it is done."""
+
+    def __init__(self, evaluation: Evaluation, task: SweepTask) -> None:
+        self.evaluation, self.task, self.space = evaluation, task, evaluation.space
+        self.reasons = Reasons()
+        self.columns = empty_columns(evaluation.columns, task.size)
+        self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
+        self.is_slow = (
+            self._is_sparse()
+            or isinstance(self.space.graph, Run)
+            or any(
+                self.space.value(name, code) != DEFAULTS[name]
+                for name in ("global_batch_size", "calibration")
+                for code in range(len(self.space.by_name[name]) if name in self.space.by_name else 0)
+            )
+        )
+
+    def _is_sparse(self) -> bool:
+        """Tell whether hardly two configurations have a worker in common, whatever its batch size."""
+        batches = self.space.by_name.get("batch_size")
+        kinds = np.unique(self.task.workers // (1 if batches is None else len(batches)))
+        return self.task.pairs is not None and self.task.size < ROWS_PER_KIND * len(kinds)
+
+    def every_job(self) -> None:
+        of_jobs = Side.of(self.space, OF_JOB).codes(self.task.jobs)
+        start, everyone = 0, np.arange(len(self.task.workers))
+        for index in range(len(self.task.jobs)):
+            codes = {name: int(each[index]) for name, each in of_jobs.items()}
+            job = Job(codes, {name: self.space.value(name, codes.get(name, 0)) for name in OF_JOB})
+            places = None if self.task.pairs is None else self.task.pairs[index]
+            if self.is_slow or any(job.values.get(name, DEFAULTS[name]) != DEFAULTS[name] for name in ONE_BY_ONE):
+                those = everyone if places is None else places
+                self._one_by_one(job, those, np.arange(start, start + len(those)))
+            else:
+                self._together(job, start, places)
+            start += len(everyone if places is None else places)
+
+    def _together(self, job: Job, start: int, places: NDArray[np.int64] | None) -> None:
+        """Write what is said of a job for all its workers, or those at some places, of which one may be there twice."""
+        block, jobs = self.evaluation.workers(self.task)
+        for refused, reason in block.refused:
+            self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
+        self._one_by_one(job, *self._rows(block.slow, start, places))
+        for section in block.sections:
+            members, rows = self._rows(section.places, start, places)
+            if places is None:
+                self._section(section, job, jobs, rows)
+            elif len(members):
+                order = np.argsort(section.places)
+                some = order[np.searchsorted(section.places, members, sorter=order)]
+                self._section(section.some(some), job, jobs, rows)
+
+    @staticmethod
+    def _rows(
+        among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of some workers a job is for, and the rows where it is written."""
+        if places is None:
+            return among, start + among
+        wanted = np.isin(places, among)
+        return places[wanted], start + np.flatnonzero(wanted)
+
+    def _section(self, section: Section, job: Job, jobs: Jobs, rows: NDArray[np.int64]) -> None:
+        try:
+            outcome, memory = jobs.outcome(section, job)
+        except Refusal as refusal:
+            codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
+            self.columns[REASON][rows] = section.joined(codes)
+            return
+        for name, column in self.columns.items():
+            column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
+
+    def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
+        """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
+        key = ("remarks", memory)
+        kept = section.kept.get(key)
+        if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
+            needed, offered = outcome.memory_bytes, outcome.capacity_bytes
+            devices, of_rows = section.numbered_devices
+            unpriced = [self._price_reason(device) for device in devices]
+            said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[of_rows]
+            for place in np.flatnonzero(needed > offered).tolist():
+                fit = memory_reason(float(needed[place]), float(offered[place]))
+                said[place] = self.reasons.code(fit, unpriced[of_rows[place]])
+            kept = section.kept[key] = (self.reasons, said)
+        return kept[1]
+
+    def _one_by_one(self, job: Job, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Write what predict says of a job for the workers at some places."""
+        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+            worker = {name: int(codes[place]) for name, codes in self.of_workers.items()}
+            self._put_row(row, worker | dict(job.codes))
+
+    def _put_row(self, row: int, codes: Mapping[str, int]) -> None:
+        try:
+            arguments = self.space.resolved(codes)
+            p = predict(self.space.graph, **arguments)
+        except PerfmodelError as error:
+            self.columns[REASON][row] = self.reasons.code(str(error))
+            return
+        assert p.basis is not None
+        device = p.basis.prepared.target.processor_spec.stem
+        outcome = Outcome(
+            parts=p.parts,
+            batch_size=p.batch_size,
+            counted_workers=p.counted_workers,
+            device_count=p.worker_count * arguments.get("stages", 1) * arguments.get("tensor_size", 1),
+            memory_bytes=p.memory.total_bytes,
+            capacity_bytes=p.memory.capacity_bytes,
+            usd_per_hour=self.evaluation.prices.of(device),
+            dataset_size=self.evaluation.dataset_size,
+        )
+        for name, column in self.columns.items():
+            if name != REASON:
+                column[row] = RESULTS[name](outcome)
+        fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
+        self.columns[REASON][row] = self.reasons.code(fit, self._price_reason(device))
+
+    def _price_reason(self, device: str) -> str:
+        asked = "usd_per_epoch" in self.evaluation.columns
+        return self.evaluation.prices.missing(device) if asked else ""
+
+
+def empty_columns(names: tuple[str, ...], size: int) -> Columns:
+    """Return columns of configurations of which nothing is known yet.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Columns. [-]
+    size : int
+        Configurations. [1]
+
+    Returns
+    -------
+    dict of str to ndarray
+        NaN; false for ``fits``, the code of no reason for ``reason``. [as named]
+    """
+    empty: Columns = {FITS: np.zeros(1, dtype=bool), REASON: np.zeros(1, dtype=np.int32)}
+    return {name: np.repeat(empty.get(name, np.full(1, math.nan)), size) for name in names}

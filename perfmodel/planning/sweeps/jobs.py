@@ -1,0 +1,276 @@
+"""What workers of a sweep do together: one evaluation for all workers that differ in batch size and device only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.errors import PerfmodelError
+from perfmodel.planning.sweeps.axes import FED_BY
+from perfmodel.planning.sweeps.prices import Prices
+from perfmodel.planning.sweeps.results import Outcome
+from perfmodel.planning.sweeps.workers import Section
+from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.asked import Asked
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.step_time import StepTime
+from perfmodel.prediction.targets import resolve_target
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.agreement import Agreement
+    from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.target import Target
+
+AGREED_BY: Final = (
+    "sync", "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
+    "straggler", "backup_workers",
+)  # fmt: skip
+"""Arguments of an agreement, as ``Asked`` has them."""
+
+MOST_OUTCOMES: Final = 4
+"""Jobs kept of a section for those that come to the same: without a data set, one and two fetched ahead do. [1]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What some workers do together.
+
+    Parameters
+    ----------
+    codes : mapping of str to int
+        Where values stand in their axes: what tells jobs apart. [1]
+    values : mapping of str to object
+        Arguments of predict. [-]
+    """
+
+    codes: Mapping[str, int]
+    values: Mapping[str, Any]
+
+    def _key(self, names: tuple[str, ...]) -> Hashable:
+        return tuple(self.codes.get(name) for name in names)
+
+    @cached_property
+    def size(self) -> Hashable:
+        """What tells it from jobs of other numbers of workers."""
+        return self._key(("workers",))
+
+    @cached_property
+    def agreed(self) -> Hashable:
+        """What tells it from jobs whose workers agree another way."""
+        return self._key(("workers", *AGREED_BY))
+
+    @cached_property
+    def fed(self) -> Hashable:
+        """What tells it from jobs whose mini-batches come another way."""
+        return self._key(("workers", *FED_BY))
+
+
+class Refusal(Exception):  # noqa: N818 - no error: a row of the table
+    """Why a job cannot be, in the words of predict, and the system that these name.
+
+    Parameters
+    ----------
+    reason, system : str
+        The reason; the name of the system of the worker that was asked first. [-]
+    """
+
+    def __init__(self, reason: str, system: str) -> None:
+        self.reason, self.system = reason, system
+        super().__init__(reason)
+
+    def of(self, system: str) -> str:
+        """Return the reason for a worker of another system that is wired alike."""
+        return self.reason.replace(self.system, system) if self.system else self.reason
+
+
+@dataclass(eq=False)
+class Jobs:
+    """Times jobs of sections, and keeps what further jobs want again.
+
+    Parameters
+    ----------
+    prices : Prices
+        What devices cost. [-]
+    dataset_size : int
+        Samples of an epoch. [samples]
+    """
+
+    prices: Prices
+    dataset_size: int
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
+        """Return what predict says of a job for each worker of a section.
+
+        Parameters
+        ----------
+        section : Section
+            Workers. [-]
+        job : Job
+            What they do together. [-]
+
+        Returns
+        -------
+        tuple of (Outcome, Hashable)
+            The job, one value for each worker, and what tells apart jobs that need other memory. [-]
+
+        Raises
+        ------
+        Refusal
+            If it cannot be.
+        """
+        try:
+            return self._outcome(section, job)
+        except PerfmodelError as error:
+            raise Refusal(str(error), section.first.system) from error
+
+    def _outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
+        target = self._target(section, job)
+        if target.machine is not None and target.machine.shares_boards:
+            section = section.beside_working_dies
+        path = self._data_path(section, job, target)
+        agreement = self._agreement(section, job, target)
+        memory = (job.size, path.prefetch > 0)
+        alike = (id(agreement), memory, None if path.dataset is None else job.fed)
+        kept = section.kept.setdefault("outcomes", {})
+        if alike not in kept:
+            if len(kept) >= MOST_OUTCOMES:
+                kept.clear()
+            kept[alike] = agreement, self._agreed(section, job, target, path, agreement)
+        return kept[alike][1], memory
+
+    def _agreed(
+        self, section: Section, job: Job, target: Target, path: DataPath, agreement: Agreement | None
+    ) -> Outcome:
+        before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
+        if agreement is not None and agreement.delays_copies:
+            before_s, meanwhile_s = before_s + meanwhile_s, 0.0
+        parts, computing_s = self._applied(section, agreement)
+        exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
+        parts = replace(parts, exposed_transfer_s=exposed_s, transfer_s=before_s + meanwhile_s)
+        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
+        return Outcome(
+            parts=path.fed(parts, batch_size=section.batch_size),
+            batch_size=section.batch_size,
+            counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
+            device_count=path.worker_count,
+            memory_bytes=kept_bytes + (buffers - 1) * input_bytes,
+            capacity_bytes=capacity_bytes,
+            usd_per_hour=self._usd_per_hour(section),
+            dataset_size=self.dataset_size,
+        )
+
+    def _once(self, section: Section, key: Hashable, make: Any) -> Any:
+        """Return what was made under a key, or raise what came of it, for whichever section it was asked first."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except PerfmodelError as error:
+                self._kept[key] = Refusal(str(error), section.first.system)
+        found = self._kept[key]
+        if isinstance(found, Refusal):  # raised anew: one that is kept would keep whoever it passed through
+            raise Refusal(found.reason, found.system)
+        return found
+
+    def _usd_per_hour(self, section: Section) -> Any:
+        if "usd_per_hour" not in section.kept:
+            devices, of_rows = section.numbered_devices
+            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in devices])[of_rows]
+        return section.kept["usd_per_hour"]
+
+    def _target(self, section: Section, job: Job) -> Target:
+        workers = job.values["workers"]
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("target", section.alike.wiring, job.size),
+            lambda: resolve_target(workers=workers, **section.first.asked),
+        )
+
+    def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
+        asked = {name: job.values[name] for name in FED_BY}
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("path", section.alike.wiring, job.fed),
+            lambda: resolve_data_path(target, **asked),
+        )
+
+    def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
+        prepared, alike = section.first.prepared, section.alike
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("agreement", alike.wiring, alike.exchanged, job.agreed),
+            lambda: resolve_agreement(
+                Asked(**{name: job.values[name] for name in AGREED_BY}),
+                machine=target.machine,
+                subject=prepared.subject,
+                profile=prepared.profile,
+                dtype=prepared.dtype,
+            ),
+        )
+
+    def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
+        """Return what copies take before a step and meanwhile, and how many mini-batches are on each device."""
+        key = ("feed", job.size, path.prefetch > 0)
+        if key not in section.kept:
+            before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
+            for kind, places in section.by_framework:
+                changed: dict[str, Any] = {"target": target, "data_path": path}
+                changed |= {
+                    "subject": replace(kind.prepared.subject, feed=None),
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
+                before, meanwhile = fed.copies()
+                shared = target.shared_bytes_per_s
+                before_s[places] = before.time(shared_bytes_per_s=shared)
+                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
+                buffers[places] = 1 + bool(np.any(meanwhile.copied_bytes))
+            section.kept[key] = (before_s, meanwhile_s, buffers)
+        return section.kept[key]  # type: ignore[no-any-return]
+
+    def _applied(self, section: Section, agreement: Agreement | None) -> tuple[StepTime, Any]:
+        """Return the step in which workers agree, without copies, and how long it keeps a device.
+
+        What the last agreement came to is kept for jobs that are only fed another way.
+        """
+        last = section.kept.get("applied")
+        if last is None or last[0] is not agreement:
+            parts = section.own if agreement is None else _applied(section, agreement)
+            hiding = parts if agreement is not None and agreement.hides_copies else section.own
+            last = section.kept["applied"] = (agreement, parts, hiding.device_s)
+        return last[1], last[2]
+
+
+def _applied(section: Section, agreement: Agreement) -> StepTime:
+    merged = getattr(agreement, "bucket_bytes", None) == MERGED
+    varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
+    if not (merged or varied):
+        return agreement.applied(section.own, section.schedule)
+    # what is searched for, or comes of a search, is found for each worker by itself
+    return _one_by_one(section, agreement)
+
+
+def _one_by_one(section: Section, agreement: Agreement) -> StepTime:
+    own, schedule = section.own, section.schedule
+    names = tuple(StepTime.__dataclass_fields__)
+    found = []
+    for index in range(len(section.batch_size)):
+        alone = StepTime(
+            **{name: float(np.take(getattr(own, name), index if np.ndim(getattr(own, name)) else 0)) for name in names}
+        )
+        of_one = replace(
+            schedule,
+            ready_s=schedule.ready_s[:, index],
+            wanted_s=schedule.wanted_s[:, index],
+            forward_s=schedule.forward_s[index],
+            backward_s=schedule.backward_s[index],
+        )
+        found.append(agreement.applied(alone, of_one))
+    return StepTime(**{name: np.array([float(getattr(parts, name)) for parts in found]) for name in names})

@@ -1,0 +1,119 @@
+"""The figure of a sweep: the best at each point of an argument, or one column over another with the front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
+from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from perfmodel.planning.sweeps.table import Sweep
+
+MOST_POINTS: Final = 20_000
+"""Points of a cloud that are drawn; of more, so many evenly spread over the table. [1]"""
+
+
+def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
+    """Draw a column over an argument or over another column; see ``Sweep.plot``.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The table. [-]
+    x, y : str
+        Columns. [-]
+    by : str or None
+        An argument that tells lines or colours apart. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such column.
+    ArgumentError
+        If nothing fits.
+    """
+    from matplotlib.figure import Figure
+
+    known = [name for name in sweep.columns if name != REASON]
+    for kind, name, names in (
+        ("column", x, known),
+        ("column of results", y, [name for name in known if name in sweep.results]),
+        ("argument of the sweep", by, list(sweep.space.by_name)),
+    ):
+        if name is not None and name not in names:
+            raise UnknownNameError(kind, str(name), names)
+    fitting = sweep.feasible
+    fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
+    if not len(fitting):
+        raise ArgumentError("y", y, "a column with a value of a configuration that fits: there is nothing to draw")
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    if x in sweep.results:
+        _cloud(axes, fitting, x, y, by)
+    else:
+        _best_lines(axes, fitting, x, y, by)
+    axes.set_ylabel(y)
+    axes.set_xlabel(x)
+    axes.set_title(sweep._title())
+    axes.grid(visible=True, alpha=0.3)
+    if by is not None:
+        axes.legend(title=by)
+    return figure
+
+
+def _groups(sweep: Sweep, by: str | None) -> list[tuple[str, Any]]:
+    if by is None:
+        return [("", np.arange(len(sweep)))]
+    codes, labels = sweep.codes(by)
+    return [(str(labels[code]), np.flatnonzero(codes == code)) for code in np.unique(codes)]
+
+
+def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
+    """Draw the best of all configurations at each value of an argument."""
+    codes, labels = sweep.codes(x)
+    values = np.asarray(sweep[y], dtype=float)
+    best = np.maximum if y in LARGER_IS_BETTER else np.minimum
+    numeric = labels.dtype != object
+    for index, (name, places) in enumerate(_groups(sweep, by)):
+        found = np.full(len(labels), -np.inf if y in LARGER_IS_BETTER else np.inf)
+        best.at(found, codes[places], values[places])
+        shown = np.flatnonzero(np.isfinite(found))
+        at = labels[shown] if numeric else shown
+        order = np.argsort(at)
+        colour, marker = GROUP_COLOURS[index % len(GROUP_COLOURS)], GROUP_MARKERS[index % len(GROUP_MARKERS)]
+        axes.plot(at[order], found[shown][order], color=colour, marker=marker, label=name)
+    if not numeric:
+        axes.set_xticks(range(len(labels)), [str(each) for each in labels], rotation=30, ha="right")
+    elif np.all(labels > 0) and labels.max() / labels.min() > MOST_LINEAR_RATIO:
+        axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+
+
+MOST_LINEAR_RATIO: Final = 16
+"""Ratio of the largest to the smallest value of an argument up to which its axis is linear. [1]"""
+
+
+def _cloud(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
+    """Draw configurations as points, and the front of those that no other one beats."""
+    across, up = (np.asarray(sweep[name], dtype=float) for name in (x, y))
+    for index, (name, places) in enumerate(_groups(sweep, by)):
+        some = places[:: max(1, -(-len(places) // MOST_POINTS))]
+        axes.scatter(
+            across[some], up[some], s=6, color=GROUP_COLOURS[index % len(GROUP_COLOURS)], label=name, rasterized=True
+        )
+    front = sweep.pareto(x, y)
+    axes.plot(front[x], front[y], color="black", linewidth=1.2, drawstyle="default", marker=".")
+    axes.set_xscale("log")
+    axes.set_yscale("log")

@@ -1,0 +1,136 @@
+"""Doing the tasks of a sweep: here, or by any executor of concurrent.futures, whose losses are made good."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.planning.sweeps.evaluation import Evaluated, Evaluation
+
+if TYPE_CHECKING:
+    from perfmodel.planning.sweeps.task import SweepTask
+
+AT_ONCE: Final = 64
+"""Tasks that an executor has at once, done or not: enough for its workers, with few megabytes of columns. [1]"""
+
+TRIES: Final = 3
+"""How often a task is given to an executor before it is done here. [1]"""
+
+_OPEN: dict[bytes, Evaluation] = {}
+"""The evaluation that this process works at, under its own pickle: tasks of one sweep share what they found."""
+
+
+def evaluated(pickled: bytes, task: SweepTask) -> Evaluated:
+    """Do a task in whatever process it has come to.
+
+    Parameters
+    ----------
+    pickled : bytes
+        The evaluation, as the caller's process made it. [-]
+    task : SweepTask
+        What is to be timed. [-]
+
+    Returns
+    -------
+    Evaluated
+        Its columns. [-]
+    """
+    found = _OPEN.get(pickled)
+    if found is None:
+        _OPEN.clear()
+        found = _OPEN[pickled] = pickle.loads(pickled)  # made by this very library a moment ago
+    return found.of(task)
+
+
+def outcomes(
+    evaluation: Evaluation, tasks: Iterator[SweepTask], *, executor: Executor | None
+) -> Iterator[tuple[SweepTask, Evaluated]]:
+    """Do tasks, and yield each when it is done.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        What is asked. [-]
+    tasks : iterator of SweepTask
+        In any order. [-]
+    executor : Executor or None
+        Who does them; None does them here. [-]
+
+    Yields
+    ------
+    tuple of (SweepTask, Evaluated)
+        In the order in which they are done. [-]
+    """
+    if executor is None:
+        for task in tasks:
+            yield task, evaluation.of(task)
+        return
+    yield from _Shared(evaluation, tasks, executor).done()
+
+
+class _Shared:
+    """Tasks that an executor does; what it loses it gets again, and what it cannot do is done here."""
+
+    def __init__(self, evaluation: Evaluation, tasks: Iterator[SweepTask], executor: Executor) -> None:
+        self.evaluation, self.tasks, self.executor = evaluation, tasks, executor
+        self.pickled = pickle.dumps(evaluation)
+        self.running: dict[Future[Evaluated], tuple[SweepTask, int]] = {}
+        self.left: deque[SweepTask] = deque()
+
+    def done(self) -> Iterator[tuple[SweepTask, Evaluated]]:
+        try:
+            while self._fill() or self.running:
+                for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                    task, tries = self.running.pop(future)
+                    if future.cancelled() or future.exception() is not None:
+                        self._again(task, tries)
+                    else:
+                        yield task, future.result()
+                while self.left:
+                    task = self.left.popleft()
+                    yield task, self.evaluation.of(task)
+        finally:
+            for future in self.running:
+                future.cancel()
+
+    def _fill(self) -> bool:
+        """Give the executor as many tasks as it may have; return whether any are with it, or left to do here."""
+        while len(self.running) < AT_ONCE and not self.left:
+            task = next(self.tasks, None)
+            if task is None:
+                break
+            self._again(task, 0)
+        return bool(self.running or self.left)
+
+    def _again(self, task: SweepTask, tries: int) -> None:
+        """Give a task to the executor once more; where that is broken, or failed too often, keep it to be done here."""
+        if tries < TRIES:
+            with suppress(Exception):  # an executor may fail in any way once its workers are gone
+                future: Future[Evaluated] = self.executor.submit(evaluated, self.pickled, task)
+                self.running[future] = (task, tries + 1)
+                return
+        self.left.append(task)
+
+
+def check_executor(executor: Any) -> None:
+    """Raise unless an executor has what concurrent.futures asks of one.
+
+    Parameters
+    ----------
+    executor : object
+        What a caller gave. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be given tasks.
+    """
+    submit: Callable[..., Any] | None = getattr(executor, "submit", None)
+    if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
+        allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"
+        raise ArgumentError("executor", executor, allowed)

@@ -1,0 +1,300 @@
+"""The configurations of a sweep: a product of axes, a list, or a draw from a product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.variants import system_with
+from perfmodel.planning.sweeps.axes import DEFAULTS, LINK, Axis, axis_of, label
+from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.predict import predict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.prediction.prediction import Prediction
+
+MOST_CONFIGURATIONS: Final = 50_000_000
+"""Configurations that a sweep takes on without being told ``limit``: a larger product is a slip of the pen. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Space:
+    """All configurations of a sweep, none of them written out.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        What is computed. [-]
+    axes : tuple of Axis
+        Arguments with their values, in the order of the caller; the last varies fastest. [-]
+    size : int
+        Configurations. [1]
+    numbers : ndarray of shape (configurations,) or None
+        Where each stands in the product; None for the whole product in its order. [1]
+    listed : mapping of str to ndarray or None
+        Place of each configuration's value in its axis, where they are no product. [1]
+    """
+
+    graph: Any
+    axes: tuple[Axis, ...]
+    size: int
+    numbers: NDArray[np.int64] | None = None
+    listed: Mapping[str, NDArray[np.int32]] | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("graph", "axes", "size", "numbers", "listed")} | {"_kept": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def by_name(self) -> dict[str, Axis]:
+        """Axes by argument."""
+        return {axis.name: axis for axis in self.axes}
+
+    @cached_property
+    def strides(self) -> dict[str, int]:
+        """How many configurations of the product follow before an axis changes."""
+        found, stride = {}, 1
+        for axis in reversed(self.axes):
+            found[axis.name] = stride
+            stride *= len(axis)
+        return found
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every combination of values is there, in order."""
+        return self.numbers is None and self.listed is None
+
+    def codes(self, name: str, rows: Any) -> NDArray[np.int64]:
+        """Return where the values of an argument stand in its axis.
+
+        Parameters
+        ----------
+        name : str
+            The argument. [-]
+        rows : ndarray of int
+            Configurations. [1]
+
+        Returns
+        -------
+        ndarray of int
+            One for each. [1]
+        """
+        if self.listed is not None:
+            return np.asarray(self.listed[name][rows], dtype=np.int64)
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        return np.asarray((numbers // self.strides[name]) % len(self.by_name[name]), dtype=np.int64)
+
+    def value(self, name: str, code: int, *, loaded: bool = True) -> Any:
+        """Return a value of an axis; of an axis that is not given the default.
+
+        Parameters
+        ----------
+        name : str
+            The argument. [-]
+        code : int
+            Where it stands. [1]
+        loaded : bool
+            Whether as predict would make it, once for all configurations; else as it was given. [-]
+
+        Returns
+        -------
+        object
+            The value. [-]
+        """
+        axis = self.by_name.get(name)
+        if axis is None:
+            return DEFAULTS[name]
+        if not loaded:
+            return axis.values[code]
+        if name not in self._kept:
+            self._kept[name] = axis.loaded()
+        return self._kept[name][code]
+
+    def check(self) -> None:
+        """Raise if a value is not allowed whatever the others are: before any configuration is timed."""
+        for axis in self.axes:
+            self.value(axis.name, 0)
+
+    def arguments(self, row: int) -> dict[str, Any]:
+        """Return the arguments that predict answers a configuration with.
+
+        Parameters
+        ----------
+        row : int
+            The configuration. [1]
+
+        Returns
+        -------
+        dict of str to object
+            Arguments by name; a link and a device of a system are in the system that is returned. [-]
+        """
+        codes = {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
+        return self.resolved(codes)
+
+    def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
+        """Return the arguments of predict for places of values in their axes.
+
+        Parameters
+        ----------
+        codes : mapping of str to int
+            Place by argument. [1]
+
+        Returns
+        -------
+        dict of str to object
+            Arguments by name. [-]
+
+        Raises
+        ------
+        ArgumentError, SpecError
+            If a system cannot have a device or a link.
+        """
+        given = {name: self.value(name, code) for name, code in codes.items()}
+        place = tuple((name, codes[name]) for name in ("system", "device", LINK) if name in codes)
+        link = given.pop(LINK, None)
+        if link is None and (given.get("system") is None or given.get("device") is None):
+            return given
+        if place not in self._kept:
+            raw = {name: self.value(name, code, loaded=False) for name, code in place}
+            self._kept[place] = _placed(**raw)
+        given.pop("device", None)
+        return given | {"system": self._kept[place]}
+
+    def predicted(self, row: int) -> Prediction:
+        """Return the whole prediction of a configuration.
+
+        Parameters
+        ----------
+        row : int
+            The configuration. [1]
+
+        Returns
+        -------
+        Prediction
+            As predict makes it. [-]
+        """
+        return predict(self.graph, **self.arguments(row))
+
+
+def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
+    """Return a system with the GPUs and the link of two axes."""
+    if system is None:
+        raise ArgumentError("link", link, "None without system=, whose links it would replace")
+    if not isinstance(system, str | Path):
+        allowed = "a name or a path, where device= or link= put other parts into it"
+        raise ArgumentError("system", label(system), allowed)
+    parts = {"device": device, LINK: link}
+    names = {
+        name: part if part is None or isinstance(part, str | Path) else label(part) for name, part in parts.items()
+    }
+    return system_with(system, **names)
+
+
+def space_of(
+    graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
+) -> Space:
+    """Return the configurations that a caller asks for, every value checked by itself.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        What is computed. [-]
+    axes : mapping of str to object
+        Value or values by argument. [-]
+    configurations : iterable of mapping or None
+        Arguments of each configuration, besides those of ``axes``, which are then one value each; None for the product
+        of the axes. [-]
+    limit : int or None
+        Most configurations; of a larger product so many are drawn. [1]
+
+    Returns
+    -------
+    Space
+        The configurations. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If an axis is empty, a value is not allowed, or there are too many configurations and no ``limit``.
+    UnknownNameError
+        If an argument or the name of a device, framework, strategy ... is unknown.
+    """
+    made = tuple(axis_of(name, given) for name, given in axes.items())
+    most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
+    space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
+    places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
+    if all(value is None for value in places):
+        raise ArgumentError("device", None, "a device or a system to predict for: device=, system=, or both")
+    space.check()
+    return space
+
+
+def _product(graph: Any, axes: tuple[Axis, ...], most: int, limit: int | None) -> Space:
+    size = math.prod(len(axis) for axis in axes)
+    if size <= most:
+        return Space(graph=graph, axes=axes, size=size)
+    if limit is None:
+        sizes = " x ".join(f"{len(axis)} {axis.name}" for axis in axes if len(axis) > 1)
+        allowed = f"given for more than {most:,} configurations: {sizes} are {size:,}, of which it draws so many"
+        raise ArgumentError("limit", limit, allowed)
+    if size >= np.iinfo(np.int64).max:
+        raise ArgumentError("limit", limit, f"with a product below 2**63 configurations; this has {size:,}")
+    numbers = _drawn(size, most)
+    return Space(graph=graph, axes=axes, size=most, numbers=numbers)
+
+
+def _drawn(size: int, count: int) -> NDArray[np.int64]:
+    """Draw different configurations of a product, the same ones every time, in their order."""
+    generator = np.random.default_rng(0)
+    numbers = np.empty(0, dtype=np.int64)
+    while len(numbers) < count:
+        more = generator.integers(size, size=count - len(numbers) + 8, dtype=np.int64)
+        numbers = np.unique(np.concatenate([numbers, more]))
+    drawn: NDArray[np.int64] = np.sort(generator.permutation(numbers)[:count])
+    return drawn
+
+
+def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[str, Any]], most: int) -> Space:
+    rows: Sequence[Mapping[str, Any]] = list(configurations)
+    if not rows:
+        raise ArgumentError("configurations", rows, "at least one")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise ArgumentError("configurations", row, "mappings of argument to value")
+    if len(rows) > most:
+        raise ArgumentError("limit", most, f"at least the {len(rows):,} configurations that are listed")
+    several = next((axis for axis in axes if len(axis) > 1), None)
+    if several is not None:
+        allowed = "one value beside configurations=, which list what varies"
+        raise ArgumentError(several.name, list(several.values), allowed)
+    names = list(dict.fromkeys([*(axis.name for axis in axes), *(name for row in rows for name in row)]))
+    fixed = {axis.name: axis.values[0] for axis in axes}
+    made, listed = [], {}
+    for name in names:
+        axis_of(name, None)  # refuses a name that is none
+        places: dict[Any, int] = {}
+        values: list[Any] = []
+        codes = np.empty(len(rows), dtype=np.int32)
+        for index, row in enumerate(rows):
+            value = row.get(name, fixed.get(name, DEFAULTS[name]))
+            plain = value is None or isinstance(value, bool | int | float | str)
+            key = (type(value), value) if plain else id(value)
+            if key not in places:
+                places[key] = len(values)
+                values.append(value)
+            codes[index] = places[key]
+        made.append(Axis(name, tuple(values)))
+        listed[name] = codes
+    return Space(graph=graph, axes=tuple(made), size=len(rows), listed=listed)

@@ -1,0 +1,148 @@
+"""sweep(): every configuration of a space of what-ifs, as columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.measurements.run import Run
+from perfmodel.planning.sweeps.evaluation import Evaluation, empty_columns
+from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
+from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns
+from perfmodel.planning.sweeps.run import check_executor, outcomes
+from perfmodel.planning.sweeps.space import space_of
+from perfmodel.planning.sweeps.table import Sweep
+from perfmodel.planning.sweeps.task import tasks_of
+from perfmodel.prediction.arguments import flag, whole_number
+from perfmodel.prediction.subject import subject_of_graph
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
+IMAGENET_EXAMPLES: Final = 1_281_167
+"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
+
+
+def sweep(
+    graph: LayerGraph | Run,
+    *,
+    configurations: Iterable[Mapping[str, Any]] | None = None,
+    columns: Iterable[str] | None = None,
+    usd_per_hour: float | Mapping[str, float] | None = None,
+    dataset_size: int | None = None,
+    limit: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = False,
+    **axes: Any,
+) -> Sweep:
+    """Predict every configuration of a space: of any arguments of ``predict``, each one value or a list of values.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        A network, or a Run of a measurement table. [-]
+    configurations : iterable of mapping
+        Arguments of each configuration, instead of the product of lists; ``axes`` are then what all have. [-]
+    columns : iterable of str
+        What is kept of each: ``step_s``, its parts and totals by the names they have in a Prediction,
+        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` always are. None
+        for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
+    usd_per_hour : float or mapping of str to float
+        Price of a device, of every one or by its name; each of all devices that work is paid. None for its share of
+        the newest instance on demand whose price is known (``pm.load_price``). [USD/h]
+    dataset_size : int
+        Samples of an epoch; None for those of the one data set that is read, else of ImageNet (1,281,167). [samples]
+    limit : int
+        Most configurations: of a larger product so many are drawn at random, the same ones every time. Without it up
+        to 50 million are taken on. [1]
+    executor : concurrent.futures.Executor
+        Who does the work: a process pool, or ``client.get_executor()`` of dask.distributed; the table is the same.
+        Tasks of workers that are lost are done again. [-]
+    progress : bool
+        Whether a bar on the error stream shows how far it is. [-]
+    **axes : object
+        Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Besides: ``link``, a link
+        in place of those of its kind of ``system=`` (the fabric of a cluster, PCIe slots, NVLink), and ``device``
+        together with ``system=``, GPUs in place of the system's own. [-]
+
+    Returns
+    -------
+    Sweep
+        Columns of arguments and results. A configuration that cannot be has NaN and a ``reason``; one that does not
+        fit in memory keeps its time, with ``fits`` false and a ``reason``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If an axis is empty, a value is never allowed, or there are too many configurations without ``limit``: all
+        before any work.
+    UnknownNameError
+        If an argument, a column or a name is unknown; names the nearest.
+
+    Notes
+    -----
+    A row equals ``predict`` with the same arguments (to 1e-9; ``s.prediction(i)`` is that prediction).
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> s = pm.sweep(pm.zoo.alexnet(), batch_size=[16, 64], device=["gtx_1080", "tesla_k40"], usd_per_hour=0.5)
+    >>> len(s), s.best("usd_per_epoch")["device"]
+    (4, 'gtx_1080')
+    """
+    asked = checked_columns(columns)
+    is_priced = usd_per_hour is not None or "usd_per_epoch" in asked
+    prices = prices_of(usd_per_hour) if is_priced else Prices()
+    check_executor(executor)
+    flag("progress", progress)
+    space = space_of(graph, axes, configurations=configurations, limit=limit)
+    check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
+    if not isinstance(graph, Run):
+        subject_of_graph(graph, optimizer="sgd", phase="step")
+    size = _dataset_size(dataset_size, [space.value("dataset", code) for code in _places(space, "dataset")])
+    evaluation = Evaluation(space, asked, prices, size)
+    results, reasons = empty_columns(asked, space.size), Reasons()
+    with _shown(progress, space.size) as told:
+        done = 0
+        for task, found in outcomes(evaluation, tasks_of(space), executor=executor):
+            rows = task.rows_in(space)
+            known = np.array([reasons.code(text) for text in found.reasons], dtype=np.int32)
+            for name, column in found.columns.items():
+                results[name][rows] = known[column] if name == REASON else column
+            done += task.size
+            told(done)
+    return Sweep(space, results, tuple(reasons.texts))
+
+
+def _places(space: Any, name: str) -> range:
+    axis = space.by_name.get(name)
+    return range(0 if axis is None else len(axis))
+
+
+def _dataset_size(given: int | None, datasets: list[Dataset | None]) -> int:
+    """Return the samples of an epoch: as told, or of the only data set that is read."""
+    if given is not None:
+        return whole_number("dataset_size", given)
+    sizes = {each.example_count for each in datasets if isinstance(each, Dataset)}
+    return sizes.pop() if len(sizes) == 1 else IMAGENET_EXAMPLES
+
+
+@contextmanager
+def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on the error stream while the block runs, if asked."""
+    if not progress:
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*shown, console=Console(file=sys.stderr)) as bar:
+        task = bar.add_task("configurations", total=total)
+        yield lambda done: bar.update(task, completed=done)

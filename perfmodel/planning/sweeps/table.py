@@ -1,0 +1,382 @@
+"""The table of a sweep: columns of all configurations, the best of them, and where to take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front
+from perfmodel.prediction.arguments import whole_number
+from perfmodel.presentation.tables import ROWS_SHOWN, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.prediction import Prediction
+
+ROWS_AT_ONCE: Final = 100_000
+"""Rows of a table that are text at once while it is written. [1]"""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """Configurations with what predict says of them, as columns. Made by :func:`perfmodel.sweep`.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations, none of them written out. [-]
+    results : mapping of str to ndarray
+        Results by column; of ``reason`` codes. [as named]
+    reasons : tuple of str
+        Texts by code; the first is empty. [-]
+    rows : ndarray of int or None
+        Where each configuration stands in the space; None for all, in its order. [1]
+    """
+
+    space: Space
+    results: Mapping[str, NDArray[Any]]
+    reasons: tuple[str, ...]
+    rows: NDArray[np.int64] | None = field(default=None)
+
+    def __len__(self) -> int:
+        return self.space.size if self.rows is None else len(self.rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns: arguments as they were given, then results."""
+        return (*(axis.name for axis in self.space.axes), *self.results)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column: numbers in base units, truth values, or objects such as names."""
+        if name == REASON:
+            texts = np.empty(len(self.reasons), dtype=object)
+            texts[:] = self.reasons
+            found: NDArray[Any] = texts[self.results[REASON]]
+            return found
+        if name in self.results:
+            return self.results[name]
+        codes, labels = self.codes(name)
+        return labels[codes]
+
+    def codes(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return an argument's column as whole numbers and what they stand for, which takes less memory.
+
+        Parameters
+        ----------
+        name : str
+            An argument of the sweep, or ``reason``. [-]
+
+        Returns
+        -------
+        tuple of ndarray
+            Codes, one for each configuration, and values by code. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        """
+        if name == REASON:
+            return self.results[REASON], np.array(self.reasons, dtype=object)
+        return self._codes(name, 0, len(self)), self.space.by_name[name].labels
+
+    def _codes(self, name: str, start: int, stop: int) -> NDArray[np.int64]:
+        if name not in self.space.by_name:
+            kind = "column"
+            raise UnknownNameError(kind, str(name), self.columns)
+        rows = np.arange(start, stop) if self.rows is None else self.rows[start:stop]
+        return self.space.codes(name, rows)
+
+    def taken(self, places: NDArray[Any]) -> Sweep:
+        """Return some of the configurations, in an order.
+
+        Parameters
+        ----------
+        places : ndarray of int or bool
+            Which. [1]
+
+        Returns
+        -------
+        Sweep
+            These. [-]
+        """
+        places = np.flatnonzero(places) if places.dtype == bool else places
+        rows = places if self.rows is None else self.rows[places]
+        return replace(self, rows=rows, results={name: column[places] for name, column in self.results.items()})
+
+    @property
+    def feasible(self) -> Sweep:
+        """The configurations that can be and fit in memory."""
+        return self.taken(self.results[FITS])
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one configuration with its results.
+
+        Parameters
+        ----------
+        index : int
+            Which, from 0; below 0 from the end. [1]
+
+        Returns
+        -------
+        dict of str to object
+            Value by column. [as named]
+
+        Raises
+        ------
+        ArgumentError
+            If there is none.
+        """
+        index = self._place(index)
+        named = {name: self._codes(name, index, index + 1) for name in self.space.by_name}
+        given = {name: self.space.by_name[name].labels[codes[0]] for name, codes in named.items()}
+        found = {name: column[index] for name, column in self.results.items()}
+        found[REASON] = self.reasons[found[REASON]]
+        return {name: each.item() if isinstance(each, np.generic) else each for name, each in (given | found).items()}
+
+    def _place(self, index: int) -> int:
+        is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+        if not is_whole or not -len(self) <= index < len(self):
+            raise ArgumentError("index", index, f"a whole number from 0 to {len(self) - 1}, or below 0 from the end")
+        return int(index) % len(self)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield every configuration with its results, as ``row`` returns it."""
+        return map(self.row, range(len(self)))
+
+    def prediction(self, index: int) -> Prediction:
+        """Return the whole prediction of a configuration, with its parts, memory and reasons.
+
+        Parameters
+        ----------
+        index : int
+            Which, from 0; below 0 from the end. [1]
+
+        Returns
+        -------
+        Prediction
+            As ``predict`` makes it. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If there is none, or the configuration cannot be.
+        """
+        index = self._place(index)
+        return self.space.predicted(index if self.rows is None else int(self.rows[index]))
+
+    def _ranked(self, name: str) -> NDArray[np.float64]:
+        """Return a column of which less is better; infinite where a configuration cannot be, or has no value."""
+        check_ranked(name, self.results)
+        signed = -self.results[name] if name in LARGER_IS_BETTER else self.results[name]
+        return np.where(self.results[FITS] & np.isfinite(signed), signed, np.inf)
+
+    def best(self, name: str = "step_s", *, count: int | None = None) -> Any:
+        """Return the best configuration that can be and fits, or the best few.
+
+        Parameters
+        ----------
+        name : str
+            By which column: the largest ``samples_per_s``, the smallest of all others. [-]
+        count : int or None
+            How many, the best first; None for the one as a mapping. [1]
+
+        Returns
+        -------
+        dict or Sweep
+            The one as column and value, or a sweep of so many. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        ArgumentError
+            If no configuration has a value.
+        """
+        ranked = self._ranked(name)
+        most = min(1 if count is None else whole_number("count", count), len(self))
+        among = np.flatnonzero(ranked <= np.partition(ranked, most - 1)[most - 1]) if most else np.empty(0, dtype=int)
+        order = among[np.argsort(ranked[among], kind="stable")][:most]
+        order = order[np.isfinite(ranked[order])]
+        if not len(order):
+            raise ArgumentError("name", name, f"a column with a value of a configuration that fits{self._excuse()}")
+        return self.row(int(order[0])) if count is None else self.taken(order)
+
+    def _excuse(self) -> str:
+        codes, counts = np.unique(self.results[REASON], return_counts=True)
+        reason = self.reasons[codes[np.argmax(counts)]] if len(codes) else ""
+        return f"; of most: {reason}" if reason else ""
+
+    def pareto(self, *names: str) -> Sweep:
+        """Return the configurations that no other one beats in every one of some columns.
+
+        Parameters
+        ----------
+        *names : str
+            Columns, of which less is better, but for ``samples_per_s``. [-]
+
+        Returns
+        -------
+        Sweep
+            The front, by rising first column; of several alike the first. Configurations that do not fit, or have no
+            value, are not on it. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        ArgumentError
+            If no column is named.
+        """
+        if not names:
+            raise ArgumentError("names", names, "at least one column, e.g. 'step_s', 'usd_per_epoch'")
+        ranked = np.stack([self._ranked(name) for name in names])
+        among = np.flatnonzero(np.isfinite(ranked).all(axis=0))
+        return self.taken(among[front(ranked[:, among])])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all columns as a pandas DataFrame; needs the extra ``frames``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Arguments and reasons are categorical. [as named]
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; says how to install it.
+        """
+        from perfmodel.planning.sweeps.files import frame_of
+
+        return frame_of(self)
+
+    def chunks(self, size: int = ROWS_AT_ONCE) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield all columns, some rows at a time.
+
+        Parameters
+        ----------
+        size : int
+            Rows. [1]
+
+        Yields
+        ------
+        dict of str to ndarray
+            Values by column. [as named]
+        """
+        for start in range(0, len(self), size):
+            stop = min(start + size, len(self))
+            given = {name: axis.labels[self._codes(name, start, stop)] for name, axis in self.space.by_name.items()}
+            found = {name: column[start:stop] for name, column in self.results.items()}
+            found[REASON] = np.array(self.reasons, dtype=object)[found[REASON]]
+            yield given | found
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write all rows as comma-separated values, some at a time; the file is there whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be written.
+        """
+        from perfmodel.planning.sweeps.files import write_csv
+
+        write_csv(self, path)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write all rows as a Parquet file, some at a time; needs the extra ``frames``.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where; the file is there whole or not at all. [-]
+
+        Raises
+        ------
+        ImportError
+            If pyarrow is not installed; says how to install it.
+        ArgumentError
+            If it cannot be written.
+        """
+        from perfmodel.planning.sweeps.files import write_parquet
+
+        write_parquet(self, path)
+
+    def plot(self, x: str, y: str = "step_s", *, by: str | None = None, path: str | Path | None = None) -> Figure:
+        """Draw a column over an argument, the best of all configurations at each point; or over a column, with a front.
+
+        Parameters
+        ----------
+        x : str
+            An argument, or a column of results. [-]
+        y : str
+            A column of results. [-]
+        by : str or None
+            An argument: a line, or a colour, for each of its values. [-]
+        path : str, Path or None
+            Where to save the picture; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture. [-]
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such column; names the nearest.
+        ArgumentError
+            If no configuration fits, or the picture cannot be written.
+        """
+        from perfmodel.planning.sweeps.picture import picture
+        from perfmodel.presentation.figures import saved
+
+        figure = picture(self, x=x, y=y, by=by)
+        return saved(figure, path)
+
+    def to_table(self, count: int = ROWS_SHOWN) -> Table[Any]:
+        """Return the first rows as a table that prints aligned.
+
+        Parameters
+        ----------
+        count : int
+            How many at most. [1]
+
+        Returns
+        -------
+        Table
+            Rows. [-]
+        """
+        row_type = make_dataclass("SweepRow", [(name, Any) for name in self.columns], frozen=True)
+        rows = [row_type(**self.row(index)) for index in range(min(count, len(self)))]
+        return Table(rows, title=self._title(), row_type=row_type)
+
+    def _title(self) -> str:
+        fitting = int(np.count_nonzero(self.results[FITS]))
+        name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
+        return f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self._title()}>"
+
+    def __str__(self) -> str:
+        left = len(self) - ROWS_SHOWN
+        hint = f"\n... and {left:,} more rows: .best(), .pareto(), .to_frame() and .to_csv() reach them"
+        return f"{self.to_table()}{hint if left > 0 else ''}"
+
+    def _repr_html_(self) -> str:
+        return self.to_table()._repr_html_()

@@ -1,0 +1,176 @@
+"""A sweep cut into tasks: some configurations of one worker, each with some jobs that it may do with others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.measurements.run import Run
+from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.planning.sweeps.axes import Axis
+    from perfmodel.planning.sweeps.space import Space
+
+WORKERS_PER_TASK: Final = 4096
+"""Configurations of one worker that are timed at once: their gradients' times take some ten megabytes. [1]"""
+
+ROWS_PER_TASK: Final = 200_000
+"""Configurations of a task: a few megabytes of columns. [1]"""
+
+SLOW_ROWS_PER_TASK: Final = 256
+"""Configurations of a task where predict answers each: about a second of work. [1]"""
+
+SPREAD: Final = (
+    "parallelism", "stages", "micro_batches", "schedule", "interleave", "tensor_size", "sequence_parallel",
+    "shard_stage", "accumulation_steps",
+)  # fmt: skip
+"""Arguments that spread a network over devices, each way with a step of its own: predict answers them."""
+
+ONE_BY_ONE: Final = (*SPREAD, "global_batch_size", "calibration")
+"""Arguments that predict answers one configuration at a time, unless they are at their defaults."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Some of a space's axes, and the combinations of their values by number.
+
+    Parameters
+    ----------
+    axes : tuple of Axis
+        Those of the space among some arguments; the last varies fastest. [-]
+    """
+
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, space: Space, names: tuple[str, ...]) -> Side:
+        """Return the axes of a space among some names, in the order of these."""
+        return cls(tuple(space.by_name[name] for name in names if name in space.by_name))
+
+    @property
+    def size(self) -> int:
+        """Combinations. [1]"""
+        return math.prod(len(axis) for axis in self.axes)
+
+    def codes(self, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Return where the values of combinations stand in their axes, by argument."""
+        found, stride = {}, 1
+        for axis in reversed(self.axes):
+            found[axis.name] = (numbers // stride) % len(axis)
+            stride *= len(axis)
+        return found
+
+    def numbers(self, space: Space, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the combination of each configuration."""
+        found = np.zeros(len(rows), dtype=np.int64)
+        for axis in self.axes:
+            found = found * len(axis) + space.codes(axis.name, rows)
+        return found
+
+    def offsets(self, space: Space, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what combinations add to the place of a configuration in the product."""
+        found = np.zeros(len(numbers), dtype=np.int64)
+        for name, codes in self.codes(numbers).items():
+            found += codes * space.strides[name]
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SweepTask:
+    """Configurations that are timed together.
+
+    Parameters
+    ----------
+    workers : ndarray of int
+        Different configurations of one worker, by number. [1]
+    jobs : ndarray of int
+        Different jobs, by number. [1]
+    pairs : tuple of ndarray or None
+        For each job the places in ``workers`` of those that it is for; None: it is for all. [1]
+    rows : ndarray of int or None
+        Where each configuration stands in the table, job by job; None where that follows, of a product. [1]
+    """
+
+    workers: NDArray[np.int64]
+    jobs: NDArray[np.int64]
+    pairs: tuple[NDArray[np.int64], ...] | None = None
+    rows: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Configurations. [1]"""
+        return len(self.workers) * len(self.jobs) if self.pairs is None else sum(map(len, self.pairs))
+
+    def rows_in(self, space: Space) -> NDArray[np.int64]:
+        """Return where each configuration stands in the table, job by job."""
+        if self.rows is not None:
+            return self.rows
+        of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
+        of_workers = Side.of(space, OF_WORKER).offsets(space, self.workers)
+        found: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
+        return found
+
+
+def is_slow(space: Space) -> bool:
+    """Tell whether predict must answer every configuration by itself.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+
+    Returns
+    -------
+    bool
+        True where an argument is given for which there is no faster way. [-]
+    """
+    asked = (name for name in ONE_BY_ONE if name in space.by_name)
+    return isinstance(space.graph, Run) or any(space.by_name[name].values != (DEFAULTS[name],) for name in asked)
+
+
+def tasks_of(space: Space) -> Iterator[SweepTask]:
+    """Cut a space into tasks, the same ones whoever does them.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+
+    Yields
+    ------
+    SweepTask
+        Together they have every configuration once. [-]
+    """
+    most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
+    workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
+    if space.is_product:
+        wide = min(WORKERS_PER_TASK, most_rows)
+        for first in range(0, workers.size, wide):
+            some = np.arange(first, min(first + wide, workers.size))
+            deep = max(1, most_rows // len(some))
+            for start in range(0, jobs.size, deep):
+                yield SweepTask(workers=some, jobs=np.arange(start, min(start + deep, jobs.size)))
+        return
+    rows = np.arange(space.size)
+    of_worker, of_job = workers.numbers(space, rows), jobs.numbers(space, rows)
+    wide = min(WORKERS_PER_TASK, most_rows)
+    block = np.unique(of_worker, return_inverse=True)[1] // wide
+    order = np.lexsort((of_worker, of_job, block))
+    edges = np.flatnonzero(np.diff(block[order])) + 1
+    for part in np.split(order, edges):
+        for start in range(0, len(part), most_rows):
+            yield _listed(part[start : start + most_rows], of_worker, of_job)
+
+
+def _listed(rows: NDArray[np.int64], of_worker: NDArray[np.int64], of_job: NDArray[np.int64]) -> SweepTask:
+    """Return a task of configurations that are sorted by job."""
+    workers, place = np.unique(of_worker[rows], return_inverse=True)
+    jobs, starts = np.unique(of_job[rows], return_index=True)
+    return SweepTask(workers=workers, jobs=jobs, pairs=tuple(np.split(place, starts[1:])), rows=rows)

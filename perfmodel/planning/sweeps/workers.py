@@ -1,0 +1,400 @@
+"""What one worker of a sweep does by itself, timed for all batch sizes at once, and put together by what is alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.framework.profile import load_framework
+from perfmodel.planning.sweeps.axes import OF_WORKER, PLACED_BY
+from perfmodel.prediction.agreement_options import LIBRARY
+from perfmodel.prediction.gpu_target import GpuTarget
+from perfmodel.prediction.gradients import GradientSchedule
+from perfmodel.prediction.prepared import Prepared, TimedStep, prepare
+from perfmodel.prediction.step_time import StepTime
+from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.targets import resolve_target
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.target import Target
+
+FAST_TARGETS: Final = ("gpu", "cpu")
+"""What operations are lowered for where a step can be timed for many batch sizes at once."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kind:
+    """Workers that differ in their batch size only.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step of all of them, the batch size an array. [-]
+    timed : TimedStep
+        What they do by themselves, without copies of mini-batches. [s]
+    places : ndarray of int
+        Where they stand among the workers of a task. [1]
+    asked : mapping of str to object
+        Device or system, and threads, as predict is told. [-]
+    """
+
+    prepared: Prepared
+    timed: TimedStep
+    places: NDArray[np.int64]
+    asked: Mapping[str, Any]
+
+    @cached_property
+    def schedule(self) -> GradientSchedule | None:
+        """When gradients are ready; None where there are none. [s]"""
+        if Phase.BACKWARD not in self.prepared.subject.phase.parts:
+            return None
+        return self.prepared.gradients(self.timed.groups, self.timed.numbers)
+
+    @property
+    def target(self) -> Target:
+        """What it runs on."""
+        return self.prepared.target
+
+    @property
+    def system(self) -> str:
+        """Name of the system that the device stands in; empty where it stands alone."""
+        return "" if self.target.machine is None else self.target.machine.system.name
+
+    @property
+    def device(self) -> str:
+        """Name of the device's file."""
+        return str(self.target.processor_spec.stem)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """What tells sections apart.
+
+    Parameters
+    ----------
+    wiring : Hashable
+        Which way mini-batches and gradients go. [-]
+    exchanged : Hashable
+        What else decides about an exchange: the framework's habits, data type, optimizer, phase, and what a library
+        takes of a device. [-]
+    layers : tuple of str
+        Layers in the order in which their gradients are ready. [-]
+    """
+
+    wiring: Hashable
+    exchanged: Hashable
+    layers: tuple[str, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Section:
+    """Workers whose exchange is alike, what is exchanged and which way, whatever they compute before.
+
+    Parameters
+    ----------
+    kinds : sequence of Kind
+        The workers. [-]
+    alike : Alike
+        What they have in common. [-]
+    only : ndarray of int or None
+        Some of them, by their order here; None for all. [1]
+    kept : dict
+        What jobs of these workers want again. [-]
+    """
+
+    kinds: Sequence[Kind]
+    alike: Alike
+    only: NDArray[np.int64] | None = None
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Kind:
+        """One that stands for all in what is alike."""
+        return self.kinds[0]
+
+    def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
+        """Return one array of a value, or an array, of each kind; configurations are the last axis.
+
+        Parameters
+        ----------
+        per_kind : sequence of object
+            Values, in the order of the kinds. [any]
+
+        Returns
+        -------
+        ndarray
+            One for each worker. [as given]
+        """
+        parts = []
+        for kind, value in zip(self.kinds, per_kind, strict=True):
+            values = np.asarray(value)
+            parts.append(np.broadcast_to(values, (*values.shape[:-1], len(kind.places))))
+        joined: NDArray[Any] = np.concatenate(parts, axis=-1)
+        return joined if self.only is None else joined[..., self.only]
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Where they stand among the workers of a task. [1]"""
+        return self.joined([kind.places for kind in self.kinds])
+
+    @cached_property
+    def batch_size(self) -> NDArray[np.float64]:
+        """Samples. [samples]"""
+        return self.joined([kind.prepared.batch_size for kind in self.kinds])
+
+    @cached_property
+    def own(self) -> StepTime:
+        """What each does by itself. [s]"""
+        of_kinds = {
+            part.name: [getattr(kind.timed.parts, part.name) for kind in self.kinds] for part in fields(StepTime)
+        }
+        nothing = {
+            name for name, values in of_kinds.items() if all(np.ndim(each) == 0 and each == 0 for each in values)
+        }
+        return StepTime(**{name: 0.0 if name in nothing else self.joined(values) for name, values in of_kinds.items()})
+
+    @cached_property
+    def schedule(self) -> GradientSchedule:
+        """When the gradients of each are ready. [s]"""
+        each = [kind.schedule for kind in self.kinds]
+        varied: dict[str, Any] = {
+            name: self.joined([getattr(schedule, name) for schedule in each])
+            for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
+        }
+        assert each[0] is not None
+        return replace(each[0], **varied)
+
+    @cached_property
+    def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """What each keeps with one mini-batch on the device, what another one takes, and what the device offers. [B]"""
+        footprints = [kind.prepared.footprint(kind.timed.groups) for kind in self.kinds]
+        total, more, capacity = (
+            self.joined([getattr(footprint, name) for footprint in footprints])
+            for name in ("total_bytes", "input_bytes", "capacity_bytes")
+        )
+        return total, more, capacity
+
+    @cached_property
+    def by_framework(self) -> list[tuple[Kind, NDArray[np.int64]]]:
+        """One of each framework, and the places of its like here; they copy mini-batches alike."""
+        found: dict[Hashable, tuple[Kind, list[bool]]] = {}
+        for index, kind in enumerate(self.kinds):
+            key = (id(kind.prepared.profile), kind.prepared.pinned)
+            found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
+        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
+
+    @cached_property
+    def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
+        """Names of the devices' files, each once, and which of them each worker has."""
+        names = list(dict.fromkeys(kind.device for kind in self.kinds))
+        return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
+
+    def some(self, members: NDArray[np.int64]) -> Section:
+        """Return some of the workers, by their order here."""
+        return Section(kinds=self.kinds, alike=self.alike, only=members)
+
+    @cached_property
+    def beside_working_dies(self) -> Section:
+        """The same workers at the clock that dies of a board have while several work."""
+        return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
+
+
+def _slower(kind: Kind) -> Kind:
+    target = kind.target
+    assert isinstance(target, GpuTarget)
+    prepared = replace(kind.prepared, target=GpuTarget(target.device.beside_working_dies(), machine=target.machine))
+    return replace(kind, prepared=prepared, timed=prepared.step())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Block:
+    """The workers of a task.
+
+    Parameters
+    ----------
+    sections : tuple of Section
+        Those that are timed together. [-]
+    refused : tuple of (ndarray of int, str)
+        Those that cannot be, whatever they do with others, and why. [-]
+    slow : ndarray of int
+        Those that predict answers one by one. [1]
+    """
+
+    sections: tuple[Section, ...]
+    refused: tuple[tuple[NDArray[np.int64], str], ...]
+    slow: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Workers:
+    """Makes the workers of tasks, and keeps what further tasks want again.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+    """
+
+    space: Space
+    _devices: list[Gpu] = field(default_factory=list)
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
+        """Return the workers of a task.
+
+        Parameters
+        ----------
+        codes : mapping of str to ndarray of int
+            Where the values of each worker stand in their axes. [1]
+        count : int
+            Workers. [1]
+
+        Returns
+        -------
+        Block
+            The workers, the sections' times made when they are asked for. [-]
+        """
+        kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
+        for place, key in enumerate(zip(*(codes[name].tolist() for name in names), strict=True)):
+            kinds[key].append(place)
+        if not names:
+            kinds[()] = list(range(count))
+        sections: dict[Alike, list[Kind]] = defaultdict(list)
+        refused, slow = [], []
+        timed: dict[Hashable, TimedStep] = {}
+        for key, listed in kinds.items():
+            places = np.array(listed)
+            batches = codes["batch_size"][places] if "batch_size" in codes else np.zeros(len(places), dtype=np.int64)
+            try:
+                kind = self._kind(dict(zip(names, key, strict=True)), places, batches, timed)
+            except PerfmodelError as error:
+                refused.append((places, str(error)))
+                continue
+            if kind is None:
+                slow.append(places)
+            else:
+                sections[self._alike(kind)].append(kind)
+        made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
+        return Block(
+            sections=tuple(made),
+            refused=tuple(refused),
+            slow=np.concatenate(slow) if slow else np.empty(0, dtype=np.int64),
+        )
+
+    def _kind(
+        self,
+        codes: dict[str, int],
+        places: NDArray[np.int64],
+        batches: NDArray[np.int64],
+        timed: dict[Hashable, TimedStep],
+    ) -> Kind | None:
+        """Return workers that differ in their batch size only; None where predict must answer each."""
+        space, given = self.space, self.space.resolved(codes)
+        asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
+        on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
+        target = self._once(("target", on), lambda: resolve_target(**asked))
+        if target.lowered_for not in FAST_TARGETS:
+            return None
+        phase, optimizer = (space.value(name, codes.get(name, 0)) for name in ("phase", "optimizer"))
+        subject = self._once(
+            ("subject", codes.get("phase"), codes.get("optimizer")),
+            lambda: subject_of_graph(space.graph, phase=phase, optimizer=optimizer),
+        )
+        framework = target.framework(given.get("framework", "generic"))
+        profile = self._once(("profile", str(framework) if codes.get("framework") is None else codes["framework"]),
+                             lambda: load_framework(framework))  # fmt: skip
+        sizes = [self._batch_size(code) for code in batches.tolist()]
+        prepared = prepare(
+            replace(subject, feed=()),
+            target=target,
+            profile=profile,
+            batch_size=sizes[0],
+            dtype=space.value("dtype", codes.get("dtype", 0)),
+            library=space.value("library", codes.get("library", 0)),
+            pinned=space.value("pinned", codes.get("pinned", 0)),
+            recompute=space.value("recompute", codes.get("recompute", 0)),
+        )
+        prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
+        same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
+        key = (self._processor(target, codes), same, tuple(sizes))
+        if key not in timed:
+            timed[key] = prepared.step()
+        return Kind(prepared=prepared, timed=timed[key], places=places, asked=asked)
+
+    def _once(self, key: Hashable, make: Any) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _batch_size(self, code: int) -> int:
+        given = self.space.value("batch_size", code)
+        graph = self.space.graph
+        return int(graph.samples(graph.fixed_batch_size if given is None else given))
+
+    def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
+        """Return what tells processors apart that time one step differently."""
+        if not isinstance(target, GpuTarget):
+            return tuple((name, codes.get(name)) for name in ("device", "system"))
+        for index, known in enumerate(self._devices):
+            if known is target.device or known == target.device:
+                return index
+        self._devices.append(target.device)
+        return len(self._devices) - 1
+
+    def _alike(self, kind: Kind) -> Alike:
+        """Return what workers have in common that exchange the same the same way."""
+        prepared, target = kind.prepared, kind.target
+        units = None
+        if isinstance(target, GpuTarget) and LIBRARY in self._strategies:
+            units = target.device.unit_count  # what a library's kernels take of a device
+        exchange: Hashable = id(prepared.profile)
+        if LIBRARY not in self._strategies:
+            exchange = (prepared.profile.exchange.bucket_mib, prepared.profile.exchange.pull_order)
+        subject = prepared.subject
+        return Alike(
+            wiring=self._wiring(target),
+            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase, units),
+            layers=() if kind.schedule is None else kind.schedule.layers,
+        )
+
+    @cached_property
+    def _strategies(self) -> frozenset[Any]:
+        axis = self.space.by_name.get("sync")
+        return frozenset() if axis is None else frozenset(axis.values)
+
+    def _wiring(self, target: Target) -> Hashable:
+        """Return what says which way mini-batches and gradients go."""
+        if not isinstance(target, GpuTarget):
+            return target.processor
+        if target.machine is None:
+            return (target.processor, target.link.name)
+        return self._wired(target.machine.system)
+
+    def _wired(self, system: Wired) -> int:
+        """Return the number of a system among those wired differently; other devices may be in the same slots."""
+        devices = [device for _, device in system.devices]
+        alike = tuple(devices.index(device) for device in devices)
+        boards = tuple(dict.fromkeys(device.board for device in devices))
+        places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
+        drives = tuple((array.name, id(array.drive), array.drive_count, array.efficiency) for array in system.storages)
+        networks = tuple((name, link.name) for name, link in system.networks)
+        hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
+        key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
+        found = self._kept.setdefault(("wiring", id(system)), None)
+        if found is None:
+            numbers = self._kept.setdefault("wirings", {})
+            found = self._kept["wiring", id(system)] = (numbers.setdefault(key, len(numbers)), system)
+        return int(found[0])
