@@ -276,8 +276,7 @@ def group_times(
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
-    sums = _by_alternative(table, rows)
-    *of_alternatives, busy = sums
+    *of_alternatives, busy = _by_alternative(table, rows)
     first = table.choices[0]
     if len(table.choices) == 1:
         groups = GroupTimes(first, *(values[first] for values in of_alternatives))
@@ -291,7 +290,7 @@ def group_times(
     place = fitting.argmin(axis=0)
     if place.ndim == 1:
         chosen = table.choices[place, table.weights.every_group]
-        return GroupTimes(chosen, *sums[:-1].take(chosen, axis=1))
+        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],

@@ -343,3 +343,37 @@ def test_neither_import_nor_predict_load_sympy():
         "assert 'sympy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+FREE_NUMBERS = ("batch_size", "memory_bandwidth_bytes_per_s", "peak_flop_per_s")
+
+
+@pytest.fixture(scope="module")
+def of_alexnet():
+    how = {"device": "gtx_1080", "framework": "tensorflow_0_9", "batch_size": 64}
+    return pm.formula(graph=pm.zoo.alexnet(), free=FREE_NUMBERS, **how)
+
+
+@pytest.mark.parametrize("quantity", ["compute_s", "memory_bound_s", "overhead_s", "update_s", "step_s"])
+def test_on_a_branch_nothing_is_chosen_and_nothing_differs(of_alexnet, quantity):
+    f = of_alexnet.of(quantity)
+    branch = f.on_branch()
+    assert not branch.has(sympy.Max, sympy.Min, sympy.Piecewise)
+    for name, ratio in ((FREE_NUMBERS[0], 1.0), (FREE_NUMBERS[1], 1.0001), (FREE_NUMBERS[2], 0.9999)):
+        at = f.stated | {name: ratio * f.stated[name]}
+        value = float(branch.xreplace({f.symbols[each]: number for each, number in at.items()}))
+        assert value == pytest.approx(f(**at), rel=1e-9, abs=1e-15)
+
+
+def test_what_is_read_first_is_in_symbols_and_comes_to_each_part(of_alexnet):
+    f = of_alexnet
+    bandwidth = f.symbols["memory_bandwidth_bytes_per_s"]
+    moved = f.of("memory_bound_s").on_branch() * bandwidth
+    batch = f.symbols["batch_size"]
+    assert sympy.degree(sympy.expand(moved), batch) == 1  # bytes per sample, and bytes of parameters
+    text = f._repr_latex_()
+    (line,) = (each for each in text.split("\n") if each.startswith(r"T_{\text{memory bound}} &= \frac{1.421"))
+    assert r"N}{B} + \frac{" in line
+    assert r"\left\lceil{\frac{N}{64}}\right\rceil" in text
+    assert "/memory_bandwidth_bytes_per_s" in str(f)
+    assert "straggler" not in text  # parts that are nothing are left out

@@ -99,3 +99,19 @@ def test_a_free_peak_of_single_precision_keeps_half_precision_on_its_units(ratio
         assert f(ratio * border / 1e12) == pytest.approx(p.step_s, rel=1e-9)
     with pytest.raises(ArgumentError, match="one peak"):
         pm.formula(graph=GRAPH, device="tesla_p100_pcie", free=["peak_flop_per_s", name], **how)
+
+
+@pytest.mark.parametrize("constant", ["dispatch_us", "libraries/cudnn_4/pascal.issue_us"])
+def test_a_free_dispatch_alone_leaves_every_choice_as_it_is(constant):
+    how = {"graph": GRAPH, "device": "gtx_1080", "batch_size": 8, "framework": "torch_423cfba"}
+    if constant == "dispatch_us":
+        profile = pm.load_framework("torch_423cfba")
+    f = pm.formula(free=constant, **how)
+    p = pm.predict(**how)
+    assert f() == pytest.approx(p.step_s, rel=1e-9)
+    (name,) = f.stated
+    assert f(3 * f.stated[name]) > 1.005 * f()
+    if constant == "dispatch_us":
+        slower = profile.gpu.constants | {"dispatch_us": 3 * profile.gpu.constants["dispatch_us"]}
+        changed = profile.model_copy(update={"gpu": profile.gpu.model_copy(update={"constants": slower})})
+        assert f(3 * f.stated[name]) == pytest.approx(pm.predict(**how | {"framework": changed}).step_s, rel=1e-9)

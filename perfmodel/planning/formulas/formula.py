@@ -130,6 +130,23 @@ class Formula:
         merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
+    def on_branch(self, at: Point | None = None) -> sympy.Expr:
+        """Return what the quantity is while the branches that count at a point do: without minima, maxima and choices.
+
+        Parameters
+        ----------
+        at : mapping of str to float or None
+            Values of symbols by name; the others have their stated values. [unit of each]
+
+        Returns
+        -------
+        sympy.Expr
+            A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory. [``unit``]
+        """
+        from perfmodel.planning.formulas.branches import on_branch
+
+        return on_branch(self.point(at), self.named_parts[self.quantity])
+
     def active(self, at: Point | None = None) -> Active:
         """Say which branch of each Max, Min and choice counts at a point, part by part.
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
+from perfmodel.planning.formulas.branches import leading_terms
 from perfmodel.planning.formulas.places import where_of
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
-from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.step_time import PARTS, TOTALS
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
@@ -23,7 +24,7 @@ SHOWN_NAMES: Final = 12
 
 def _parts(formula: Formula) -> dict[str, sympy.Expr]:
     """Return the parts that are not zero, and the quantity itself where it is another one."""
-    found = {name: formula.named_parts[name] for name in PARTS if formula.named_parts[name] != 0}
+    found = {name: formula.named_parts[name] for name in PARTS if not formula.named_parts[name].is_zero}
     return {formula.quantity: formula.named_parts[formula.quantity]} if formula.quantity in PARTS else found
 
 
@@ -43,8 +44,11 @@ def _shortened(expression: sympy.Expr) -> tuple[sympy.Expr, int]:
 
 
 def _text_of(expression: sympy.Expr, names: dict[Any, str]) -> str:
-    rounded = expression.xreplace({each: sympy.Float(each, 4) for each in expression.atoms(sympy.Float)})
-    return str(sympy.latex(rounded, symbol_names=names, min=-3, max=4))
+    return str(sympy.latex(expression.xreplace(_rounded(expression)), symbol_names=names, min=-3, max=4))
+
+
+def _rounded(expression: sympy.Expr) -> dict[sympy.Float, sympy.Float]:
+    return {each: sympy.Float(each, 4) for each in expression.atoms(sympy.Float)}
 
 
 def _label(quantity: str) -> str:
@@ -61,6 +65,21 @@ def _quantities(formula: Formula) -> dict[Any, str]:
             if formula.named_parts[quantity] in (symbol, each):
                 found[symbol] = quantity
     return found
+
+
+def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, str]) -> list[str]:
+    """Return a line for each part with what it is while the branches of the stated values count."""
+    point = formula.point()
+    there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
+    lines = [rf"&\text{{while the branches that count at }} {there} \text{{ do:}}"]
+    for name, each in parts.items():
+        leading = leading_terms(point, each)
+        written = [_text_of(term, names) for term in leading.terms]
+        if leading.others:
+            what = "others" if written else "terms that cancel one another"
+            written.append(rf"\underbrace{{{leading.value_of_others:.3g}}}_{{\text{{{leading.others} {what}, there}}}}")
+        lines.append(f"{_label(name)} &= {' + '.join(written)}")
+    return lines
 
 
 def _told_of(formula: Formula, written: list[str], symbols: list[Any]) -> str:
@@ -80,6 +99,7 @@ def latex(formula: Formula) -> str:
     quantities = _quantities(formula)
     names |= {symbol: _label(quantity) for symbol, quantity in quantities.items()}
     lines = [f"{_label('step_s')} &= {' + '.join(map(_label, parts))}"] if formula.quantity not in PARTS else []
+    lines += [*_on_branch(formula, parts, names), r"&\text{with all branches:}"]
     explained: dict[Any, None] = {}
     with sympy.evaluate(False):
         own = (
@@ -124,5 +144,10 @@ def plain_text(formula: Formula) -> str:
         terms = "1 term" if count == 1 else f"{count} terms"
         unit = formula.unit if name == formula.quantity else "s"
         lines.append(f"  {name}: {terms}, {point.value(each):.6g} {unit} where nothing else is said")
+        leading = leading_terms(point, each) if name in (*PARTS, *TOTALS) else None
+        if leading is not None and leading.terms:
+            written = [str(term.xreplace(_rounded(term))) for term in leading.terms]
+            rest = [f"{leading.value_of_others:.3g} of {leading.others} others"] if leading.others else []
+            lines.append(f"    there: {' + '.join([*written, *rest])}")
     lines += [f"  {name} = {value:.6g}" for name, value in formula.stated.items()]
     return "\n".join(lines)
