@@ -12,6 +12,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
+from perfmodel.cli.plan import candidate_as_typed
 from perfmodel.cost.interruptions import daly_interval, interrupted_time
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
@@ -630,6 +631,10 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         ({"purchase": "spot", "interruptions_per_hour": 1}, ArgumentError, "checkpoint_to=None"),
         ({"purchase": "spott"}, UnknownNameError, "Did you mean 'spot'"),
         ({"interruptions_per_hour": 1}, ArgumentError, "None without purchase='spot'"),
+        ({"restart_s": math.nan}, ArgumentError, "restart_s=nan"),
+        ({"restart_s": "x"}, ArgumentError, "restart_s='x'"),
+        ({"restart_s": -1}, ArgumentError, "restart_s=-1"),
+        ({"restart_s": 240}, ArgumentError, "restart_s=240.*: 0 without purchase='spot'"),
         ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
         ({"sync": []}, ArgumentError, "sync"),
         ({"storage_gb": 10}, ArgumentError, "storage_price=None"),
@@ -712,9 +717,16 @@ def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
         ["--budget-usd", "-3"],
         ["--candidate", "p9.large"],
         ["--candidate", "a=;b"],
+        ["--candidate", "price=0.2;device=t4;price=3"],
     ):
         assert run([*words, *wrong]) == 2
         assert "perfmodel: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["price=0.2;device=t4;price=3", "price=0.2; price=0.2;device=t4"])
+def test_a_key_is_typed_once(typed):
+    with pytest.raises(ArgumentError, match=r"--candidate=.*price once"):
+        candidate_as_typed(typed)
 
 
 def test_the_page_runs_and_prints_what_it_shows(capsys):
