@@ -491,6 +491,39 @@ def test_a_device_alone_reads_from_what_is_named_and_half_of_its_virtual_process
     assert few.step_s > 1.5 * many_cores.step_s  # prices of one machine share a prediction only if they are fed alike
 
 
+VIRTUAL_PROCESSORS = {
+    "p2.8xlarge": 32, "p2.16xlarge": 64, "p3.8xlarge": 32, "p3.16xlarge": 64, "p3dn.24xlarge": 96, "p4d.24xlarge": 96,
+    "p4de.24xlarge": 96, "p5.48xlarge": 192, "a2-highgpu-8g": 96, "a2-ultragpu-8g": 96, "a3-highgpu-8g": 208,
+    "n1-standard-8 + 4 K80 dies": 8, "n1-highmem-16 + 8 K80 dies": 16,
+}  # fmt: skip
+"""Instances of several devices, as their clouds list them, not as the system that stands for one has it."""
+
+
+def test_the_host_that_decodes_has_the_cores_of_the_instance_that_is_paid():
+    """Two systems have more cores than the guest gets, and one stands for smaller instances too."""
+    fed = {"batch_size": 256, "dataset": "imagenet_jpeg", "input_from": "object_store"}
+    names = [name for name in spec_files.names("prices") if getattr(pm.load_price(name), "system", None) is not None]
+    prices = [pm.load_price(name) for name in names]
+    prices = [price for price in prices if price.accelerators is not None]
+    assert {price.instance for price in prices} == set(VIRTUAL_PROCESSORS)
+    for price, row in zip(prices, pm.plan(pm.zoo.alexnet(), candidates=prices, epochs=1, **fed).rows, strict=True):
+        how = fed | {"system": price.system, "workers": price.device_count, "sync": "ring_all_reduce"}
+        cores = VIRTUAL_PROCESSORS[price.instance] // 2
+        all_of_them = pm.predict(pm.zoo.alexnet(), decode_cores=cores, **how)
+        assert row.step_s == all_of_them.step_s
+        if all_of_them.bottleneck == "decode":
+            assert row.step_s < pm.predict(pm.zoo.alexnet(), decode_cores=cores - 1, **how).step_s
+
+
+def test_forty_gigabytes_less_do_not_make_a_host_of_the_same_cloud_faster(resnet):
+    """Both have 96 virtual processors, and decoding is what their steps wait for."""
+    candidates = ["a2-highgpu-8g", "a2-ultragpu-8g"]
+    how = {"batch_size": 64, "dataset": "imagenet_jpeg", "epochs": 90, "dtype": "fp16"}
+    small, large = pm.plan(resnet, candidates=candidates, **how).rows
+    assert small.hours == pytest.approx(large.hours, rel=0.02)
+    assert small.usd == pytest.approx(29.38708 * small.hours)
+
+
 def test_a_device_without_a_host_is_told_what_to_do(resnet):
     for candidate, said in (
         ("p3.2xlarge", "input_from=None"),
