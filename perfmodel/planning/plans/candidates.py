@@ -59,7 +59,7 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Cores of the host by the virtual processors of its price; None where unknown, or a system has no more. [1]."""
+        """Cores of the host by the virtual processors of its price; None if unknown, or a system has no more. [1]."""
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
