@@ -124,7 +124,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
     Raises
     ------
     ArgumentError
-        If a part of it has no ``=``, or no price is told.
+        If a part of it has no ``=``, or a key is there twice.
 
     Examples
     --------
@@ -140,6 +140,10 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         pairs = [part.partition("=") for part in typed.split(";")]
         if any(not equals or not key for key, equals, _ in pairs):
             raise ArgumentError("--candidate", typed, "a price, price:workers, or key=value;key=value")
+        keys = [key.strip() for key, _, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise ArgumentError("--candidate", typed, f"{' and '.join(twice)} once: which value is meant is not told")
         stated = {key.strip(): value.strip() for key, _, value in pairs}
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.device_catalogue import load_datasheet
 from perfmodel.hardware.source import SpecTable, Text
 
@@ -113,7 +114,7 @@ class Seen(SpecTable):
 
     @property
     def architectures(self) -> frozenset[str]:
-        """Architectures of the devices that were seen; a device without a file that ships or is the user's has none."""
+        """Architectures of the devices that were seen; none of one without a file, or with a faulty one of the user."""
         return frozenset().union(*(_architecture_of(device) for device in self.devices))
 
     def distance_to(self, mix: Mapping[str, float]) -> float:
@@ -143,9 +144,18 @@ class Seen(SpecTable):
         return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)
 
 
-@lru_cache(maxsize=256)
 def _architecture_of(device: str) -> frozenset[str]:
+    """Return what a name says of a measured board: a shipped file goes before a user's, whose faults are not ours."""
+    shipped = _shipped_architecture_of(device)
+    if shipped is not None:
+        return shipped
     try:
         return frozenset({load_datasheet(device).architecture})
-    except UnknownNameError:
-        return frozenset()
+    except (UnknownNameError, ArgumentError, SpecError):
+        return frozenset()  # it narrows nothing, and whoever predicts for that device is told what is wrong
+
+
+@lru_cache(maxsize=256)
+def _shipped_architecture_of(device: str) -> frozenset[str] | None:
+    path = spec_files.shipped_folder() / "devices" / f"{device}.toml"
+    return frozenset({spec_files.read_toml(path)["architecture"]}) if path.is_file() else None

@@ -216,10 +216,10 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
         raise ArgumentError("device", device.name, "one whose file states its power: a measured machine has none")
-    rest_w = getattr(device, "idle_w", None) if idle_w is None else positive("idle_w", idle_w)
+    rest_w = getattr(device, "idle_w", None) if idle_w is None else from_zero_to(busy_w, "idle_w", idle_w)
     if rest_w is None and utilisation < 1:
         raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}: no file states it")
-    if rest_w is not None and rest_w > busy_w:
+    if rest_w is not None and rest_w > busy_w:  # by its own file
         raise ArgumentError("idle_w", rest_w, f"at most the {busy_w:g} W of {device.name} at work")
     return busy_w, 0.0 if rest_w is None else rest_w
 

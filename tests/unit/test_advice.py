@@ -419,11 +419,22 @@ def test_a_run_of_a_table_is_advised_too():
 
 
 def test_inference_exchanges_nothing(alexnet):
-    advice = pm.advise(alexnet, kinds=["sync", "recompute", "dtype"], phase="forward", **FIG5)
+    advice = pm.advise(alexnet, kinds=["sync", "recompute", "dtype", "accumulation_steps"], phase="forward", **FIG5)
+    assert {row.kind for row in advice.rows} <= {"dtype"}
     assert {entry.kind: entry.reason for entry in advice.rejected} | {
         "sync": "nothing is learnt in this phase",
         "recompute": "there is no backward phase that would need activations",
+        "accumulation_steps": "nothing is updated in this phase, for which to add gradients up",
     } == {entry.kind: entry.reason for entry in advice.rejected}
+
+
+def test_gradients_are_added_up_only_for_an_update(alexnet):
+    advice = pm.advise(alexnet, kinds=["accumulation_steps"], phase="forward_backward", **FIG5)
+    assert not advice.rows
+    assert [entry.reason for entry in advice.rejected] == [
+        "nothing is updated in this phase, for which to add gradients up"
+    ]
+    assert [row.kind for row in pm.advise(alexnet, kinds=["accumulation_steps"], **FIG5).rows] == ["accumulation_steps"]
 
 
 def test_a_measured_machine_is_advised_with_what_it_has(alexnet):

@@ -273,6 +273,22 @@ def test_the_devices_of_an_instance_have_the_memory_that_it_sells(name):
     assert row is None or row.vram_gb / row.gpu_count == gib
 
 
+def test_an_instance_has_no_more_processors_than_its_system_and_devices_as_many():
+    """Of the systems below a guest gets a part of the cores; each other one is the instance, core for core."""
+    shared = {"p2_16xlarge", "aws_p3_8xlarge", "aws_p3_16xlarge", "gce_n1_standard_32_k80_x8"}
+    prices = [price for price in map(pm.load_price, spec_files.names("prices")) if hasattr(price, "usd_per_hour")]
+    for price in prices:
+        if price.accelerators is None:
+            continue
+        assert price.processor_count is not None, price.stem
+        if price.system is None:
+            continue
+        system = pm.load_system(price.system)
+        assert price.device_count <= len(system.devices)
+        assert price.processor_count <= system.thread_count
+        assert price.processor_count == system.thread_count or system.file.stem in shared, price.stem
+
+
 def test_a_p3dn_holds_what_a_p3_does_not():
     job = {"batch_size": 256, "dataset_size": 10**6, "epochs": 10}
     one_of_eight = {"price": "p3dn.24xlarge", "workers": 1}
@@ -300,6 +316,10 @@ def test_energy_is_power_times_time(alexnet):
     p = pm.predict(alexnet, batch_size=64, system="p2_16xlarge", workers=3)
     assert p.energy_j() == pytest.approx(3 * 150 * p.step_s)
     assert p.energy_j(utilisation=0.5, idle_w=30) == pytest.approx(3 * 90 * p.step_s)
+    assert p.energy_j(utilisation=0.5, idle_w=0) == pytest.approx(3 * 75 * p.step_s)
+    for wrong in (-1, float("nan"), "0", 151):
+        with pytest.raises(ArgumentError, match="idle_w="):
+            p.energy_j(utilisation=0.5, idle_w=wrong)
     assert p.energy_j(dataset_size=192 * 5, power_usage_effectiveness=1.2) == pytest.approx(1.2 * 5 * p.energy_j())
     sockets = pm.predict(alexnet, batch_size=4, system="server_2x_xeon_e5_2630_v3")
     assert sockets.energy_j() == pytest.approx(2 * 85 * sockets.step_s)

@@ -12,6 +12,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.cli.app import run
+from perfmodel.cli.plan import candidate_as_typed
 from perfmodel.cost.interruptions import daly_interval, interrupted_time
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
@@ -490,6 +491,39 @@ def test_a_device_alone_reads_from_what_is_named_and_half_of_its_virtual_process
     assert few.step_s > 1.5 * many_cores.step_s  # prices of one machine share a prediction only if they are fed alike
 
 
+VIRTUAL_PROCESSORS = {
+    "p2.8xlarge": 32, "p2.16xlarge": 64, "p3.8xlarge": 32, "p3.16xlarge": 64, "p3dn.24xlarge": 96, "p4d.24xlarge": 96,
+    "p4de.24xlarge": 96, "p5.48xlarge": 192, "a2-highgpu-8g": 96, "a2-ultragpu-8g": 96, "a3-highgpu-8g": 208,
+    "n1-standard-8 + 4 K80 dies": 8, "n1-highmem-16 + 8 K80 dies": 16,
+}  # fmt: skip
+"""Instances of several devices, as their clouds list them, not as the system that stands for one has it."""
+
+
+def test_the_host_that_decodes_has_the_cores_of_the_instance_that_is_paid():
+    """Two systems have more cores than the guest gets, and one stands for smaller instances too."""
+    fed = {"batch_size": 256, "dataset": "imagenet_jpeg", "input_from": "object_store"}
+    names = [name for name in spec_files.names("prices") if getattr(pm.load_price(name), "system", None) is not None]
+    prices = [pm.load_price(name) for name in names]
+    prices = [price for price in prices if price.accelerators is not None]
+    assert {price.instance for price in prices} == set(VIRTUAL_PROCESSORS)
+    for price, row in zip(prices, pm.plan(pm.zoo.alexnet(), candidates=prices, epochs=1, **fed).rows, strict=True):
+        how = fed | {"system": price.system, "workers": price.device_count, "sync": "ring_all_reduce"}
+        cores = VIRTUAL_PROCESSORS[price.instance] // 2
+        all_of_them = pm.predict(pm.zoo.alexnet(), decode_cores=cores, **how)
+        assert row.step_s == all_of_them.step_s
+        if all_of_them.bottleneck == "decode":
+            assert row.step_s < pm.predict(pm.zoo.alexnet(), decode_cores=cores - 1, **how).step_s
+
+
+def test_forty_gigabytes_less_do_not_make_a_host_of_the_same_cloud_faster(resnet):
+    """Both have 96 virtual processors, and decoding is what their steps wait for."""
+    candidates = ["a2-highgpu-8g", "a2-ultragpu-8g"]
+    how = {"batch_size": 64, "dataset": "imagenet_jpeg", "epochs": 90, "dtype": "fp16"}
+    small, large = pm.plan(resnet, candidates=candidates, **how).rows
+    assert small.hours == pytest.approx(large.hours, rel=0.02)
+    assert small.usd == pytest.approx(29.38708 * small.hours)
+
+
 def test_a_device_without_a_host_is_told_what_to_do(resnet):
     for candidate, said in (
         ("p3.2xlarge", "input_from=None"),
@@ -630,6 +664,10 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         ({"purchase": "spot", "interruptions_per_hour": 1}, ArgumentError, "checkpoint_to=None"),
         ({"purchase": "spott"}, UnknownNameError, "Did you mean 'spot'"),
         ({"interruptions_per_hour": 1}, ArgumentError, "None without purchase='spot'"),
+        ({"restart_s": math.nan}, ArgumentError, "restart_s=nan"),
+        ({"restart_s": "x"}, ArgumentError, "restart_s='x'"),
+        ({"restart_s": -1}, ArgumentError, "restart_s=-1"),
+        ({"restart_s": 240}, ArgumentError, "restart_s=240.*: 0 without purchase='spot'"),
         ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
         ({"sync": []}, ArgumentError, "sync"),
         ({"storage_gb": 10}, ArgumentError, "storage_price=None"),
@@ -712,9 +750,16 @@ def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
         ["--budget-usd", "-3"],
         ["--candidate", "p9.large"],
         ["--candidate", "a=;b"],
+        ["--candidate", "price=0.2;device=t4;price=3"],
     ):
         assert run([*words, *wrong]) == 2
         assert "perfmodel: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["price=0.2;device=t4;price=3", "price=0.2; price=0.2;device=t4"])
+def test_a_key_is_typed_once(typed):
+    with pytest.raises(ArgumentError, match=r"--candidate=.*price once"):
+        candidate_as_typed(typed)
 
 
 def test_the_page_runs_and_prints_what_it_shows(capsys):

@@ -1,6 +1,9 @@
 """The interval of a prediction: lazily made, wider for what is new, narrower for what was fitted."""
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +17,7 @@ from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, 
 from perfmodel.hardware.fit_plan import Unknown
 from perfmodel.hardware.interval_scale import load_interval_scale
 from perfmodel.hardware.seen import KINDS_OF_OPERATION, Seen
-from perfmodel.hardware.spec_files import names
+from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction import doubt
 from perfmodel.prediction.covariance import extended_covariance, prior_covariance
 from perfmodel.prediction.interval import interval_of, mix_of
@@ -176,6 +179,43 @@ def test_an_architecture_is_new_unless_the_calibration_or_the_scale_tells_of_it(
     fitted_on["seen"]["devices"] = ["h100_sxm"]
     told = pm.predict(alexnet, **place, calibration=calibration(fitted_on=fitted_on))
     assert told.interval.exposure.architecture == 0
+
+
+def in_a_fresh_process(own=None):
+    """Return the interval and explanation of a job on an A100, made by a process that has loaded nothing yet."""
+    code = (
+        "import perfmodel as pm\n"
+        "p = pm.predict(pm.zoo.alexnet(), batch_size=8, device='a100_40_sxm', framework='pytorch_2')\n"
+        "print(p.interval_s)\nprint(p.explain())"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PERFMODEL_SPECS"}
+    environment |= {} if own is None else {"PERFMODEL_SPECS": str(own)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_faulty_files_of_other_devices_change_nothing(tmp_path):
+    """What a scale has seen are devices that ship; nobody's own file of that name is the board that was measured."""
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    for name in names("devices"):
+        if name != "a100_40_sxm":
+            (folder / f"{name}.toml").write_text("schema_version = 1\nfp32 = 5.0\n", encoding="utf-8")
+    assert in_a_fresh_process(tmp_path) == in_a_fresh_process()
+
+
+def test_a_device_of_ones_own_tells_its_architecture_once_its_file_is_right(tmp_path, monkeypatch):
+    text = (shipped_folder() / "devices" / "a100_40_sxm.toml").read_text(encoding="utf-8")
+    seen = Seen(devices=("lab_gpu",), frameworks=(), dtypes=(), mixes=())
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    assert seen.architectures == frozenset()
+    (folder / "lab_gpu.toml").write_text("fp32 = 5.0\n", encoding="utf-8")
+    assert seen.architectures == frozenset()
+    (folder / "lab_gpu.toml").write_text(text, encoding="utf-8")
+    assert seen.architectures == {pm.load_device("a100_40_sxm").architecture}
 
 
 def test_arrays_are_refused(alexnet):

@@ -80,9 +80,16 @@ def test_dgx_a100_and_h100():
 
 def test_gpus_of_a_cloud_share_slots_of_pcie_3_in_pairs():
     """A100 have PCIe 4.0, their hosts 3.0: half of what a DGX A100 gives."""
-    for name in ("aws_p3_16xlarge", "aws_p3dn_24xlarge", "aws_p4d_24xlarge", "aws_p4de_24xlarge", "gce_a2_ultragpu_8g"):
+    for name in ("aws_p3_16xlarge", "aws_p3dn_24xlarge", "aws_p4d_24xlarge", "aws_p4de_24xlarge", "gce_a2_highgpu_8g",
+                 "gce_a2_ultragpu_8g"):  # fmt: skip
         assert host_reads(name, 8) == pytest.approx([PCIE_3_X16 / 2] * 8)
     assert host_reads("aws_p3_8xlarge", 4) == pytest.approx([PCIE_3_X16 / 2] * 4)
+
+
+def test_h100_of_a_cloud_have_slots_of_their_own_but_one_cloud_has_hosts_of_pcie_4():
+    gen_4, gen_5 = 16e9 / 8 * 16 * 128 / 130 * 0.81, 32e9 / 8 * 16 * 128 / 130 * 0.865
+    assert host_reads("aws_p5_48xlarge", 8) == pytest.approx([gen_4] * 8)
+    assert host_reads("gce_a3_highgpu_8g", 8) == pytest.approx([gen_5] * 8)
 
 
 P3_MATRIX = ["02233111", "20321311", "23031121", "32301112", "31110223", "13112032", "11212303", "11123230"]
@@ -108,7 +115,10 @@ def test_p3_has_the_nvlinks_of_the_published_matrix(name, count):
         ("aws_p3dn_24xlarge", 50),
         ("aws_p4d_24xlarge", 300),
         ("aws_p4de_24xlarge", 300),
+        ("gce_a2_highgpu_8g", 300),
         ("gce_a2_ultragpu_8g", 300),
+        ("aws_p5_48xlarge", 450),
+        ("gce_a3_highgpu_8g", 450),
     ],
 )
 def test_eight_workers_exchange_over_nvlink_and_not_over_pcie(name, link_gb_per_s, tmp_path):

@@ -67,6 +67,9 @@ def recompute(now: Situation) -> Iterator[Change]:
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
     """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
+    assert now.base.basis is not None
+    updates = Phase.UPDATE in now.base.basis.prepared.subject.phase.parts
+    now.needs(updates, "nothing is updated in this phase, for which to add gradients up")
     steps = 2 * whole_number("accumulation_steps", now["accumulation_steps"])
     now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
     yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})

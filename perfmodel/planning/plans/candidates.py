@@ -59,11 +59,12 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Cores of the host of a device, by the virtual processors of its price; None where none are known. [1]."""
-        if "system" in self.hardware or not isinstance(self.price, InstancePrice):
+        """Cores of the host by the virtual processors of its price; None if unknown, or a system has no more. [1]."""
+        if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
-        count = self.price.processor_count
-        return None if count is None else max(1, count // VCPUS_PER_CORE)
+        cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
+        system = self.hardware.get("system")  # may have cores that are not the guest's, or stand for larger instances
+        return cores if system is None or cores < system.core_count // system.node_count else None
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -179,7 +179,10 @@ def spot_terms(
             raise ArgumentError(name, None, allowed)
         if not is_asked and value is not None:
             raise ArgumentError(name, value, "None without purchase='spot': nothing is interrupted")
+    restart_s = from_zero_to(MOST_RESTART_S, "restart_s", restart_s)
     if not is_asked:
+        if restart_s:
+            raise ArgumentError("restart_s", restart_s, "0 without purchase='spot': nothing is interrupted")
         return {}
     storage = checkpoint_to if isinstance(checkpoint_to, Storage) else load_storage(checkpoint_to)
     try:
@@ -192,7 +195,7 @@ def spot_terms(
         "checkpoint_bytes": _checkpoint_bytes(graph, options),
         "write_bytes_per_s": storage.write_bandwidth_bytes_per_s,
         "read_bytes_per_s": storage.read_bandwidth_bytes_per_s,
-        "restart_s": from_zero_to(MOST_RESTART_S, "restart_s", restart_s),
+        "restart_s": restart_s,
     }
 
 
