@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.prediction.arguments import DTYPES, one_of
 from perfmodel.prediction.prepared import Prepared, prepare
@@ -108,7 +108,7 @@ def max_batch_size(
     prepared = prepare(
         subject,
         target=target,
-        profile=load_framework(target.framework(framework)),
+        profile=target.profile_of(framework),
         batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size,
         dtype=one_of("dtype", dtype, DTYPES),
         library=library,

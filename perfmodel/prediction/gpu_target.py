@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfmodel.hardware.catalogue import load_link, load_machine
+from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.hardware.catalogue import load_library, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibrarySupport
+from perfmodel.hardware.link import Link
+from perfmodel.hardware.spec_files import folders_asked_for
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
 from perfmodel.prediction.machine import Machine
@@ -19,12 +23,29 @@ from perfmodel.prediction.target import Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
-    from typing import Any
+    from pathlib import Path
 
-    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import FeedItem
     from perfmodel.prediction.step_time import ProcessorNumbers
+
+
+class _Files(NamedTuple):
+    """What a step on a GPU by itself reads besides the device."""
+
+    profile: FrameworkProfile
+    libraries: Libraries
+    link: Link
+
+
+@kept_while_unchanged(folders_asked_for, names=(tuple,))
+def _files_of(asked: Any) -> _Files:
+    """Load a framework, its libraries for an architecture, and a link: whether they changed is looked up once."""
+    framework, architecture, link = asked
+    profile = load_framework(framework)
+    names = {role: profile.library.name_of(role, architecture) for role in GpuTarget.roles}
+    return _Files(profile, {role: load_library(name) for role, name in names.items()}, load_link(link))
 
 
 class GpuTarget(Target):
@@ -37,14 +58,38 @@ class GpuTarget(Target):
         self.device = device
         self.host = host
         self.machine = machine
-        self.link = load_link(device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
-        self.copy_latency_s = self.link.latency_s if machine is None else machine.copy_latency_s
+        self._files: _Files | None = None
         self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
         self.name = device.name if machine is None else machine.describe()
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    @cached_property
+    def link(self) -> Link:
+        """The device's own link to the host."""
+        machine = self.machine
+        return load_link(self.device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+
+    @cached_property
+    def copy_latency_s(self) -> Any:
+        """Time before the first byte of a copy arrives. [s]"""
+        return self.link.latency_s if self.machine is None else self.machine.copy_latency_s
+
+    def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
+        """Return the framework; of a name, its libraries and the link are loaded with it, as a step wants all."""
+        if type(framework) is not str or self.machine is not None:
+            return super().profile_of(framework)
+        self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
+        self.link = files.link
+        return files.profile
+
+    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+        """Return the libraries a framework uses here; see ``Target.libraries``."""
+        if override is None and self._files is not None and self._files.profile is profile:
+            return self._files.libraries
+        return super().libraries(profile, override)
 
     @cached_property
     def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]

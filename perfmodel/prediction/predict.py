@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.catalogue import load_system
@@ -362,7 +362,7 @@ def predict(
     else:
         subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
         batch_size = graph.fixed_batch_size if batch_size is None and global_batch_size is None else batch_size
-    profile = load_framework(target.framework(framework))
+    profile = target.profile_of(framework)
     agreed = {
         "sync": sync,
         "overlap": overlap,

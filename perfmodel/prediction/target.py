@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
@@ -66,6 +67,26 @@ class Target(ABC):
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
         """Return the framework to use here: the one that was asked for, unless the target has its own."""
         return given
+
+    def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
+        """Return the profile of the framework to use here.
+
+        Parameters
+        ----------
+        framework : str, Path or FrameworkProfile
+            What was asked for. [-]
+
+        Returns
+        -------
+        FrameworkProfile
+            The profile. [-]
+
+        Raises
+        ------
+        UnknownNameError, SpecError
+            If there is no such profile, or its file is wrong.
+        """
+        return load_framework(self.framework(framework))
 
     def software(self, profile: FrameworkProfile) -> str:
         """Return what runs the kernels, for people."""
