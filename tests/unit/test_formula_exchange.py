@@ -1,5 +1,6 @@
 """The exchange of workers in closed form: composed of the functions that cost it, not fitted to what they say."""
 
+import re
 from functools import cache
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
+from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.planning.formulas.asked import with_links_scaled
 from perfmodel.planning.formulas.wiring import NoForm, Share, in_stretches
 from perfmodel.sync.collectives import collective
@@ -144,20 +146,15 @@ def test_flows_rise_evenly_over_one_channel_or_not_at_all():
         in_stretches(P, range(2, 8), [Share(1, 10.0 + count) for count in range(6)])
 
 
-def test_the_latency_of_a_lone_device_s_link(monkeypatch):
-    from perfmodel.prediction import gpu_target
-
+def test_the_latency_of_a_lone_device_s_link(tmp_path, monkeypatch):
     how = {"device": "gtx_1080", "batch_size": 64, "framework": "caffe_cudnn5"}
     f = pm.formula(graph=GRAPH, free="link_latency_s", **how)
     assert f() == pytest.approx(pm.predict(GRAPH, **how).step_s, rel=1e-12)
-    load = gpu_target.load_link
-
-    def later(name):
-        link = load(name)
-        family = link.family.model_copy(update={"latency_us": 1e5})
-        return type(link)(name=link.name, family=family, lane_count=link.lane_count)
-
-    monkeypatch.setattr(gpu_target, "load_link", later)
+    text = (shipped_folder() / "links" / "pcie_3.toml").read_text(encoding="utf-8")
+    (tmp_path / "links").mkdir()
+    later = re.sub(r"(?m)^latency_us = .*$", "latency_us = 1e5", text)
+    (tmp_path / "links" / "pcie_3.toml").write_text(later, encoding="utf-8")
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
     p = pm.predict(GRAPH, **how)
     assert p.step_s > f.prediction.step_s
     assert f(link_latency_s=0.1) == pytest.approx(p.step_s, rel=1e-9)
