@@ -189,7 +189,7 @@ class Jobs:
         workers = job.values["workers"]
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("target", section.alike.wiring, job.size),
+            ("target", section.alike.wiring, section.alike.unit_count, job.size),
             lambda: resolve_target(workers=workers, **section.first.asked),
         )
 
@@ -205,7 +205,7 @@ class Jobs:
         prepared, alike = section.first.prepared, section.alike
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("agreement", alike.wiring, alike.exchanged, job.agreed),
+            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
                 Asked(**{name: job.values[name] for name in AGREED_BY}),
                 machine=target.machine,
