@@ -8,6 +8,7 @@ import perfmodel as pm
 from perfmodel.errors import PerfmodelError
 
 GRAPH = pm.zoo.alexnet()
+MONEY = {"columns": ["step_s", "epoch_s", "usd_per_epoch"], "usd_per_hour": 1}
 
 
 def _worst(s):
@@ -39,3 +40,32 @@ def test_a_refusal_names_the_processor_that_it_is_about():
         with pytest.raises(PerfmodelError) as refused:
             s.prediction(index)
         assert row["reason"] == str(refused.value)
+
+
+@pytest.mark.parametrize("sync", ["none", "ring_all_reduce"])
+@pytest.mark.parametrize("others", [{}, {"stages": [1, 2], "parallelism": ["data", "pipeline"]}])
+def test_an_epoch_is_one_of_the_data_set_that_the_row_reads(sync, others):
+    sizes = {None: 1_281_167, "mnist": 60_000, "imagenet_raw": 1_281_167, "cifar10": 50_000}
+    s = pm.sweep(
+        GRAPH, batch_size=[16, 32], system="survey_fig5", workers=2, sync=sync, dataset=list(sizes), **others, **MONEY
+    )  # fmt: skip
+    possible = 0
+    for index, row in enumerate(s):
+        if row["fits"]:
+            possible += 1
+            epoch_s = s.prediction(index).epoch_s(dataset_size=sizes[row["dataset"]])
+            assert row["epoch_s"] == pytest.approx(epoch_s, rel=1e-9)
+            devices = 2 * row.get("stages", 1)
+            assert row["usd_per_epoch"] == pytest.approx(devices * epoch_s / 3600, rel=1e-9)
+    assert possible >= 8
+
+
+def test_a_data_set_made_in_python_counts_its_own_examples_and_dataset_size_stands_above_all():
+    few = pm.Dataset(name="few", example_count=320, encoded_bytes_per_example=100, decoded_shape=(100,))
+    rows = [{"dataset": few}, {"dataset": "mnist"}, {}]
+    asked = {"configurations": rows, "batch_size": 32, "device": "gtx_1080", "input_from": "memory"} | MONEY
+    s = pm.sweep(GRAPH, **asked)
+    steps = s["epoch_s"] / s["step_s"]
+    assert steps == pytest.approx([10, 60_000 / 32, -(-1_281_167 // 32)])
+    told = pm.sweep(GRAPH, **asked, dataset_size=640)
+    assert told["epoch_s"] / told["step_s"] == pytest.approx([20, 20, 20])

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.hardware.dataset import Dataset
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweeps.evaluation import Evaluation, empty_columns
 from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
@@ -24,9 +23,6 @@ from perfmodel.prediction.subject import subject_of_graph
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-
-IMAGENET_EXAMPLES: Final = 1_281_167
-"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
 
 
 def sweep(
@@ -57,7 +53,8 @@ def sweep(
         Price of a device, of every one or by its name; each of all devices that work is paid. None for its share of
         the newest instance on demand whose price is known (``pm.load_price``). [USD/h]
     dataset_size : int
-        Samples of an epoch; None for those of the one data set that is read, else of ImageNet (1,281,167). [samples]
+        Samples of an epoch, of every configuration; None for those of the data set that each reads, else of ImageNet
+        (1,281,167). [samples]
     limit : int
         Most configurations: of a larger product so many are drawn at random, the same ones every time. Without it up
         to 50 million are taken on. [1]
@@ -105,7 +102,7 @@ def sweep(
     check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
         subject_of_graph(graph, optimizer="sgd", phase="step")
-    size = _dataset_size(dataset_size, [space.value("dataset", code) for code in _places(space, "dataset")])
+    size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     evaluation = Evaluation(space, asked, prices, size)
     results, reasons = empty_columns(asked, space.size), Reasons()
     with _shown(progress, space.size) as told:
@@ -123,14 +120,6 @@ def sweep(
 def _places(space: Any, name: str) -> range:
     axis = space.by_name.get(name)
     return range(0 if axis is None else len(axis))
-
-
-def _dataset_size(given: int | None, datasets: list[Dataset | None]) -> int:
-    """Return the samples of an epoch: as told, or of the only data set that is read."""
-    if given is not None:
-        return whole_number("dataset_size", given)
-    sizes = {each.example_count for each in datasets if isinstance(each, Dataset)}
-    return sizes.pop() if len(sizes) == 1 else IMAGENET_EXAMPLES
 
 
 @contextmanager
