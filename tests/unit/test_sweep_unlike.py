@@ -1,11 +1,14 @@
 """Rows of a sweep that differ in a device, a data set or a batch size: nothing of one is taken for another."""
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.hardware.spec_files import find
 
 GRAPH = pm.zoo.alexnet()
 MONEY = {"columns": ["step_s", "epoch_s", "usd_per_epoch"], "usd_per_hour": 1}
@@ -69,3 +72,51 @@ def test_a_data_set_made_in_python_counts_its_own_examples_and_dataset_size_stan
     assert steps == pytest.approx([10, 60_000 / 32, -(-1_281_167 // 32)])
     told = pm.sweep(GRAPH, **asked, dataset_size=640)
     assert told["epoch_s"] / told["step_s"] == pytest.approx([20, 20, 20])
+
+
+def _t4(**memory):
+    """Return a T4 with another memory."""
+    t4 = pm.load_device("t4")
+    return t4.model_copy(update={"memory": t4.memory.model_copy(update=memory)})
+
+
+def _toml_of_t4(folder, bandwidth_gb_per_s):
+    """Write the T4's file with another bandwidth; return its path."""
+    text = find("devices", "t4").read_text(encoding="utf-8")
+    stated = f"bandwidth_gb_per_s = {pm.load_device('t4').memory.bandwidth_gb_per_s:g}"
+    assert text.count(stated) == 1
+    path = folder / "t4.toml"
+    path.write_text(text.replace(stated, f"bandwidth_gb_per_s = {bandwidth_gb_per_s}"), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("system", ["survey_fig5", "survey_fig6"])
+def test_a_device_made_in_python_is_itself_in_a_system_too(tmp_path, system):
+    asked = {"batch_size": 16, "system": system, "workers": [1, 4], "sync": ["all_reduce", "ring_all_reduce"]}
+    fast, slow = _t4(bandwidth_gb_per_s=640.0), _t4(bandwidth_gb_per_s=160.0)
+    s = pm.sweep(GRAPH, **asked, device=["t4", fast, slow])
+    own, faster, slower = (s["step_s"][start::3] for start in range(3))
+    assert own == pytest.approx(pm.sweep(GRAPH, device="t4", **asked)["step_s"], rel=1e-12)
+    for bandwidth, found in ((640.0, faster), (160.0, slower)):
+        by_file = pm.sweep(GRAPH, device=_toml_of_t4(tmp_path, bandwidth), **asked)
+        assert found == pytest.approx(by_file["step_s"], rel=1e-9)
+    assert np.all(faster < own)
+    assert np.all(slower > own)
+    assert _worst(s) < 1e-9
+
+
+def test_a_link_that_no_file_describes_is_refused_before_any_work():
+    asked = {"batch_size": 16, "system": "survey_fig6", "workers": 8}
+    link = pm.load_link("ethernet_10_gbit")
+    s = pm.sweep(GRAPH, link=[link, "ethernet_10_gbit"], **asked)
+    assert s["step_s"][0] == s["step_s"][1]
+    faster = replace(link, family=link.family.model_copy(update={"lane_rate_gbit_per_s": 100.0}))
+    for wrong in (faster, link.family, object()):
+        with pytest.raises(ArgumentError, match=r"link=.*a name or a path"):
+            pm.sweep(GRAPH, link=["infiniband_edr", wrong], **asked)
+
+
+def test_only_a_gpu_of_a_data_sheet_stands_in_a_slot():
+    s = pm.sweep(GRAPH, batch_size=16, system="survey_fig5", device=["t4", pm.load_device("i7_3820")])
+    assert s["fits"].tolist() == [True, False]
+    assert "must be a GPU" in s["reason"][1]
