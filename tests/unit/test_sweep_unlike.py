@@ -9,6 +9,9 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.hardware.spec_files import find
+from perfmodel.layers import CrossEntropy, Dense
+from perfmodel.planning.sweeps import sweep as sweep_module
+from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
 MONEY = {"columns": ["step_s", "epoch_s", "usd_per_epoch"], "usd_per_hour": 1}
@@ -120,3 +123,40 @@ def test_only_a_gpu_of_a_data_sheet_stands_in_a_slot():
     s = pm.sweep(GRAPH, batch_size=16, system="survey_fig5", device=["t4", pm.load_device("i7_3820")])
     assert s["fits"].tolist() == [True, False]
     assert "must be a GPU" in s["reason"][1]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"batch_size": None},
+        {"batch_size": [None, 4]},
+        {"batch_size": [4, None], "global_batch_size": None},
+        {"configurations": [{"batch_size": 4}, {"dtype": "fp16"}]},
+    ],
+)
+def test_a_sweep_that_says_no_batch_size_is_refused_as_predict_refuses_it(monkeypatch, asked):
+    with pytest.raises(ArgumentError) as refused:
+        predict(GRAPH, device="t4")
+    monkeypatch.setattr(sweep_module, "outcomes", lambda *_, **__: pytest.fail("work was begun"))
+    with pytest.raises(ArgumentError) as found:
+        pm.sweep(GRAPH, device="t4", **asked)
+    assert str(found.value) == str(refused.value)
+
+
+def test_where_a_global_batch_size_may_say_it_what_neither_says_has_a_reason():
+    s = pm.sweep(GRAPH, system="survey_fig5", workers=2, batch_size=[None, 4], global_batch_size=[None, 8])
+    assert s["fits"].tolist() == [False, True, True, True]
+    assert s["reason"][0].startswith("batch_size=None")
+    assert s["step_s"][1:] == pytest.approx([s["step_s"][2]] * 3)
+    with pytest.raises(ArgumentError, match="batch_size=None"):
+        s.prediction(0)
+
+
+def test_a_graph_or_a_run_with_a_batch_size_of_its_own_needs_none():
+    fixed = pm.LayerGraph("fixed", input_shape=(8,), fixed_batch_size=3)
+    fixed.add("fc", Dense(units=4), inputs=["input"])
+    fixed.add("loss", CrossEntropy(), inputs=["fc"])
+    assert _worst(pm.sweep(fixed, device="t4")) < 1e-9
+    run = pm.measurements.load("shi2016").runs[0]
+    assert _worst(pm.sweep(run, device="gtx_1080")) < 1e-9

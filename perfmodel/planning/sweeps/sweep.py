@@ -18,11 +18,12 @@ from perfmodel.planning.sweeps.run import check_executor, outcomes
 from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.task import tasks_of
-from perfmodel.prediction.arguments import flag, whole_number
+from perfmodel.prediction.arguments import flag, resolved_batch_size, whole_number
 from perfmodel.prediction.subject import subject_of_graph
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.sweeps.space import Space
 
 
 def sweep(
@@ -77,8 +78,8 @@ def sweep(
     Raises
     ------
     ArgumentError
-        If an axis is empty, a value is never allowed, or there are too many configurations without ``limit``: all
-        before any work.
+        If an axis is empty, a value is never allowed, a batch size is missing, or there are too many configurations
+        without ``limit``: all before any work.
     UnknownNameError
         If an argument, a column or a name is unknown; names the nearest.
 
@@ -102,6 +103,7 @@ def sweep(
     check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
         subject_of_graph(graph, optimizer="sgd", phase="step")
+        _check_batch_sizes(space)
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     evaluation = Evaluation(space, asked, prices, size)
     results, reasons = empty_columns(asked, space.size), Reasons()
@@ -117,9 +119,18 @@ def sweep(
     return Sweep(space, results, tuple(reasons.texts))
 
 
-def _places(space: Any, name: str) -> range:
+def _places(space: Space, name: str) -> range:
     axis = space.by_name.get(name)
     return range(0 if axis is None else len(axis))
+
+
+def _check_batch_sizes(space: Space) -> None:
+    """Raise as predict does if a configuration says no batch size and neither graph nor another argument says it."""
+    said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
+    if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
+        return
+    for code in _places(space, "batch_size") or (0,):
+        resolved_batch_size(space.value("batch_size", code), None)
 
 
 @contextmanager
