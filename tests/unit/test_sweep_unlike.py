@@ -1,6 +1,7 @@
 """Rows of a sweep that differ in a device, a data set or a batch size: nothing of one is taken for another."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -160,3 +161,20 @@ def test_a_graph_or_a_run_with_a_batch_size_of_its_own_needs_none():
     assert _worst(pm.sweep(fixed, device="t4")) < 1e-9
     run = pm.measurements.load("shi2016").runs[0]
     assert _worst(pm.sweep(run, device="gtx_1080")) < 1e-9
+
+
+@pytest.mark.parametrize("rates", [(10, 2), (2, 10)])
+def test_networks_of_one_name_in_two_files_are_told_apart(tmp_path, rates):
+    paths = []
+    for rate in rates:
+        path = tmp_path / str(rate) / "my_network.toml"
+        path.parent.mkdir()
+        text = find("links", "ethernet_10_gbit").read_text(encoding="utf-8")
+        path.write_text(
+            re.sub(r"lane_rate_gbit_per_s = [\d.]+", f"lane_rate_gbit_per_s = {rate}", text), encoding="utf-8"
+        )
+        paths.append(path)
+    read = {"dataset": "imagenet_raw", "input_from": "object_store"}
+    s = pm.sweep(GRAPH, batch_size=64, system="survey_fig6_node", link=paths, workers=2, **read)
+    assert len(set(s["step_s"])) == 2
+    assert _worst(s) < 1e-9
