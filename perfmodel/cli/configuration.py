@@ -60,7 +60,7 @@ def predict_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ..
     Raises
     ------
     ArgumentError
-        If one of them has no ``=``.
+        If one of them has no ``=``, or is given twice.
     UnknownNameError
         If ``predict`` has no such argument; names the nearest.
 

@@ -66,7 +66,7 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
     Raises
     ------
     ArgumentError
-        If one of them has no ``=`` or no key.
+        If one of them has no ``=`` or no key, or a key is there twice.
 
     Examples
     --------
@@ -75,11 +75,13 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
     >>> key_values(["hidden=100,50", "widths=64,"], argument="--option")
     {'hidden': (100, 50), 'widths': (64,)}
     """
-    values = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier():
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
+        if key in values:
+            raise ArgumentError(argument, pair, f"given once: {key} is {values[key]} already")
         values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
     return values
 

@@ -110,7 +110,8 @@ def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[
     """Return all axes: those of options of their own, and those that were typed with their names."""
     axes: dict[str, list[Any]] = {}
     for each in typed:
-        key, equals, values = each.partition("=")
+        typed_key, equals, values = each.partition("=")
+        key = typed_key.replace("-", "_")
         if not equals or not key.isidentifier():
             raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
         if key in besides:

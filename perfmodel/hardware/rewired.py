@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,6 +18,9 @@ from perfmodel.hardware.system import System, SystemFile
 from perfmodel.hardware.system_parts import PeerLink
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import wiring_of
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.device import Runnable
 
 Table = TypeVar("Table", bound=SpecTable)
 
@@ -56,6 +59,7 @@ def rewired(
     what: str,
     folder: Path,
     network: str | None = None,
+    given: Mapping[str, Runnable] | None = None,
 ) -> Wired:
     """Return a system whose machines are other ones.
 
@@ -71,6 +75,8 @@ def rewired(
         Folder of the system's file, where paths in it start. [-]
     network : str or None
         The cluster's other network between machines; None for the one that it has. [-]
+    given : mapping of str to Runnable or None
+        Devices that no file describes, by what stands for them in slots, besides those that the system has. [-]
 
     Returns
     -------
@@ -87,8 +93,10 @@ def rewired(
         if id(machine) not in changed:
             file = change(machine.file)
             file = file.model_copy(update={"name": f"{machine.name}, {what}"})
-            wiring = wiring_of(file, processor=machine.processor, path=folder / f"{machine.file.stem}.toml")
-            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring)
+            parts = {**machine.given, **(given or {})}
+            path = folder / f"{machine.file.stem}.toml"
+            wiring = wiring_of(file, processor=machine.processor, path=path, given=parts)
+            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring, given=parts)
     if isinstance(system, Cluster):
         machines = [(name, changed[id(machine)]) for name, machine in system.machines]
         return system.of_machines(machines, name=f"{system.name}, {what}", network=network, folder=folder)

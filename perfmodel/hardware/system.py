@@ -7,8 +7,9 @@ accesses of all threads are remote; the local and the remote part follow each ot
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -18,6 +19,9 @@ from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartCount,
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring
 from perfmodel.units import GIB, GIGA
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.device import Runnable
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 """A number in [0, 1]."""
@@ -158,11 +162,14 @@ class System(Wired):
         The CPU in each socket. [-]
     wiring : Wiring
         Places, links, devices and drives, resolved. [-]
+    given : mapping of str to Runnable
+        Devices that no file describes, by what stands for them in the slots of this one's. [-]
     """
 
     file: SystemFile
     processor: Cpu
     wiring: Wiring = field(default_factory=Wiring)
+    given: Mapping[str, Runnable] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:

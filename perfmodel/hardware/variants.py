@@ -10,6 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import Cluster
+from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.hardware.rewired import rewired, with_gpu, with_host_links, with_network, with_peer_links
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from perfmodel.hardware.wired import Wired
 
 
-def system_with(system: str | Path, *, device: str | Path | None = None, link: str | Path | None = None) -> Wired:
+def system_with(
+    system: str | Path, *, device: str | Path | Runnable | None = None, link: str | Path | None = None
+) -> Wired:
     """Load a system as it would be with other GPUs, or with another link in place of its own of that kind.
 
     Parameters
     ----------
     system : str or Path
         A machine or a cluster: a name, or a path to a TOML. [-]
-    device : str, Path or None
+    device : str, Path, Runnable or None
         GPUs in place of all of its own; None keeps these. [-]
     link : str, Path or None
         A network in place of a cluster's fabric and of the adapters' network; PCIe as the link of the GPUs and their
@@ -59,9 +62,13 @@ def system_with(system: str | Path, *, device: str | Path | None = None, link: s
     loaded: Wired = load_system(path)
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
+    given: dict[str, Runnable] = {}
     if device is not None:
         if not loaded.devices:
             raise ArgumentError("device", str(device), f"None with {loaded.name}, which has no GPU to replace")
+        if isinstance(device, Runnable):
+            name = f"{device.stem or device.name} as given"  # what no file is called, so that none is looked up
+            given[name], device = device, name
         changes.append(partial(with_gpu, device=_from_anywhere(device)))
         what.append(f"with {device}")
     if link is not None:
@@ -72,7 +79,11 @@ def system_with(system: str | Path, *, device: str | Path | None = None, link: s
     def changed(file: SystemFile) -> SystemFile:
         return reduce(lambda file, change: change(file), changes, file)
 
-    return rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network) if changes else loaded
+    return (
+        rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network, given=given)
+        if changes
+        else loaded
+    )
 
 
 def _from_anywhere(part: str | Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +20,7 @@ from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cpu import Cpu
+    from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import SystemFile
@@ -69,6 +70,7 @@ class _Wirer:
 
     file: SystemFile
     folder: Path
+    given: Mapping[str, Runnable] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
@@ -191,7 +193,7 @@ class _Wirer:
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
             named = self.folder / slot.device if spec_files.is_path(slot.device) else slot.device
             try:
-                device = load_device(named)
+                device = self.given[slot.device] if slot.device in self.given else load_device(named)
             except PerfmodelError as error:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
@@ -297,7 +299,7 @@ class _Wirer:
                 self.networks.append((name, network))
 
 
-def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
+def wiring_of(file: SystemFile, *, processor: Cpu, path: Path, given: Mapping[str, Runnable] | None = None) -> Wiring:
     """Resolve the parts of a system's file.
 
     Parameters
@@ -308,6 +310,8 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
         The CPU in its sockets. [-]
     path : Path
         The file: paths in it start at its folder. [-]
+    given : mapping of str to Runnable or None
+        Devices that no file describes, by what stands for them in the slots of this one. [-]
 
     Returns
     -------
@@ -319,7 +323,7 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path) -> Wiring:
     SpecError
         With every unknown port, part or link, and every circle of switches.
     """
-    wirer = _Wirer(file, path.parent)
+    wirer = _Wirer(file, path.parent, given or {})
     wirer.sockets(processor)
     stated = [*wirer.hubs(file.root, "root"), *wirer.hubs(file.switch, "switch")]
     wirer.check_hubs(stated)

@@ -505,7 +505,12 @@ def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
     assert run([*words, "--top", "3"]) == 0
     text = capsys.readouterr().out
     assert all(row.change in text for row in advice.rows[:3])
-    for wrong, told in ((["--kinds", "synk"], "sync"), (["--set", "worker=4"], "workers"), (["--top", "0"], "top")):
+    for wrong, told in (
+        (["--kinds", "synk"], "sync"),
+        (["--set", "worker=4"], "workers"),
+        (["--set", "workers=2"], "once: workers is 4 already"),
+        (["--top", "0"], "top"),
+    ):
         assert run([*words, *wrong]) == 2
         assert told in capsys.readouterr().err
 

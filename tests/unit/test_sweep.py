@@ -407,8 +407,23 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
     assert best[0]["samples_per_s"] == asked["samples_per_s"].max()
     assert run([*words, "--axis", "overlap=true,false,maybe"]) == 2
     assert "overlap='maybe'" in capsys.readouterr().err
+    assert run([*words, "--usd-per-hour", "gtx_1080=1", "--usd-per-hour", "gtx_1080=2"]) == 2
+    assert "once: gtx_1080 is 1 already" in capsys.readouterr().err
     assert run([*words, "--axis", "batch_sise=1"]) == 2
     assert "Did you mean 'batch_size'" in capsys.readouterr().err
+
+
+def test_the_command_takes_hyphens_in_the_names_of_axes(capsys):
+    words = ["sweep", "alexnet", "--device", "gtx_1080", "--json"]
+    assert run([*words, "--axis", "batch-size=1,2", "--axis", "input-variation=0"]) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    asked = pm.sweep(GRAPH, device="gtx_1080", batch_size=[1, 2])
+    assert [row["batch_size"] for row in found] == [1, 2]
+    assert [row["step_s"] for row in found] == asked["step_s"].tolist()
+    assert run([*words, "--batch-size", "4", "--axis", "batch-size=1,2"]) == 2
+    assert "left out beside --batch-size" in capsys.readouterr().err
+    assert run([*words, "--axis", "batch size=1"]) == 2
+    assert "KEY=VALUE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

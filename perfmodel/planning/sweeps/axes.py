@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.cost.pipeline_order import SCHEDULES
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.calibration import load_fit
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_link, load_system
+from perfmodel.hardware.link import Link
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.parallelism import PARALLELISMS
 from perfmodel.prediction.agreement_arguments import sync_names
@@ -71,6 +72,22 @@ def _named(load: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
     return loaded
 
 
+def _link(name: str, value: Any) -> Any:
+    """Load a link by its name or path; one that differs from the file of its name has no place in a system's file."""
+    link = _named(load_link)(name, value)
+    if link is value and not _has_file(link):
+        allowed = "a name or a path to a .toml file: a link that was changed in Python needs a file of its own"
+        raise ArgumentError(name, label(value), allowed)
+    return link
+
+
+def _has_file(link: Any) -> bool:
+    try:
+        return isinstance(link, Link) and link == load_link(link.name)
+    except PerfmodelError:  # made of a path, which is in no spec folder
+        return False
+
+
 def _straggler(name: str, value: Any) -> Any:
     """Check a straggler by itself; it is left as it is, since only predict knows how many workers there are."""
     del name
@@ -81,7 +98,7 @@ def _straggler(name: str, value: Any) -> Any:
 LOADED_BY: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "device": _named(load_device),
     "system": _named(load_system),
-    LINK: _named(load_link),
+    LINK: _link,
     "framework": _named(load_framework),
     "library": _named(load_library),
     "dataset": _named(load_dataset),

@@ -14,7 +14,7 @@ from perfmodel.measurements.run import Run
 from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.jobs import Job, Jobs, Refusal
 from perfmodel.planning.sweeps.prices import Prices
-from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, memory_reason
+from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
 from perfmodel.planning.sweeps.task import ONE_BY_ONE, Side
 from perfmodel.planning.sweeps.workers import Block, Section, Workers
 from perfmodel.prediction.predict import predict
@@ -60,14 +60,14 @@ class Evaluation:
         What is told of each, reasons among them. [-]
     prices : Prices
         What devices cost. [-]
-    dataset_size : int
-        Samples of an epoch. [samples]
+    dataset_size : int or None
+        Samples of an epoch; None for those of the data set that each configuration reads. [samples]
     """
 
     space: Space
     columns: tuple[str, ...]
     prices: Prices
-    dataset_size: int
+    dataset_size: int | None
     _last: tuple[NDArray[np.int64], Block, Jobs] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class _Doing:
             memory_bytes=p.memory.total_bytes,
             capacity_bytes=p.memory.capacity_bytes,
             usd_per_hour=self.evaluation.prices.of(device),
-            dataset_size=self.evaluation.dataset_size,
+            dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
         for name, column in self.columns.items():
             if name != REASON:

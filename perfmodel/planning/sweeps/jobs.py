@@ -13,7 +13,7 @@ from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.axes import FED_BY
 from perfmodel.planning.sweeps.prices import Prices
-from perfmodel.planning.sweeps.results import Outcome
+from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.workers import Section
 from perfmodel.prediction.agreement_arguments import resolve_agreement
 from perfmodel.prediction.asked import Asked
@@ -98,12 +98,12 @@ class Jobs:
     ----------
     prices : Prices
         What devices cost. [-]
-    dataset_size : int
-        Samples of an epoch. [samples]
+    dataset_size : int or None
+        Samples of an epoch; None for those of the data set that a job reads. [samples]
     """
 
     prices: Prices
-    dataset_size: int
+    dataset_size: int | None
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
@@ -164,7 +164,7 @@ class Jobs:
             memory_bytes=kept_bytes + (buffers - 1) * input_bytes,
             capacity_bytes=capacity_bytes,
             usd_per_hour=self._usd_per_hour(section),
-            dataset_size=self.dataset_size,
+            dataset_size=epoch_size(self.dataset_size, path.dataset),
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:
@@ -189,7 +189,7 @@ class Jobs:
         workers = job.values["workers"]
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("target", section.alike.wiring, job.size),
+            ("target", section.alike.wiring, section.alike.unit_count, job.size),
             lambda: resolve_target(workers=workers, **section.first.asked),
         )
 
@@ -205,7 +205,7 @@ class Jobs:
         prepared, alike = section.first.prepared, section.alike
         return self._once(  # type: ignore[no-any-return]
             section,
-            ("agreement", alike.wiring, alike.exchanged, job.agreed),
+            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
                 Asked(**{name: job.values[name] for name in AGREED_BY}),
                 machine=target.machine,

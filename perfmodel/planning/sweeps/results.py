@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from perfmodel.hardware.dataset import Dataset
     from perfmodel.prediction.step_time import StepTime
 
 FITS: Final = "fits"
@@ -26,6 +27,9 @@ FITS: Final = "fits"
 
 REASON: Final = "reason"
 """Column that says why not, or why there is no price."""
+
+IMAGENET_EXAMPLES: Final = 1_281_167
+"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,6 +133,26 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
             kind = "column"
             raise UnknownNameError(kind, str(name), (*RESULTS, REASON))
     return (*dict.fromkeys(name for name in asked if name not in (FITS, REASON)), FITS, REASON)
+
+
+def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
+    """Return the samples of an epoch: as told, else of the data set that is read, else of ImageNet.
+
+    Parameters
+    ----------
+    dataset_size : int or None
+        What the caller says of all configurations. [samples]
+    dataset : Dataset or None
+        What this one reads. [-]
+
+    Returns
+    -------
+    int
+        Samples. [samples]
+    """
+    if dataset_size is not None:
+        return dataset_size
+    return IMAGENET_EXAMPLES if dataset is None else dataset.example_count
 
 
 def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:

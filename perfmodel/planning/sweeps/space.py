@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.link import Link
 from perfmodel.hardware.variants import system_with
 from perfmodel.planning.sweeps.axes import DEFAULTS, LINK, Axis, axis_of, label
 from perfmodel.prediction.arguments import whole_number
@@ -195,11 +196,7 @@ def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
     if not isinstance(system, str | Path):
         allowed = "a name or a path, where device= or link= put other parts into it"
         raise ArgumentError("system", label(system), allowed)
-    parts = {"device": device, LINK: link}
-    names = {
-        name: part if part is None or isinstance(part, str | Path) else label(part) for name, part in parts.items()
-    }
-    return system_with(system, **names)
+    return system_with(system, device=device, link=link.name if isinstance(link, Link) else link)
 
 
 def space_of(

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.hardware.dataset import Dataset
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweeps.evaluation import Evaluation, empty_columns
 from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
@@ -19,14 +18,12 @@ from perfmodel.planning.sweeps.run import check_executor, outcomes
 from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.task import tasks_of
-from perfmodel.prediction.arguments import flag, whole_number
+from perfmodel.prediction.arguments import flag, resolved_batch_size, whole_number
 from perfmodel.prediction.subject import subject_of_graph
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-
-IMAGENET_EXAMPLES: Final = 1_281_167
-"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
+    from perfmodel.planning.sweeps.space import Space
 
 
 def sweep(
@@ -57,7 +54,8 @@ def sweep(
         Price of a device, of every one or by its name; each of all devices that work is paid. None for its share of
         the newest instance on demand whose price is known (``pm.load_price``). [USD/h]
     dataset_size : int
-        Samples of an epoch; None for those of the one data set that is read, else of ImageNet (1,281,167). [samples]
+        Samples of an epoch, of every configuration; None for those of the data set that each reads, else of ImageNet
+        (1,281,167). [samples]
     limit : int
         Most configurations: of a larger product so many are drawn at random, the same ones every time. Without it up
         to 50 million are taken on. [1]
@@ -80,8 +78,8 @@ def sweep(
     Raises
     ------
     ArgumentError
-        If an axis is empty, a value is never allowed, or there are too many configurations without ``limit``: all
-        before any work.
+        If an axis is empty, a value is never allowed, a batch size is missing, or there are too many configurations
+        without ``limit``: all before any work.
     UnknownNameError
         If an argument, a column or a name is unknown; names the nearest.
 
@@ -105,7 +103,8 @@ def sweep(
     check_names(usd_per_hour, [space.value("device", code) for code in _places(space, "device")])
     if not isinstance(graph, Run):
         subject_of_graph(graph, optimizer="sgd", phase="step")
-    size = _dataset_size(dataset_size, [space.value("dataset", code) for code in _places(space, "dataset")])
+        _check_batch_sizes(space)
+    size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     evaluation = Evaluation(space, asked, prices, size)
     results, reasons = empty_columns(asked, space.size), Reasons()
     with _shown(progress, space.size) as told:
@@ -120,17 +119,18 @@ def sweep(
     return Sweep(space, results, tuple(reasons.texts))
 
 
-def _places(space: Any, name: str) -> range:
+def _places(space: Space, name: str) -> range:
     axis = space.by_name.get(name)
     return range(0 if axis is None else len(axis))
 
 
-def _dataset_size(given: int | None, datasets: list[Dataset | None]) -> int:
-    """Return the samples of an epoch: as told, or of the only data set that is read."""
-    if given is not None:
-        return whole_number("dataset_size", given)
-    sizes = {each.example_count for each in datasets if isinstance(each, Dataset)}
-    return sizes.pop() if len(sizes) == 1 else IMAGENET_EXAMPLES
+def _check_batch_sizes(space: Space) -> None:
+    """Raise as predict does if a configuration says no batch size and neither graph nor another argument says it."""
+    said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
+    if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
+        return
+    for code in _places(space, "batch_size") or (0,):
+        resolved_batch_size(space.value("batch_size", code), None)
 
 
 @contextmanager

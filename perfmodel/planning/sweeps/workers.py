@@ -87,14 +87,16 @@ class Alike:
     wiring : Hashable
         Which way mini-batches and gradients go. [-]
     exchanged : Hashable
-        What else decides about an exchange: the framework's habits, data type, optimizer, phase, and what a library
-        takes of a device. [-]
+        What else decides about an exchange: the framework's habits, data type, optimizer, phase. [-]
+    unit_count : int or None
+        Multiprocessors of a device, of which a library's kernels take some; None where no library is asked. [1]
     layers : tuple of str
         Layers in the order in which their gradients are ready. [-]
     """
 
     wiring: Hashable
     exchanged: Hashable
+    unit_count: int | None
     layers: tuple[str, ...]
 
 
@@ -357,16 +359,14 @@ class Workers:
     def _alike(self, kind: Kind) -> Alike:
         """Return what workers have in common that exchange the same the same way."""
         prepared, target = kind.prepared, kind.target
-        units = None
-        if isinstance(target, GpuTarget) and LIBRARY in self._strategies:
-            units = target.device.unit_count  # what a library's kernels take of a device
-        exchange: Hashable = id(prepared.profile)
-        if LIBRARY not in self._strategies:
-            exchange = (prepared.profile.exchange.bucket_mib, prepared.profile.exchange.pull_order)
+        by_library = LIBRARY in self._strategies
+        habits = prepared.profile.exchange
+        exchange: Hashable = id(prepared.profile) if by_library else (habits.bucket_mib, habits.pull_order)
         subject = prepared.subject
         return Alike(
             wiring=self._wiring(target),
-            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase, units),
+            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase),
+            unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
 
@@ -378,7 +378,7 @@ class Workers:
     def _wiring(self, target: Target) -> Hashable:
         """Return what says which way mini-batches and gradients go."""
         if not isinstance(target, GpuTarget):
-            return target.processor
+            return (target.processor, target.name)
         if target.machine is None:
             return (target.processor, target.link.name)
         return self._wired(target.machine.system)
@@ -390,7 +390,7 @@ class Workers:
         boards = tuple(dict.fromkeys(device.board for device in devices))
         places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
         drives = tuple((array.name, id(array.drive), array.drive_count, array.efficiency) for array in system.storages)
-        networks = tuple((name, link.name) for name, link in system.networks)
+        networks = tuple((name, id(link)) for name, link in system.networks)  # two files may have one name
         hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
         found = self._kept.setdefault(("wiring", id(system)), None)
