@@ -1,5 +1,7 @@
 """A free number of a device changes all that it changes in the device's file."""
 
+import itertools
+
 import pytest
 
 import perfmodel as pm
@@ -99,3 +101,30 @@ def test_a_free_peak_of_single_precision_keeps_half_precision_on_its_units(ratio
         assert f(ratio * border / 1e12) == pytest.approx(p.step_s, rel=1e-9)
     with pytest.raises(ArgumentError, match="one peak"):
         pm.formula(graph=GRAPH, device="tesla_p100_pcie", free=["peak_flop_per_s", name], **how)
+
+
+TWICE = [
+    ("gtx_1080", "peak_flop_per_s", "devices/gtx_1080/peak_tflop_per_s.fp32"),
+    ("gtx_1080", "launch_latency_s", "devices/gtx_1080/launch.latency_us"),
+    ("gtx_1080", "memory_bandwidth_bytes_per_s", "devices/gtx_1080/memory.bandwidth_gb_per_s"),
+    ("gtx_1080", "link_bandwidth_bytes_per_s", "links/pcie_3/typical_efficiency"),
+    ("gtx_1080", "link_bandwidth_bytes_per_s", "links/pcie_3/pageable_efficiency"),
+    ("i7_3820", "memory_bandwidth_bytes_per_s", "devices/i7_3820/memory.efficiency"),
+]
+
+
+@pytest.mark.parametrize(("device", "name", "constant"), TWICE)
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_number_under_two_names_is_refused(device, name, constant, turned):
+    how = {"pinned": not constant.endswith("pageable_efficiency"), "batch_size": 4}
+    free = [constant, name] if turned else [name, constant]
+    with pytest.raises(ArgumentError, match=f"each number once: {free[0]} and {free[1]}"):
+        pm.formula(graph=GRAPH, device=device, free=free, **how)
+
+
+def test_a_peak_of_half_precision_under_two_names_is_refused_as_one_number():
+    names = ("peak_flop_per_s", "devices/tesla_p100_pcie/peak_tflop_per_s.fp16")
+    for free in itertools.permutations(names):
+        with pytest.raises(ArgumentError, match="each number once"):
+            pm.formula(graph=GRAPH, device="tesla_p100_pcie", framework="pytorch_2", dtype="fp16", batch_size=4,
+                       free=free)  # fmt: skip
