@@ -203,6 +203,12 @@ FREE: Final[Mapping[str, Free]] = {
 """Numbers that may be free by a name of their own; constants of files may be by their full names."""
 
 
+NOT_THE_FIELD: Final[Mapping[str, str]] = {
+    "clock_base_ghz": "clock_hz, with which all clocks of a CPU rise; on this field alone a step hardly depends"
+}
+"""Constant whose factor is not one on the field of a file alone -> what is allowed instead."""
+
+
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Put symbols in the place of numbers.
 
@@ -262,6 +268,8 @@ def _constant_name(given: str, prepared: Prepared) -> str:
 def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     prepared = opened.prepared
     device: Any = prepared.target.processor_spec
+    if (field := name.rsplit("/", 1)[-1]) in NOT_THE_FIELD:
+        raise ArgumentError("free", name, NOT_THE_FIELD[field])
     opened.factor_of(name, symbol)
     if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
