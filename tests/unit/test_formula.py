@@ -272,6 +272,30 @@ def test_all_that_has_no_closed_form_says_why():
                    straggler={"distribution": "normal", "cv": 0.1})  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("parallelism", "pipeline"), ("stages", 2), ("tensor_size", 2), ("micro_batches", 2), ("accumulation_steps", 2),
+     ("shard_stage", 1)],
+)  # fmt: skip
+def test_what_spreads_a_network_is_refused_by_its_own_name(argument, value):
+    how = {"graph": network("lenet5"), "system": "survey_fig5", "workers": 2, "batch_size": 8, "free": "batch_size"}
+    with pytest.raises(ArgumentError, match="no closed form of a network spread") as caught:
+        pm.formula(**how, **{argument: value})
+    assert (caught.value.argument, caught.value.given) == (argument, value)
+    plain = {"parallelism": "data", "shard_stage": 0}.get(argument, 1)
+    assert caught.value.allowed.startswith(f"{plain!r} in a formula")
+    assert pm.formula(**how, **{argument: plain})() > 0
+
+
+@pytest.mark.parametrize("given", [{}, {"workers": 1}])
+def test_workers_of_a_system_without_gpus_are_refused_as_such(given):
+    how = {"graph": network("lenet5"), "system": "survey_fig6_server", "batch_size": 8, **given}
+    with pytest.raises(ArgumentError, match="communication server, which has no GPUs") as caught:
+        pm.formula(**how, free="workers")
+    assert (caught.value.argument, caught.value.given) == ("free", "workers")
+    assert pm.formula(**how, free="batch_size")() > 0  # its sockets work together
+
+
 def test_bad_points_and_targets_are_refused_with_words():
     formula, _ = built("lstm")
     with pytest.raises(ArgumentError, match="above 0"):

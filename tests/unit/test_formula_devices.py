@@ -1,5 +1,7 @@
 """A free number of a device changes all that it changes in the device's file."""
 
+import itertools
+
 import pytest
 
 import perfmodel as pm
@@ -115,3 +117,56 @@ def test_a_free_dispatch_alone_leaves_every_choice_as_it_is(constant):
         slower = profile.gpu.constants | {"dispatch_us": 3 * profile.gpu.constants["dispatch_us"]}
         changed = profile.model_copy(update={"gpu": profile.gpu.model_copy(update={"constants": slower})})
         assert f(3 * f.stated[name]) == pytest.approx(pm.predict(**how | {"framework": changed}).step_s, rel=1e-9)
+
+
+TWICE = [
+    ("gtx_1080", "peak_flop_per_s", "devices/gtx_1080/peak_tflop_per_s.fp32"),
+    ("gtx_1080", "launch_latency_s", "devices/gtx_1080/launch.latency_us"),
+    ("gtx_1080", "memory_bandwidth_bytes_per_s", "devices/gtx_1080/memory.bandwidth_gb_per_s"),
+    ("gtx_1080", "link_bandwidth_bytes_per_s", "links/pcie_3/typical_efficiency"),
+    ("gtx_1080", "link_bandwidth_bytes_per_s", "links/pcie_3/pageable_efficiency"),
+    ("i7_3820", "memory_bandwidth_bytes_per_s", "devices/i7_3820/memory.efficiency"),
+]
+
+
+@pytest.mark.parametrize(("device", "name", "constant"), TWICE)
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_number_under_two_names_is_refused(device, name, constant, turned):
+    how = {"pinned": not constant.endswith("pageable_efficiency"), "batch_size": 4}
+    free = [constant, name] if turned else [name, constant]
+    with pytest.raises(ArgumentError, match=f"each number once: {free[0]} and {free[1]}"):
+        pm.formula(graph=GRAPH, device=device, free=free, **how)
+
+
+def test_a_peak_of_half_precision_under_two_names_is_refused_as_one_number():
+    names = ("peak_flop_per_s", "devices/tesla_p100_pcie/peak_tflop_per_s.fp16")
+    for free in itertools.permutations(names):
+        with pytest.raises(ArgumentError, match="each number once"):
+            pm.formula(graph=GRAPH, device="tesla_p100_pcie", framework="pytorch_2", dtype="fp16", batch_size=4,
+                       free=free)  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["xeon_e5_2698_v4", "i7_3820"])
+@pytest.mark.parametrize("short", [False, True])
+def test_a_base_clock_by_the_name_of_its_field_is_refused(device, short):
+    # a busy step runs at the clocks of turbo and of wide SIMD, which are fields of their own
+    graph, name = pm.zoo.autoencoder(), "clock_base_ghz" if short else f"devices/{device}/clock_base_ghz"
+    spec = pm.load_device(device)
+    slower = spec.model_copy(update={"clock_base_ghz": 0.7 * spec.clock_base_ghz})
+    assert (
+        pm.predict(graph, device=slower, batch_size=4).step_s == pm.predict(graph, device=device, batch_size=4).step_s
+    )
+    for free in ([name], ["clock_hz", name], [name, "clock_hz"]):
+        with pytest.raises(ArgumentError, match="clock_hz, with which all clocks") as caught:
+            pm.formula(graph=graph, device=device, batch_size=4, free=free)
+        assert caught.value.argument == "free"
+
+
+@pytest.mark.parametrize("constant", ["memory.efficiency", "memory.bandwidth_per_core_gb_per_s"])
+@pytest.mark.parametrize("ratio", [0.05, 0.7])
+def test_a_constant_of_a_cpu_is_the_field_of_that_name(constant, ratio):
+    spec, field = pm.load_device("i7_3820"), constant.removeprefix("memory.")
+    f = pm.formula(graph=GRAPH, device="i7_3820", batch_size=64, free=f"devices/i7_3820/{constant}")
+    memory = spec.memory.model_copy(update={field: ratio * getattr(spec.memory, field)})
+    p = pm.predict(GRAPH, device=spec.model_copy(update={"memory": memory}), batch_size=64)
+    assert f(ratio * getattr(spec.memory, field)) == pytest.approx(p.step_s, rel=1e-9)

@@ -46,6 +46,8 @@ def devices_alike(arguments: dict[str, Any]) -> int:
     if system is None:
         raise ArgumentError("free", "workers", "with system=, whose devices they are")
     loaded = system if isinstance(system, Wired) else load_system(system)
+    if not loaded.devices:
+        raise ArgumentError("free", "workers", f"fixed on {loaded.name}, which has no GPUs; its sockets work together")
     return Machine(system=loaded, worker_count=1).alike_count
 
 

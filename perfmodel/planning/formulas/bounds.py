@@ -2,20 +2,22 @@
 
 Interval arithmetic, forward through the named expressions, for many intervals at once. Of Max, Min and Piecewise only
 the branches that may count somewhere in the interval are kept; where only one may, and no ceiling steps, the expression
-is smooth and its derivative is bounded too.
+is smooth and its derivative is bounded too. Of what divides by zero, as branches that are not taken do, and of a node
+without a rule nothing is told: its bounds are infinite.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import sympy
 
 from perfmodel.planning.formulas.definitions import Definitions
+from perfmodel.planning.formulas.values import number_of, without_mod
 
 
 class Bounds(NamedTuple):
@@ -40,7 +42,23 @@ class Bounds(NamedTuple):
 
 def constant(value: float) -> Bounds:
     """Return the bounds of a number."""
-    return Bounds(value, value, 0.0, 0.0, False)
+    value = np.float64(value)  # which divides by zero as arrays do
+    return Bounds(value, value, 0.0, 0.0, np.False_)
+
+
+UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf, np.True_)
+"""Bounds of that of which nothing is told."""
+
+
+def _told(found: Bounds) -> Bounds:
+    """Return bounds without what is not a number: there nothing is told."""
+    ends = zip(found[:4], UNKNOWN[:4], strict=True)
+    told: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
+    return Bounds(told[0], told[1], told[2], told[3], found.jumps)
+
+
+def _is_number(each: Bounds) -> bool:
+    return np.ndim(each.low) == 0 and bool(each.low == each.high)
 
 
 def _span(corners: Sequence[Any]) -> tuple[Any, Any]:
@@ -50,6 +68,13 @@ def _span(corners: Sequence[Any]) -> tuple[Any, Any]:
 def _times(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return the bounds of a product; nothing times anything is nothing, even times what has no bound."""
     return _span([np.where((a == 0) | (b == 0), 0.0, a * b) for a in one for b in other])
+
+
+def _over(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the bounds of a quotient, each end as rounded as itself; infinite where it may divide by zero."""
+    low, high = _span([a / b for a in one for b in other])
+    has_pole = (other[0] <= 0) & (other[1] >= 0)
+    return np.where(has_pole, -np.inf, low), np.where(has_pole, np.inf, high)
 
 
 def _add(terms: Sequence[Bounds]) -> Bounds:
@@ -64,10 +89,10 @@ def _product(one: Bounds, other: Bounds) -> Bounds:
 
 
 def _multiply(factors: Sequence[Bounds]) -> Bounds:
-    numbers = [each for each in factors if np.ndim(each.low) == 0]
-    moving = [each for each in factors if np.ndim(each.low)]
+    numbers = [each for each in factors if _is_number(each)]
+    moving = [each for each in factors if not _is_number(each)]
     scale = float(np.prod([each.low for each in numbers]))
-    if not moving:
+    if not moving or scale == 0:
         return constant(scale)
     found = reduce(_product, moving)
     if scale < 0:
@@ -77,7 +102,7 @@ def _multiply(factors: Sequence[Bounds]) -> Bounds:
 
 
 def _powers(base: Bounds, exponent: float) -> tuple[Any, Any]:
-    ends = base.low**exponent, base.high**exponent
+    ends = (base.low + 0.0) ** exponent, (base.high + 0.0) ** exponent  # one over a zero without a sign is above
     low, high = ends if exponent > 0 else ends[::-1]
     # of what is below zero nothing is told
     return np.where(base.low < 0, -np.inf, low), np.where(base.low < 0, np.inf, high)
@@ -85,7 +110,7 @@ def _powers(base: Bounds, exponent: float) -> tuple[Any, Any]:
 
 def _power(arguments: Sequence[Bounds]) -> Bounds:
     base, exponent = arguments
-    if np.ndim(exponent.low):
+    if not _is_number(exponent):
         return _exponential([_product(exponent, _logarithm([base]))])
     power = float(exponent.low)
     if power == 1:
@@ -106,15 +131,21 @@ def _exponential(arguments: Sequence[Bounds]) -> Bounds:
 
 def _logarithm(arguments: Sequence[Bounds]) -> Bounds:
     (inner,) = arguments
-    slopes = _times((1 / inner.high, 1 / inner.low), (inner.slope_low, inner.slope_high))
+    steepness = 1 / inner.high, np.where(inner.low > 0, 1 / inner.low, np.inf)
+    slopes = _times(steepness, (inner.slope_low, inner.slope_high))
     return Bounds(np.log(inner.low), np.log(inner.high), *slopes, inner.jumps)
 
 
-def _ceiling(arguments: Sequence[Bounds]) -> Bounds:
-    above, below = arguments
-    low, high = _times((above.low, above.high), (1 / below.high, 1 / below.low))
-    low, high = np.ceil(low), np.ceil(high)
-    return Bounds(low, high, 0.0 * low, 0.0 * low, low != high)
+def _steps(rounded: Callable[[Any], Any]) -> Callable[[Sequence[Bounds]], Bounds]:
+    """Return the rule of a quotient that is rounded to whole numbers."""
+
+    def rule(arguments: Sequence[Bounds]) -> Bounds:
+        above, below = arguments
+        low, high = (rounded(end) for end in _over((above.low, above.high), (below.low, below.high)))
+        flat = np.zeros_like(low)
+        return Bounds(low, high, flat, flat, ~(low == high))
+
+    return rule
 
 
 def _hull(pieces: Sequence[tuple[Any, Bounds]]) -> tuple[Any, Any, Any]:
@@ -133,27 +164,67 @@ def _smallest(arguments: Sequence[Bounds]) -> Bounds:
     return -_largest([-each for each in arguments])
 
 
-def _may_and_must(relation: str, left: Bounds, right: Bounds) -> tuple[Any, Any]:
-    """Tell where a comparison may hold, and where it does all over the interval."""
-    if relation in ("<", "<="):
-        return _may_and_must({"<": ">", "<=": ">="}[relation], right, left)
-    compare: Callable[[Any, Any], Any] = operator.gt if relation == ">" else operator.ge
-    return compare(left.high, right.low), compare(left.low, right.high)
+Sureness = tuple[Any, Any]
+"""Where a condition may hold, and where it does all over the interval."""
 
 
-def _chosen(conditions: Sequence[str], arguments: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of a Piecewise from those of its values, and of both sides of each condition after them."""
+def _more(compare: Callable[[Any, Any], Any]) -> Callable[[Bounds, Bounds], Sureness]:
+    return lambda left, right: (compare(left.high, right.low), compare(left.low, right.high))
+
+
+def _equal(left: Bounds, right: Bounds) -> Sureness:
+    single = (left.low == left.high) & (right.low == right.high)
+    return (left.low <= right.high) & (right.low <= left.high), single & (left.low == right.low)
+
+
+def _not(sureness: Sureness) -> Sureness:
+    may, must = sureness
+    return ~np.asarray(must), ~np.asarray(may)
+
+
+_COMPARED: Final[dict[str, Callable[[Bounds, Bounds], Sureness]]] = {
+    ">": _more(operator.gt),
+    ">=": _more(operator.ge),
+    "<": lambda left, right: _more(operator.gt)(right, left),
+    "<=": lambda left, right: _more(operator.ge)(right, left),
+    "==": _equal,
+    "!=": lambda left, right: _not(_equal(left, right)),
+}
+"""Comparison -> where it may and must hold."""
+
+_JOINED: Final[dict[type, Callable[[Sequence[Sureness]], Sureness]]] = {
+    sympy.And: lambda inner: reduce(lambda one, other: (one[0] & other[0], one[1] & other[1]), inner),
+    sympy.Or: lambda inner: reduce(lambda one, other: (one[0] | other[0], one[1] | other[1]), inner),
+    sympy.Not: lambda inner: _not(inner[0]),
+}
+"""What joins conditions -> where they may and must hold together."""
+
+
+def _condition(node: Any, sides: list[Any]) -> Callable[[Sequence[Bounds]], Sureness]:
+    """Return what tells where a condition holds, from bounds of the sides of its comparisons: these join a list."""
+    if node in (sympy.true, sympy.false):
+        holds = np.bool_(bool(node))
+        return lambda bounds: (holds, holds)
+    if type(node) in _JOINED:
+        inner, joined = [_condition(each, sides) for each in node.args], _JOINED[type(node)]
+        return lambda bounds: joined([each(bounds) for each in inner])
+    if getattr(node, "rel_op", None) not in _COMPARED:
+        return lambda bounds: (np.True_, np.False_)
+    place, compared = len(sides), _COMPARED[node.rel_op]
+    sides += [node.lhs, node.rhs]
+    return lambda bounds: compared(bounds[place], bounds[place + 1])
+
+
+def _chosen(conditions: Sequence[Callable[[Sequence[Bounds]], Sureness]], arguments: Sequence[Bounds]) -> Bounds:
+    """Return the bounds of a Piecewise from those of its values, and of what its conditions compare after them."""
     values, sides = arguments[: len(conditions)], arguments[len(conditions) :]
     open_still: Any = np.True_
     pieces = []
-    for place, (value, relation) in enumerate(zip(values, conditions, strict=True)):
-        may, must = (
-            (np.True_, np.True_)
-            if relation == "always"
-            else _may_and_must(relation, sides[2 * place], sides[2 * place + 1])
-        )
+    for value, condition in zip(values, conditions, strict=True):
+        may, must = condition(sides)
         pieces.append((open_still & may, value))
         open_still = open_still & ~np.asarray(must)
+    pieces.append((open_still, UNKNOWN))
     low = reduce(np.minimum, (np.where(may, each.low, np.inf) for may, each in pieces))
     high = reduce(np.maximum, (np.where(may, each.high, -np.inf) for may, each in pieces))
     slope_low, slope_high, jumps = _hull(pieces)
@@ -167,11 +238,12 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
     sympy.Pow: _power,
     sympy.exp: _exponential,
     sympy.log: _logarithm,
-    sympy.ceiling: _ceiling,
+    sympy.ceiling: _steps(np.ceil),
+    sympy.floor: _steps(np.floor),
     sympy.Max: _largest,
     sympy.Min: _smallest,
 }
-"""Kind of node -> its bounds from those of its arguments."""
+"""Kind of node -> its bounds from those of its arguments; of all others nothing is told."""
 
 
 class Bounded:
@@ -205,31 +277,27 @@ class Bounded:
         if node in self._places:
             return self._places[node]
         if node.is_number:
-            return self._put(node, None, (), constant(float(node)))
+            return self._put(node, None, (), _told(constant(number_of(node))))
         if isinstance(node, sympy.Piecewise):
             return self._piecewise(node)
-        inner = node.args[0].as_numer_denom() if isinstance(node, sympy.ceiling) else node.args
+        if isinstance(node, sympy.Mod):
+            return self._placed(without_mod(node))
+        if type(node) not in _RULES:
+            return self._put(node, None, (), UNKNOWN)
+        inner = node.args[0].as_numer_denom() if isinstance(node, sympy.ceiling | sympy.floor) else node.args
         return self._put(node, _RULES[type(node)], tuple(self._placed(each) for each in inner))
 
     def _piecewise(self, node: Any) -> int:
-        always = (sympy.true, sympy.false)
-        pieces = [(value, condition) for value, condition in node.args if condition != sympy.false]
-        conditions = ["always" if condition in always else condition.rel_op for _, condition in pieces]
-        sides = [
-            side
-            for value, condition in pieces
-            for side in ((value, value) if condition in always else (condition.lhs, condition.rhs))
-        ]
-        inner = [*(value for value, _ in pieces), *sides]
-        return self._put(
-            node, lambda arguments: _chosen(conditions, arguments), tuple(self._placed(each) for each in inner)
-        )
+        sides: list[Any] = []
+        conditions = [_condition(condition, sides) for _, condition in node.args]
+        inner = tuple(self._placed(each) for each in (*(value for value, _ in node.args), *sides))
+        return self._put(node, partial(_chosen, conditions), inner)
 
     def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
         place = self._places[node] = len(self._places)
         if known is None and all(each in self._known for each in arguments):
-            found = rule([self._known[each] for each in arguments])
-            known = constant(float(found.low))
+            found = _told(rule([self._known[each] for each in arguments]))
+            known = constant(float(found.low)) if found.low == found.high else UNKNOWN
         if known is None:
             self._steps.append((place, rule, arguments))
         else:
@@ -254,7 +322,7 @@ class Bounded:
         last = {each: step for step, (_, _, arguments) in enumerate(self._steps) for each in arguments}
         with np.errstate(all="ignore"):
             for step, (place, rule, arguments) in enumerate(self._steps):
-                values[place] = rule([values[each] for each in arguments])
+                values[place] = _told(rule([values[each] for each in arguments]))
                 for each in set(arguments):
                     if last[each] == step and each != self._wanted:
                         values.pop(each)

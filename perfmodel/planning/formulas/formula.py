@@ -16,7 +16,7 @@ from perfmodel.measurements.run import Run
 from perfmodel.planning.formulas.asked import devices_alike
 from perfmodel.planning.formulas.definitions import Definitions
 from perfmodel.planning.formulas.limits import refuse_open_ended
-from perfmodel.planning.formulas.points import checked_point
+from perfmodel.planning.formulas.points import checked_point, common_shape
 from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
 from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.prediction.predict import predict
@@ -293,10 +293,10 @@ class _Function:
             given[name] = value
         refuse_fractions(given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
+        shape = common_shape(merged)
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
         with np.errstate(all="ignore"):  # of a choice both sides are computed
             (found,) = self.formula._function(*numbers)
-        shape = np.broadcast_shapes(*(number.shape for number in numbers))
         return np.broadcast_to(np.asarray(found, dtype=float), shape).copy() if shape else float(found)
 
 
@@ -309,7 +309,11 @@ def known_quantity(quantity: str) -> str:
 
 
 def formula(
-    quantity: str = "step_s", *, graph: LayerGraph | Run, free: Iterable[str | sympy.Symbol] | str, **arguments: Any
+    quantity: str = "step_s",
+    *,
+    graph: LayerGraph | Run | None = None,
+    free: Iterable[str | sympy.Symbol] | str = (),
+    **arguments: Any,
 ) -> Formula:
     """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
 
@@ -322,7 +326,7 @@ def formula(
         ``step_s``, one of its exclusive parts (``compute_s``, ``exposed_sync_s`` ...), a total (``sync_s`` ...),
         ``device_s`` (the step without waiting for copies and input) or ``samples_per_s``. [-]
     graph : LayerGraph or Run
-        As for ``predict``. [-]
+        As for ``predict``; one must be given. [-]
     free : iterable of str or sympy.Symbol
         What is left open, in base units: ``batch_size``, ``workers``, ``peak_flop_per_s``, ``clock_hz`` (of a CPU),
         ``memory_bandwidth_bytes_per_s``, ``launch_latency_s``, ``link_bandwidth_bytes_per_s``, ``link_latency_s``, or
@@ -357,6 +361,8 @@ def formula(
     names = list(names) if isinstance(names, Iterable) else []
     if not names:
         raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
+    if graph is None:
+        raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     known = tuple(name for name in inspect.signature(predict).parameters if name != "graph")
     for given in arguments:
         if given not in known:

@@ -23,12 +23,28 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
 
 
+def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:
+    """Return a point; None is one where nothing is said."""
+    if not isinstance(at, Mapping | None):
+        raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
+    return at or {}
+
+
+def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape to which the values of a point broadcast. [1]"""
+    shapes = {name: np.shape(value) for name, value in point.items()}
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        raise ArgumentError(
+            "values", f"of shapes {shapes}", "numbers, and arrays that broadcast to one shape"
+        ) from None
+
+
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return values by names of symbols, each above zero."""
     found = {}
-    if not isinstance(at, Mapping | None):
-        raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
-    for given, value in (at or {}).items():
+    for given, value in by_names(at).items():
         name = known_symbol(formula, given)
         try:
             numbers = np.asarray(value, dtype=float)

@@ -12,7 +12,7 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, constant
-from perfmodel.planning.formulas.points import checked_point, known_symbol
+from perfmodel.planning.formulas.points import by_names, checked_point, known_symbol
 from perfmodel.planning.formulas.search import Search, Turn
 from perfmodel.planning.formulas.symbols import FREE
 from perfmodel.planning.formulas.values import AtPoint, NoPolynomial, left_of, single_values
@@ -183,7 +183,7 @@ def solved(
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
     given: dict[str, float] = {}
-    for key, value in (at or {}).items():
+    for key, value in by_names(at).items():
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
         given |= single_values(checked_point(owner, {key: value}))
     if name in given:

@@ -61,9 +61,18 @@ class Opened:
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
         """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
-        factor = float(self.factors.get(constant, 1.0))
+        factor = self.factor_of(constant, symbol)
         self.factors[constant] = symbol / value
         return factor * value
+
+    def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
+        """Return the factor on a constant that gives way to a symbol; none may have done so before."""
+        factor = sympy.sympify(self.factors.get(constant, 1.0))
+        before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
+        if before:
+            allowed = f"each number once: {before[0]} and {symbol.name} both stand for {constant}"
+            raise ArgumentError("free", symbol.name, allowed)
+        return float(factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ def _memory_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     name, bandwidth = f"devices/{device.stem}/{constant}", device.memory_bandwidth_bytes_per_s
     if isinstance(device, Gpu):
         return opened.scale(name, symbol, bandwidth)
-    opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / bandwidth
+    opened.factors[name] = opened.factor_of(name, symbol) * symbol / bandwidth
     return float(bandwidth)
 
 
@@ -120,8 +129,9 @@ def _gpu_of(opened: Opened, name: str) -> Gpu:
 
 def _peak(opened: Opened, symbol: sympy.Symbol) -> float:
     device, dtype = _gpu_of(opened, symbol.name), opened.prepared.dtype
+    value = opened.scale(f"devices/{device.stem}/peak_tflop_per_s.{dtype}", symbol, device.peak_flop_per_s(dtype))
     _limit_peak(opened, "peak_flop_per_s", dtype, unit=1.0)
-    return opened.scale(f"devices/{device.stem}/peak_tflop_per_s.{dtype}", symbol, device.peak_flop_per_s(dtype))
+    return value
 
 
 def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
@@ -155,7 +165,7 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     value = float(target.link.effective_bandwidth_bytes_per_s)
     asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
     for name in asked:  # pageable copies keep their share of it
-        opened.factors[name] = float(opened.factors.get(name, 1.0)) * symbol / value
+        opened.factors[name] = opened.factor_of(name, symbol) * symbol / value
     return value
 
 
@@ -193,6 +203,12 @@ FREE: Final[Mapping[str, Free]] = {
 """Numbers that may be free by a name of their own; constants of files may be by their full names."""
 
 
+NOT_THE_FIELD: Final[Mapping[str, str]] = {
+    "clock_base_ghz": "clock_hz, with which all clocks of a CPU rise; on this field alone a step hardly depends"
+}
+"""Constant whose factor is not one on the field of a file alone -> what is allowed instead."""
+
+
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Put symbols in the place of numbers.
 
@@ -213,7 +229,7 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     UnknownNameError
         If there is no such number.
     ArgumentError
-        If a name occurs twice, or the number is none of this prediction.
+        If a name or number occurs twice, or the number is none of this prediction.
     """
     prepared = opened.prepared
     for each in free:
@@ -252,6 +268,9 @@ def _constant_name(given: str, prepared: Prepared) -> str:
 def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     prepared = opened.prepared
     device: Any = prepared.target.processor_spec
+    if (field := name.rsplit("/", 1)[-1]) in NOT_THE_FIELD:
+        raise ArgumentError("free", name, NOT_THE_FIELD[field])
+    opened.factor_of(name, symbol)
     if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
     found = stated_constant(name, prepared.specs, device=device.stem, dtype=prepared.dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,38 @@ _RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
+
+_JOINED: Final[dict[type, Callable[[list[bool]], bool]]] = {
+    sympy.And: all,
+    sympy.Or: any,
+    sympy.Not: lambda inner: not inner[0],
+}
+
+
+def number_of(node: Any) -> float:
+    """Return what an expression without symbols comes to, not a number where it is none that is real."""
+    try:
+        return float(node)
+    except TypeError:
+        return math.nan
+
+
+def without_mod(node: Any) -> Any:
+    """Return what a division leaves over, by the floor of the quotient."""
+    dividend, divisor = node.args
+    return dividend - divisor * sympy.floor(dividend / divisor)
+
+
+def _total(terms: Iterable[float]) -> float:
+    """Return the exact sum; of branches that are not taken it may be infinite, or not a number."""
+    terms = list(terms)
+    try:
+        return math.fsum(terms)
+    except (OverflowError, ValueError):
+        return float(np.sum(terms))
 
 
 class Taken(NamedTuple):
@@ -101,12 +132,26 @@ class AtPoint:
 
     def _computed(self, node: Any) -> Pair:
         if node.is_number:
-            return float(node), self._flat
-        return _RULES[type(node)](self, node)
+            return number_of(node), self._flat
+        with np.errstate(all="ignore"):  # branches that are not taken may divide by zero
+            return _RULES.get(type(node), AtPoint._other)(self, node)
+
+    def _other(self, node: Any) -> Pair:
+        """Return value and derivatives of a node without a rule, by those of sympy."""
+        pairs = [self.pair(each) for each in node.args]
+        places = [sympy.Dummy(real=True) for _ in pairs]
+        function, at = node.func(*places), {place: value for place, (value, _) in zip(places, pairs, strict=True)}
+        slopes = (
+            number_of(function.diff(place).subs(at)) * slope for place, (_, slope) in zip(places, pairs, strict=True)
+        )
+        return number_of(function.subs(at)), sum(slopes, self._flat)
+
+    def _modulo(self, node: Any) -> Pair:
+        return self.pair(without_mod(node))
 
     def _add(self, node: Any) -> Pair:
         pairs = [self.pair(each) for each in node.args]
-        return math.fsum(value for value, _ in pairs), sum((slope for _, slope in pairs), self._flat)
+        return _total(value for value, _ in pairs), sum((slope for _, slope in pairs), self._flat)
 
     def _multiply(self, node: Any) -> Pair:
         def times(left: Pair, right: Pair) -> Pair:
@@ -116,26 +161,23 @@ class AtPoint:
 
     def _power(self, node: Any) -> Pair:
         (base, of_base), (exponent, of_exponent) = (self.pair(each) for each in node.args)
-        value = base**exponent
+        value = float(np.float64(base) ** exponent)
         if not base:
             return value, self._flat
-        return value, value * (exponent / base * of_base + (math.log(base) * of_exponent if of_exponent.any() else 0.0))
+        return value, value * (exponent / base * of_base + (np.log(base) * of_exponent if of_exponent.any() else 0.0))
 
     def _exponential(self, node: Any) -> Pair:
         value, slope = self.pair(node.args[0])
-        return math.exp(value), math.exp(value) * slope
+        return float(np.exp(value)), np.exp(value) * slope
 
     def _logarithm(self, node: Any) -> Pair:
         value, slope = self.pair(node.args[0])
-        return math.log(value), slope / value
+        return float(np.log(value)), slope / value
 
-    def _ceiling(self, node: Any) -> Pair:
+    def _rounded(self, node: Any) -> Pair:
         numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
-        return float(math.ceil(numerator / denominator)), self._flat
-
-    def _floor(self, node: Any) -> Pair:
-        numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
-        return float(math.floor(numerator / denominator)), self._flat
+        whole = np.ceil if isinstance(node, sympy.ceiling) else np.floor
+        return float(whole(np.float64(numerator) / denominator)), self._flat
 
     def _extreme(self, node: Any) -> Pair:
         pairs = [self.pair(each) for each in node.args]
@@ -151,9 +193,11 @@ class AtPoint:
         return pairs[place]
 
     def holds(self, condition: Any) -> bool:
-        """Tell whether a comparison holds here."""
+        """Tell whether a condition holds here."""
         if condition in (sympy.true, sympy.false):
             return bool(condition)
+        if type(condition) in _JOINED:
+            return _JOINED[type(condition)]([self.holds(each) for each in condition.args])
         return _RELATIONS[condition.rel_op](self.value(condition.lhs), self.value(condition.rhs))
 
 
@@ -163,13 +207,14 @@ _RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
     sympy.Pow: AtPoint._power,
     sympy.exp: AtPoint._exponential,
     sympy.log: AtPoint._logarithm,
-    sympy.ceiling: AtPoint._ceiling,
-    sympy.floor: AtPoint._floor,
+    sympy.ceiling: AtPoint._rounded,
+    sympy.floor: AtPoint._rounded,
+    sympy.Mod: AtPoint._modulo,
     sympy.Max: AtPoint._extreme,
     sympy.Min: AtPoint._extreme,
     sympy.Piecewise: AtPoint._piecewise,
 }
-"""Kind of node -> its value and derivatives from those of its arguments."""
+"""Kind of node -> its value and derivatives from those of its arguments; sympy knows those of others."""
 
 
 def single_values(point: Mapping[str, Any]) -> dict[str, float]:
@@ -231,13 +276,14 @@ def _powers(point: AtPoint, node: Any, symbol: sympy.Symbol, known: dict[Any, di
     base, exponent = parts[0], node.args[-1]
     if isinstance(node, sympy.Pow) and exponent.is_Integer and len(base) == 1:
         ((power, factor),) = base.items()
-        return {power * int(exponent): factor ** int(exponent)}
+        with np.errstate(all="ignore"):
+            return {power * int(exponent): float(np.float64(factor) ** int(exponent))}
     raise NoPolynomial
 
 
 def _sum(parts: list[dict[int, float]]) -> dict[int, float]:
     powers = {power for part in parts for power in part}
-    return {power: math.fsum(part.get(power, 0.0) for part in parts) for power in powers}
+    return {power: _total(part.get(power, 0.0) for part in parts) for power in powers}
 
 
 def _product(left: dict[int, float], right: dict[int, float]) -> dict[int, float]:
