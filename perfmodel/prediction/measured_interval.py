@@ -100,7 +100,7 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
         stated.append(
             StatedConstant(name=f"{place}/{name}.{constant}", value=value, unit=unit, described=None, source=source)
         )
-        spread.append((high - low) / (2 * Z_80 * value))
+        spread.append(_spread_of(value, low, high))
     sensitivity = np.array([seconds[key] / step_s for key in keys])
     spreads = np.array(spread)
     return Doubt(
@@ -109,3 +109,12 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
         spread=spreads,
         contribution=(sensitivity * spreads) ** 2,
     )
+
+
+def _spread_of(value: float, low: float, high: float) -> float:
+    """Return the standard deviation of a constant's logarithm that the ends of its interval tell. [1]"""
+    linear = (high - low) / (2 * Z_80 * value)
+    if linear <= 1:
+        return linear
+    # Wider than the constant itself, as where a busy machine let it hardly be seen: the ratio of the ends tells more.
+    return max(1.0, math.log(high / max(low, value**2 / high)) / (2 * Z_80))

@@ -312,3 +312,27 @@ def test_a_symbol_for_the_batch_size_gives_the_same_step():
     numbers, table = numbers_and_table(size)
     step_s = step_time(table, numbers, batch_size=size, workspace_limit_bytes=math.inf).step_s
     assert float(step_s.subs(size, 32)) == pytest.approx(predicted(machine(hot=False)).step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e12])
+def test_a_constant_that_was_hardly_seen_makes_a_wide_interval_and_no_overflow(factor):
+    # a calibration on a machine that others kept busy: the ends of a constant lie a factor of ten thousand from it
+    shipped = pm.load_device("xeon_2_cores_torch_2_13")
+    unsure = tuple(
+        each.model_copy(
+            update={
+                "low": {name: value / factor for name, value in each.constants.items()},
+                "high": {name: value * factor for name, value in each.constants.items()},
+            }
+        )
+        for each in shipped.kernel
+    )
+    graph = pm.zoo.lenet5()
+    sure, p = (
+        pm.predict(graph, batch_size=8, device=each)
+        for each in (shipped, shipped.model_copy(update={"kernel": unsure}))
+    )
+    assert p.step_s == sure.step_s
+    (low, high), (sure_low, sure_high) = p.interval_s, sure.interval_s
+    assert 0 < low < sure_low < sure_high < high < math.inf
+    assert low * high == pytest.approx(p.step_s**2)
