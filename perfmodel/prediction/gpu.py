@@ -262,7 +262,9 @@ def gpu_numbers(
             MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
             MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, written_steps),
         ),
-        recurrent_library=recurrent_library(software.dnn, peak_ratio=of_convolutions, clock_hz=clock_hz),
+        recurrent_library=recurrent_library(
+            software.dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
+        ),
         stream_efficiency=software.stream_efficiency,
         serial_step_s=software.serial_row_cycles / clock_hz,
         element_bytes=element_bytes,

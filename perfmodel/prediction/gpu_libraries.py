@@ -229,8 +229,18 @@ def matmul_reach(
     )
 
 
+def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
+    """Return the tiles of a DNN library's recurrent layers, each with the whole sum; None where it states none."""
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    return tile_menu(
+        **{name: constants[f"recurrent_{name}"] for name in ("tile_rows", "tile_columns", "tile_efficiency")},
+        split_k=np.ones(len(constants["recurrent_tile_rows"])),
+    )
+
+
 def recurrent_library(
-    constants: Mapping[str, Any], *, peak_ratio: Quantity, clock_hz: float
+    constants: Mapping[str, Any], menu: TileMenu | None, *, peak_ratio: Quantity, clock_hz: float
 ) -> RecurrentLibrary | None:
     """Return what a library reaches on recurrent layers.
 
@@ -238,6 +248,8 @@ def recurrent_library(
     ----------
     constants : mapping of str to float, tuple or ndarray
         Constants of the library on the device. [unit of each constant]
+    menu : TileMenu or None
+        Its tiles, as ``recurrent_menu`` gives them. [1]
     peak_ratio : float or ndarray of shape (configurations,)
         Rate of the type that it computes in over that of the tensors' type. [1]
     clock_hz : float
@@ -248,15 +260,12 @@ def recurrent_library(
     RecurrentLibrary or None
         None where the library states no constants of such.
     """
-    if RECURRENT_PRODUCT not in constants:
+    if menu is None:
         return None
     share = constants["translation_efficiency"]
     return RecurrentLibrary(
         peak_ratio=peak_ratio,
-        menu=tile_menu(
-            **{name: constants[f"recurrent_{name}"] for name in ("tile_rows", "tile_columns", "tile_efficiency")},
-            split_k=np.ones(len(constants["recurrent_tile_rows"])),
-        ),
+        menu=menu,
         efficiency=share * constants[RECURRENT_PRODUCT],
         thin_efficiency=share * constants["recurrent_thin"],
         latency_s=constants["recurrent_latency_cycles"] / clock_hz,

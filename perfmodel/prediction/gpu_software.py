@@ -9,11 +9,12 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.derived import derived
-from perfmodel.prediction.gpu_libraries import RECURRENT_PREFIX, MatmulReach, matmul_reach
+from perfmodel.prediction.gpu_libraries import RECURRENT_PREFIX, MatmulReach, matmul_reach, recurrent_menu
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, framework_constants, library_constants
 from perfmodel.units import to_base_units
 
 if TYPE_CHECKING:
+    from perfmodel.cost.gpu import TileMenu
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.library import LibraryProfile
@@ -66,6 +67,8 @@ class GpuSoftware:
         Steps of the BLAS that filling and draining a tile costs. [1]
     dnn : mapping of str to float or tuple
         Constants of the DNN library, those of recurrent layers among them. [unit of each constant]
+    recurrent_menu : TileMenu or None
+        Tiles of its recurrent layers, where it has any. [1]
     stream_efficiency : StreamEfficiency
         Fraction of bandwidth by pass, or class of pass. [1]
     serial_row_cycles : float
@@ -80,6 +83,7 @@ class GpuSoftware:
     latency_cycles: tuple[Quantity, Quantity]
     ramp_steps: Quantity
     dnn: Mapping[str, Any]
+    recurrent_menu: TileMenu | None
     stream_efficiency: StreamEfficiency
     serial_row_cycles: Quantity
     dispatch_s: Quantity
@@ -114,6 +118,7 @@ def _software(
         latency_cycles=(blas["latency_cycles"], dnn["latency_cycles"]),
         ramp_steps=blas["ramp_steps"],
         dnn=dnn,
+        recurrent_menu=recurrent_menu(dnn),
         stream_efficiency=StreamEfficiency(
             {name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
             | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
