@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.framework.profile import FrameworkProfile, load_framework
-from perfmodel.hardware.catalogue import load_library, load_link, load_machine
+from perfmodel.hardware.catalogue import load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import Gpu
@@ -19,7 +19,7 @@ from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.gpu import gpu_numbers, product_dtype
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, host_constants, scaled
-from perfmodel.prediction.target import Libraries, Target, staging_time
+from perfmodel.prediction.target import Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def _files_of(asked: Any) -> _Files:
     """Load a framework, its libraries for an architecture, and a link: whether they changed is looked up once."""
     framework, architecture, link = asked
     profile = load_framework(framework)
-    names = {role: profile.library.name_of(role, architecture) for role in GpuTarget.roles}
-    return _Files(profile, {role: load_library(name) for role, name in names.items()}, load_link(link))
+    return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
 
 
 class GpuTarget(Target):

@@ -32,6 +32,27 @@ Libraries = Mapping[str, LibraryProfile]
 """Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
 
 
+def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
+    """Return the libraries that a framework names for some roles on an architecture.
+
+    Parameters
+    ----------
+    profile : FrameworkProfile
+        The framework. [-]
+    roles : tuple of str
+        ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
+    architecture : str
+        Of the device. [-]
+
+    Returns
+    -------
+    mapping of str to LibraryProfile
+        By role. [-]
+    """
+    names = [profile.library.name_of(role, architecture) for role in roles]
+    return dict(zip(roles, load_libraries(tuple(names)), strict=True))
+
+
 class Target(ABC):
     """What a step runs on: hides from prediction whether that is a GPU, CPU sockets, or a machine that was measured."""
 
@@ -157,8 +178,7 @@ class Target(ABC):
         ArgumentError
             If the override is a library for another kind of processor.
         """
-        names = [profile.library.name_of(role, self.architecture) for role in self.roles]
-        chosen = dict(zip(self.roles, load_libraries(tuple(names)), strict=True))
+        chosen = own_libraries(profile, self.roles, architecture=self.architecture)
         if override is None:
             return chosen
         library = override if isinstance(override, LibraryProfile) else load_library(override)
@@ -166,7 +186,7 @@ class Target(ABC):
         if role not in self.roles:
             allowed = f"a library for a {self.processor.upper()} ({' or '.join(self.roles)}), not {role}"
             raise ArgumentError("library", library.name, allowed)
-        return chosen | {role: library}
+        return {**chosen, role: library}
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Return remarks that this kind of target alone has: none on CPUs."""
