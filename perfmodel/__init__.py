@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.sweep import sweep
     from perfmodel.planning.sweeps.table import Sweep
     from perfmodel.prediction.batch_limit import max_batch_size
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.refresh import refresh
@@ -64,6 +65,7 @@ _MODULE_OF = {
     "Dataset": "perfmodel.hardware.dataset",
     "Formula": "perfmodel.planning.formulas.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
+    "Job": "perfmodel.prediction.job",
     "LayerGraph": "perfmodel.graph",
     "Plan": "perfmodel.planning.plans.report",
     "Prediction": "perfmodel.prediction.prediction",
@@ -109,6 +111,7 @@ __all__ = [
     "Dataset",
     "Formula",
     "FrameworkProfile",
+    "Job",
     "LayerGraph",
     "Plan",
     "Prediction",

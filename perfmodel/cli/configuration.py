@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -72,10 +71,9 @@ def predict_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ..
     {'recompute': None, 'straggler': {'distribution': 'normal', 'cv': 0.1}}
     """
     from perfmodel.errors import ArgumentError, UnknownNameError
-    from perfmodel.prediction.predict import predict
+    from perfmodel.prediction.arguments.table import ARGUMENTS
 
-    parameters = inspect.signature(predict).parameters
-    known = (*(name for name in parameters if name != "graph"), *besides)
+    known = (*ARGUMENTS, *besides)
     spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
     given = key_values(spelt, argument=argument)
     kind = f"key of {argument}"
@@ -85,7 +83,7 @@ def predict_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ..
         if value == "" and name in besides:
             raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
         if value == "":
-            given[name] = parameters[name].default
+            given[name] = ARGUMENTS[name].default
         elif name == "straggler":
             given[name] = straggler_option(value)
     return given

@@ -14,12 +14,10 @@ class TensorParallelism(Parallelism):
     """Heads, pairs of products, tables of words and scores split over a group; more groups for other samples."""
 
     name: ClassVar[str] = "tensor"
-    uses: ClassVar[frozenset[str]] = frozenset({"tensor_size", "sequence_parallel", "micro_batches", "shard_stage"})
-
-    def resolved(self, layout: Layout) -> Layout:
-        """Return the layout; all workers are one group unless a size is given."""
-        layout = super().resolved(layout)
-        return replace(layout, tensor_size=layout.workers) if layout.tensor_size == 1 else layout
+    uses: ClassVar[frozenset[str]] = frozenset(
+        {"tensor_size", "sequence_parallel", "micro_batches", "shard_stage", "accumulation_steps"}
+    )
+    grouped_by: ClassVar[str | None] = "tensor_size"
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the shard of one device."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from perfmodel.planning.changes.software import foreign_library
 from perfmodel.planning.comparison import Comparison, compare
 from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.presentation.quantities import percent_text
@@ -285,7 +285,7 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
     >>> best.kind, round(best.speedup, 1)
     ('sync', 2.9)
     """
-    defaults = {name: each.default for name, each in inspect.signature(predict).parameters.items() if name != "graph"}
+    defaults = DEFAULTS
     for name in arguments:
         if name not in defaults:
             kind = "argument of predict"

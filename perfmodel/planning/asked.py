@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.agreement_options import refuse_unused
 from perfmodel.prediction.arguments import whole_number
-from perfmodel.prediction.predict import predict
+from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.straggler import straggler_of
 
 
@@ -69,7 +68,7 @@ def check_options(
     ArgumentError
         If an option is for none of the ways to agree.
     """
-    known = [name for name in inspect.signature(predict).parameters if name not in of_a_row]
+    known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
         if name not in known:
             kind = f"option of {of}"

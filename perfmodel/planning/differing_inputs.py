@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.parallelism import Layout
-from perfmodel.prediction.agreement_options import TAKEN_BY, UNLESS_GIVEN
+from perfmodel.prediction.agreement_options import TAKEN_BY
 from perfmodel.prediction.arguments import NO_SYNC
-from perfmodel.prediction.asked import Asked
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _optimizer(prepared: Prepared) -> Any:
     return optimizer.kind if optimizer == type(optimizer)() else str(optimizer)
 
 
-def _agreed(prepared: Prepared) -> Asked | None:
+def _agreed(prepared: Prepared) -> Any:
     spread: SpreadAsked | None = getattr(prepared, "asked", None)
     if spread is not None:
         return spread.agreed
@@ -90,7 +90,7 @@ def _bucket_bytes(prepared: Prepared) -> Any:
 
 def _habit(prepared: Prepared) -> float:
     """Return the size of messages where nobody gives one. [B]"""
-    return float(Asked().in_buckets_of(prepared.profile).bucket_bytes or 0.0)
+    return 1048576.0 * (prepared.profile.exchange.bucket_mib or 0.0)
 
 
 def _straggler(prepared: Prepared) -> Any:
@@ -187,7 +187,7 @@ def _unless_given(default: Any) -> Callable[[Any, Prepared], Any]:
 
 
 MEANT: Final[dict[str, Callable[[Any, Prepared], Any]]] = {
-    **{name: _unless_given(default) for name, default in UNLESS_GIVEN.items()},
+    **{name: _unless_given(default) for name, default in ((name, DEFAULTS[name]) for name in TAKEN_BY)},
     "bucket_bytes": lambda value, prepared: _habit(prepared) if value is None else value,
     "group_size": lambda value, prepared: prepared.worker_count if value is None else value,
     "storage": lambda value, prepared: None if _of_data_path("input_from")(prepared) is None else value,
@@ -201,7 +201,7 @@ OF_PREDICTION: Final[dict[str, Callable[[Prediction], Any]]] = {
     "batch_size": lambda p: p.batch_size,
     "phase": lambda p: p.phase,
     "dtype": lambda p: p.dtype,
-    "recompute": lambda p: None if p.basis is None else p.basis.recompute,
+    "recompute": lambda p: None if p.basis is None else (None if p.basis.job is None else p.basis.job.recompute),
     "calibration": lambda p: None if p.basis is None or p.basis.calibration is None else p.basis.calibration.name,
     "peak_flop_per_s": lambda p: float(p.peak_flop_per_s),
     "memory_bandwidth_bytes_per_s": lambda p: p.memory_bandwidth_bytes_per_s,

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.prediction.asked import Asked
     from perfmodel.prediction.composition.compose import Composed
     from perfmodel.prediction.composition.work import DeviceWork
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
@@ -35,7 +35,7 @@ class Agreement(ABC):
         Files whose numbers it takes, besides the system's. [-]
     server : ServerMemory or None
         What a parameter server holds; None where there is none. [-]
-    asked : Asked or None
+    asked : Job or None
         What the caller said, with every number checked; None where nobody did. [-]
     """
 
@@ -43,7 +43,7 @@ class Agreement(ABC):
     worker_count: int
     sources: tuple[SpecFile, ...] = ()
     server: ServerMemory | None = None
-    asked: Asked | None = None
+    asked: Job | None = None
 
     @property
     def counted_workers(self) -> int:

@@ -1,4 +1,4 @@
-"""Which options of an agreement each strategy takes: one table for predictions, scaling reports and their errors."""
+"""Strategies of agreement by name, their families, and which arguments each of them takes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.checks import NO_SYNC
+from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES
 
@@ -16,33 +18,31 @@ LIBRARY: Final = "all_reduce"
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
 """Strategies in which all workers wait for all in every step."""
 
-TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "overlap": WAITING,
-    "bucket_bytes": WAITING,
-    "backup_workers": WAITING,
-    "server_count": (PARAMETER_SERVER, *SCHEMES),
-    "push_period": tuple(SCHEMES),
-    "pull_period": tuple(SCHEMES),
-    "staleness_bound": ("bounded_staleness",),
-    "group_size": ("hierarchical", "mixed"),
-}
-"""Option -> strategies that take it; to all others it would say nothing."""
+WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
+"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
 
-UNLESS_GIVEN: Final[Mapping[str, object]] = {
-    "overlap": True,
-    "bucket_bytes": None,
-    "backup_workers": 0,
-    "server_count": 1,
-    "push_period": 1,
-    "pull_period": 1,
-    "staleness_bound": None,
-    "group_size": None,
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "waiting": WAITING,
+    "server": WITH_SERVER,
+    "asynchronous": tuple(SCHEMES),
 }
-"""Option -> its default, which every strategy takes."""
+"""Family of strategies, as ``Argument.takers`` names it -> the strategies."""
+
+TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    row.name: tuple(name for taker in row.takers for name in FAMILIES.get(taker, (taker,)))
+    for row in ARGUMENTS.values()
+    if row.takers
+}
+"""Argument -> strategies that take it; to all others it would say nothing."""
+
+
+def sync_names() -> tuple[str, ...]:
+    """Return every value of ``sync``."""
+    return (NO_SYNC, *WAITING, *SCHEMES)
 
 
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
-    """Return those of some options that a strategy takes; what is no option of an agreement stays.
+    """Return those of some arguments that a strategy takes; what is for no strategy in particular stays.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
 
 
 def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
-    """Raise if an option is for none of some strategies, and would change nothing.
+    """Raise if an argument is for none of some strategies, and would change nothing.
 
     Parameters
     ----------
     options : mapping of str to object
-        Arguments of ``predict``, or more. [-]
+        Arguments of ``predict``. [-]
     syncs : collection of str
         Strategies that are asked for. [-]
     worker_count : int
@@ -83,9 +83,12 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
     """
     if worker_count == 1:
         return
-    for name, takers in TAKEN_BY.items():
-        default = UNLESS_GIVEN[name]
-        if options.get(name, default) != default and not set(syncs) & set(takers):
+    for name, value in options.items():
+        takers = TAKEN_BY.get(name)
+        if takers is None or set(syncs) & set(takers):
+            continue
+        default = ARGUMENTS[name].default
+        if value != default:
             *others, last = takers
             named = f"one of {', '.join(others)} or {last}" if len(others) > 1 else " or ".join(takers)
-            raise ArgumentError(name, options[name], f"{default!r} unless sync is {named}")
+            raise ArgumentError(name, value, f"{default!r} unless sync is {named}")

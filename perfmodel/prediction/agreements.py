@@ -12,8 +12,7 @@ from perfmodel.hardware.collective_library import CollectiveLibrary, load_collec
 from perfmodel.numeric import maximum
 from perfmodel.parallelism import Layout, Placement
 from perfmodel.prediction.agreement import Agreement
-from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER
-from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.parameter_server import (
     memory_bytes_per_s,
@@ -24,22 +23,21 @@ from perfmodel.prediction.parameter_server import (
 )
 from perfmodel.prediction.server_visit import visit_of
 from perfmodel.prediction.synchronous_agreement import AllReduced, Reduction, Synchronous, ThroughServer
-from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.collectives import ALL_REDUCES, collective
 from perfmodel.sync.library import LibraryCollective, place_library
 from perfmodel.sync.placed import Placed, place
 from perfmodel.sync.placed_once import placed_once
+from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.prediction.asked import Asked
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.subject import Subject
 
-WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
-"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
 GROUP_SUM: Final = "ring_all_reduce"
 """How workers that step together before they visit a server add up their gradients."""
 SHARED: Final = "reduce_scatter"
@@ -52,7 +50,7 @@ class Workers:
 
     Parameters
     ----------
-    asked : Asked
+    asked : Job
         How they agree, every number checked. [-]
     machine : Machine
         All devices of the job. [-]
@@ -68,7 +66,7 @@ class Workers:
         Size of a parameter. [B]
     """
 
-    asked: Asked
+    asked: Job
     machine: Machine
     layout: Layout
     parameter_counts: tuple[int, ...]
@@ -101,7 +99,7 @@ class Workers:
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
             bucket_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
-            straggler=self.asked.straggler,  # type: ignore[arg-type]
+            straggler=self.asked.straggler,
             **self.own(),
             **more,
         )
@@ -113,22 +111,22 @@ class Workers:
 
 
 def agreement_of(
-    asked: Asked,
+    asked: Job,
     *,
-    machine: Machine | None,
+    machine: Machine,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job agree.
+    """Return how the workers of a job that trains agree.
 
     Parameters
     ----------
-    asked : Asked
-        What the caller says, every number checked. [-]
-    machine : Machine or None
-        The job's devices in a system; None for one device. [-]
+    asked : Job
+        What is asked. [-]
+    machine : Machine
+        The job's devices in a system. [-]
     subject : Subject
         What runs. [-]
     profile : FrameworkProfile
@@ -141,15 +139,13 @@ def agreement_of(
     Returns
     -------
     Agreement or None
-        None where nothing is exchanged: one worker, inference, ``none``. [-]
+        None for one worker that has its parameters itself. [-]
 
     Raises
     ------
     ArgumentError
         If a strategy cannot be put on these devices.
     """
-    if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
-        return None
     layout = Layout(workers=machine.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
@@ -160,7 +156,7 @@ def agreement_of(
         for stage in placement.stages:
             counts[stage.device] += stage.graph.trained_parameter_count
     workers = Workers(
-        asked=asked.in_buckets_of(profile),
+        asked=_with_habits_of(profile, asked),
         machine=machine,
         layout=layout,
         parameter_counts=tuple(counts),
@@ -169,6 +165,13 @@ def agreement_of(
         element_bytes=ELEMENT_BYTES[dtype],
     )
     return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
+
+
+def _with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
+    """Return the same job with a framework's size of messages, where it asks for none."""
+    if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
+        return job
+    return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def _all_reduced(workers: Workers) -> Agreement:
@@ -347,7 +350,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         staleness_bound=asked.staleness_bound,
         group_size=group_size,
         group_sync_s=group_sync_s,
-        times=None if asked.straggler is None else asked.straggler.times,  # type: ignore[union-attr]
+        times=None if asked.straggler is None else asked.straggler.times,
     )
     held = server_memory(
         machine,

@@ -11,10 +11,8 @@ from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from perfmodel.hardware.calibration import CalibrationFile
-    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepared import TimedStep
     from perfmodel.prediction.scaling import Factors
 
@@ -33,18 +31,15 @@ class Basis:
         Its times. [s]
     calibration : CalibrationFile or None
         Where the factors come from; None where nothing was fitted. [-]
-    library : str, Path, LibraryProfile or None
-        A library in place of the framework's own, as it was given. [-]
-    recompute : str or None
-        Where checkpoints lie, as it was given. [-]
+    job : Job or None
+        What was asked; None where a step was timed without one. [-]
     """
 
     prepared: Prepared
     factors: Factors
     timed: TimedStep
     calibration: CalibrationFile | None = None
-    library: str | Path | LibraryProfile | None = None
-    recompute: str | None = None
+    job: Job | None = None
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -54,8 +49,13 @@ class Basis:
     @property
     def _on_checkpoints(self) -> tuple[str, ...]:
         """What checkpoints are worth: where the peak lies elsewhere they are only a cost."""
-        prepared = self.prepared
-        if self.recompute is None or Phase.BACKWARD not in prepared.subject.phase.parts:
+        prepared, job = self.prepared, self.job
+        if (
+            job is None
+            or job.recompute is None
+            or prepared.is_spread
+            or Phase.BACKWARD not in prepared.subject.phase.parts
+        ):
             return ()
         kept = prepare(
             prepared.subject,
@@ -63,7 +63,7 @@ class Basis:
             profile=prepared.profile,
             batch_size=prepared.batch_size,
             dtype=prepared.dtype,
-            library=self.library,
+            library=job.library,
             pinned=prepared.pinned,
         )
         without = kept.footprint(kept.step(self.factors).groups).total_bytes
@@ -75,5 +75,5 @@ class Basis:
         )
         return (
             "activations between checkpoints are computed a second time in the backward phase "
-            f"(recompute={self.recompute!r}), which {worth}",
+            f"(recompute={job.recompute!r}), which {worth}",
         )

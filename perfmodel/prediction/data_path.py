@@ -17,6 +17,7 @@ from perfmodel.cost.input_pipeline import (
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Drive, Storage
 from perfmodel.numeric import exceeds, maximum
+from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.machine import Host, Machine, slowest_rate
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 from perfmodel.prediction.storage_reads import Reading, reading_from, reads_of_array
@@ -32,9 +33,6 @@ HOST_PASSES: Final = 3
 
 PAGE_CACHE_SHARE: Final = 0.9
 """Share of a host's memory that can hold a data set's pages; an estimate: the rest is the system's. [1]"""
-
-HOST_MEMORY: Final = "memory"
-"""Value of ``input_from`` for examples that are decoded in host memory already."""
 
 INPUT_STAGES: Final = ("read", "decode", "host_copy")
 """Stages before the copy to the device, in their order."""

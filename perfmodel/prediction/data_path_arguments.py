@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Storage
-from perfmodel.prediction.arguments import from_zero_to, whole_number
+from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.data_path import HOST_MEMORY, DataPath
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.target import Target
 
-MOST_VARIATION: Final = 2.0
-"""Largest coefficient of variation for which the closed form has been held against played steps. [1]"""
 
-
-def resolve_data_path(
-    target: Target,
-    *,
-    dataset: str | Path | Dataset | None,
-    input_from: str | Path | Storage | None,
-    prefetch: int,
-    decode_cores: int | None,
-    input_variation: float = 0.0,
-) -> DataPath:
-    """Return the way of mini-batches that a caller asked for.
+def resolve_data_path(target: Target, job: Job) -> DataPath:
+    """Return the way of mini-batches that a job asks for.
 
     Parameters
     ----------
     target : Target
         What the steps run on, alone or in a system. [-]
-    dataset : str, Path, Dataset or None
-        What is read and decoded; None for mini-batches that are in host memory. [-]
-    input_from : str, Path, Storage or None
-        A storage of the system by its node's name, a storage by its file, ``memory`` for examples that are in host
-        memory, or None for the system's own storage. [-]
-    prefetch : int
-        Mini-batches fetched ahead. [1]
-    decode_cores : int or None
-        Cores of each host that decode; None for all of them. [1]
-    input_variation : float
-        Coefficient of variation of the time that preparing a mini-batch takes. [1]
+    job : Job
+        What is asked. [-]
 
     Returns
     -------
@@ -58,40 +37,31 @@ def resolve_data_path(
     Raises
     ------
     ArgumentError
-        If options contradict one another, or nothing says from where to read.
+        If nothing says from where to read, or who decodes.
     UnknownNameError
         If a name is unknown; names the nearest.
     """
-    input_variation = from_zero_to(MOST_VARIATION, "input_variation", input_variation)
-    machine = target.machine
+    machine, dataset, input_from, decode_cores = target.machine, job.dataset, job.input_from, job.decode_cores
     if dataset is None:
-        for argument, given in (("input_from", input_from), ("decode_cores", decode_cores)):
-            if given not in (None, HOST_MEMORY):
-                raise ArgumentError(argument, given, "None without a dataset, whose examples it would bring")
-        if input_variation:
-            allowed = "0 without a dataset, whose mini-batches it would delay"
-            raise ArgumentError("input_variation", input_variation, allowed)
-        return _from_host_memory(prefetch) if machine is None else DataPath(machine=machine, prefetch=prefetch)
+        return _from_host_memory(job.prefetch) if machine is None else DataPath(machine=machine, prefetch=job.prefetch)
     if target.processor != "gpu":
         raise NotYetAvailableError(
             "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
         )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
-        decode_cores = whole_number(
-            "decode_cores", decode_cores, maximum=None if machine is None else machine.core_count
-        )
+        whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
     elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
         raise ArgumentError(
             "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
         )
     path = DataPath(
         machine=machine,
-        prefetch=prefetch,
+        prefetch=job.prefetch,
         dataset=data,
         input_from=_source(machine, input_from),
         decode_cores=decode_cores,
-        input_variation=input_variation,
+        input_variation=job.input_variation,
     )
     path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
     return path

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.cost.merging import Lane, cheapest_messages, spans
 from perfmodel.cost.overlap import bucket_sums
 from perfmodel.numeric import minima_of_runs
+from perfmodel.prediction.arguments.table import MERGED as MERGED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.prediction.gradients import GradientSchedule
-
-MERGED: Final = "merged"
-"""Value of ``bucket_bytes`` for gradients that share a message where that makes the step shorter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -6,127 +6,114 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.parallelism import PARALLELISMS, Layout
-from perfmodel.prediction.agreement_arguments import checked, collectives_of
-from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER
+from perfmodel.prediction.agreement_arguments import collectives_of, with_habits_of
+from perfmodel.prediction.agreement_options import LIBRARY, WAITING, WITH_SERVER
 from perfmodel.prediction.arguments import NO_SYNC
-from perfmodel.prediction.asked import Asked
-from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.arguments.table import DEFAULTS, MERGED
 from perfmodel.prediction.spread import SpreadAsked
-from perfmodel.prediction.spread_arguments import SpreadArguments
-from perfmodel.prediction.straggler import Straggler
 from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.collectives import ALL_REDUCES, collective
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.prediction.subject import Subject
+    from perfmodel.prediction.job import Job
 
 RING: Final = "ring_all_reduce"
 """How groups add up where nothing else is said."""
 
-GROUPED_BY: Final = {"model": "stages", "tensor": "tensor_size"}
-"""Parallelism -> what says how many devices have a network together."""
+SIZES: Final = ("stages", "tensor_size", "micro_batches", "interleave", "shard_stage")
+"""Arguments that only some parallelisms use."""
+
+OPTIONS: Final = ("group_size", "server_count")
+"""Arguments that are options of an algorithm."""
 
 
-def resolve_spread(
-    arguments: SpreadArguments, agreed: Asked, *, subject: Subject, profile: FrameworkProfile
-) -> SpreadAsked | None:
-    """Return how a network is spread.
+def resolve_spread(job: Job, *, phase: Phase, profile: FrameworkProfile) -> SpreadAsked:
+    """Return how a job spreads a network.
 
     Parameters
     ----------
-    arguments : SpreadArguments
-        What the caller says. [-]
-    agreed : Asked
-        How workers agree. [-]
-    subject : Subject
-        What runs. [-]
+    job : Job
+        What is asked. [-]
+    phase : Phase
+        What part of a step runs. [-]
     profile : FrameworkProfile
-        The framework, whose size of messages and library of collectives hold where the caller names none. [-]
+        The framework, whose size of messages and library of collectives hold where the job names none. [-]
 
     Returns
     -------
-    SpreadAsked or None
-        None where every worker has the whole network, and its mini-batch in one. [-]
+    SpreadAsked
+        Layout and exchange. [-]
 
     Raises
     ------
     ArgumentError
         If sizes contradict one another, the parallelism, or how workers agree.
     """
-    if arguments.is_plain:
-        return None
-    layout = _layout(arguments)
-    agreed = checked(agreed, worker_count=layout.data_size).in_buckets_of(profile)
-    if agreed.bucket_bytes == MERGED:
+    layout = _layout(job)
+    agreed = with_habits_of(profile, job)
+    if agreed.bucket_bytes == MERGED:  # until a network that is spread can merge: delete this check
         allowed = "bytes for a network that is spread: messages are merged for workers with the whole network each"
         raise ArgumentError("bucket_bytes", agreed.bucket_bytes, allowed)
-    _refuse_contradiction(arguments.parallelism, layout, agreed, phase=subject.phase)
-    all_reduce = agreed.sync if agreed.sync in (LIBRARY, *ALL_REDUCES) else None
+    _refuse_contradiction(job, phase)
+    all_reduce = job.sync if job.sync in WAITING else None
     library = collectives_of(profile) if all_reduce == LIBRARY else None
     options: dict[str, Any] = {}
     if all_reduce in ALL_REDUCES:
-        named = {"group_size": agreed.group_size, "server_count": agreed.server_count}
-        options = {name: value for name, value in named.items() if name in collective(all_reduce).option_names}
-    agrees = all_reduce is not None and layout.data_size > 1 and Phase.BACKWARD in subject.phase.parts
-    straggler = agreed.straggler if agrees else None
-    assert straggler is None or isinstance(straggler, Straggler)
+        options = {name: getattr(job, name) for name in OPTIONS if name in collective(all_reduce).option_names}
+    agrees = all_reduce is not None and layout.data_size > 1 and Phase.BACKWARD in phase.parts
     return SpreadAsked(
-        parallelism=arguments.parallelism,
+        parallelism=job.spread_kind,
         layout=layout,
         agreed=agreed,
         all_reduce=RING if library is not None else all_reduce,
         library=library,
         options=options,
-        straggler=straggler,
+        straggler=job.straggler if agrees else None,
     )
 
 
-def _refuse_contradiction(parallelism: str, layout: Layout, agreed: Asked, *, phase: Phase) -> None:
+def _refuse_contradiction(job: Job, phase: Phase) -> None:
     """Raise where workers cannot agree so on parameters that they share, or do not train."""
-    shared = layout.shard_stage
-    if shared and agreed.sync == NO_SYNC:
-        raise ArgumentError("shard_stage", shared, "0 with sync='none', as nobody tells what it has")
-    if shared and agreed.sync in (PARAMETER_SERVER, *SCHEMES):
-        allowed = (
-            f"0 with sync={agreed.sync!r}: the server has what workers would share, and none has a part of its own"
-        )
+    shared = job.shard_stage
+    if shared and job.sync == NO_SYNC:
+        raise ArgumentError("shard_stage", shared, "0 with sync='none': sharded state has to be exchanged")
+    if shared and job.sync in WITH_SERVER:
+        allowed = f"0 with sync={job.sync!r}: the server has what workers would share, and none has a part of its own"
         raise ArgumentError("shard_stage", shared, allowed)
-    if parallelism == "hybrid" and agreed.sync in SCHEMES:
+    if job.parallelism == "hybrid" and job.sync in SCHEMES:
         allowed = (
             f"one in which all wait for all, such as {RING}, with parallelism='hybrid': "
             "its workers share the dense layers, and meet in every step"
         )
-        raise ArgumentError("sync", agreed.sync, allowed)
+        raise ArgumentError("sync", job.sync, allowed)
     if phase is Phase.FORWARD and shared in (1, 2):
         allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
         raise ArgumentError("shard_stage", shared, allowed)
 
 
-def _layout(arguments: SpreadArguments) -> Layout:
+def _layout(job: Job) -> Layout:
     """Return the layout, held against the parallelism."""
-    steps, kind = arguments.accumulation_steps, PARALLELISMS[arguments.parallelism]
-    if steps > 1 and (arguments.micro_batches > 1 or arguments.stages > 1):
+    steps, kind = job.accumulation_steps, PARALLELISMS[job.spread_kind]
+    if steps > 1 and (job.micro_batches > 1 or job.stages > 1):  # until Layout has accumulation_steps: delete
         allowed = "1 with stages or micro_batches, whose gradients accumulate anyway"
         raise ArgumentError("accumulation_steps", steps, allowed)
     if steps > 1 and "micro_batches" not in kind.uses:
-        raise ArgumentError("accumulation_steps", steps, f"1 with parallelism={arguments.parallelism!r}")
-    if arguments.schedule != SpreadArguments.schedule and arguments.parallelism != "pipeline":
-        allowed = f"{SpreadArguments.schedule!r} but for parallelism='pipeline'"
-        raise ArgumentError("schedule", arguments.schedule, allowed)
-    sizing = GROUPED_BY.get(arguments.parallelism)
-    if sizing is not None and getattr(arguments, sizing) == 1 and arguments.workers > 1:
-        allowed = f"at least 2 with parallelism={arguments.parallelism!r}: workers= are copies of the network"
-        raise ArgumentError(sizing, 1, allowed)
+        raise ArgumentError("accumulation_steps", steps, f"1 with parallelism={job.parallelism!r}")
+    if job.sequence_parallel and job.tensor_size == 1:
+        raise ArgumentError("sequence_parallel", True, "False with tensor_size=1, where no devices share a layer")
+    for name in SIZES:
+        if getattr(job, name) != DEFAULTS[name] and name not in PARALLELISMS[job.parallelism].uses:
+            raise ArgumentError(name, getattr(job, name), f"{DEFAULTS[name]!r} with parallelism={job.parallelism!r}")
     layout = Layout(
-        workers=arguments.device_count,
-        stages=arguments.stages,
-        tensor_size=arguments.tensor_size,
-        sequence_parallel=arguments.sequence_parallel,
-        micro_batches=max(arguments.micro_batches, steps),
-        schedule=arguments.schedule,
-        interleave=arguments.interleave,
-        shard_stage=arguments.shard_stage,
+        workers=job.device_count,
+        stages=job.stages,
+        tensor_size=job.tensor_size,
+        sequence_parallel=job.sequence_parallel,
+        micro_batches=max(job.micro_batches, steps),
+        schedule=job.schedule,
+        interleave=job.interleave,
+        shard_stage=job.shard_stage,
     )
     return kind.resolved(layout)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism import Layout, Placement, StageGraph
-    from perfmodel.prediction.asked import Asked
     from perfmodel.prediction.exchange_times import PlacedExchanges
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.parallel_stage import StagePredictor
     from perfmodel.prediction.step_time import GroupTimes
@@ -48,7 +48,7 @@ class SpreadAsked:
         Kind. [-]
     layout : Layout
         How many devices do what. [-]
-    agreed : Asked
+    agreed : Job
         How data-parallel workers agree, with a size of buckets and every number checked. [-]
     all_reduce : str or None
         How data-parallel workers add up gradients; None where they exchange nothing among them. [-]
@@ -62,7 +62,7 @@ class SpreadAsked:
 
     parallelism: str
     layout: Layout
-    agreed: Asked
+    agreed: Job
     all_reduce: str | None
     library: CollectiveLibrary | None
     options: Mapping[str, Any]

@@ -11,7 +11,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.layers import LSTM, Convolution2d
 from perfmodel.measurements.table import SCORED, MeasuredRow, MeasurementTable
-from perfmodel.prediction.predict import predict_subject
+from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.prepared import Prepared, prepare
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target

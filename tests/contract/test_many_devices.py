@@ -15,8 +15,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.agreement_arguments import sync_names
-from perfmodel.prediction.agreement_options import taken
+from perfmodel.prediction.agreement_options import sync_names, taken
 from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
 from perfmodel.sync.asynchronous import SCHEMES
 
@@ -97,7 +96,7 @@ def job_of(sync, layout, system):
 def refusal(sync, layout, system, name, workers):
     """Return why a case cannot be, or None."""
     if "zero" in layout and sync == "none":
-        return "shard_stage.*nobody tells"
+        return "shard_stage.*state has to be exchanged"
     if "zero" in layout and sync in (*SCHEMES, "parameter_server"):
         return "shard_stage.*the server has what"
     if layout == "hybrid" and sync in SCHEMES:

@@ -203,7 +203,6 @@ FIG5 = {"system": "survey_fig5"}
         ("bert", {"system": "dgx_a100", "parallelism": "tensor", "tensor_size": 5}, ArgumentError, "tensor_size"),
         ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "micro_batches": 3}, ArgumentError, "divisor of the batch"),
         ("alexnet", {**FIG5, "stages": 2}, ArgumentError, "stages=2.*parallelism='data'"),
-        ("alexnet", {**FIG5, "workers": 4, "parallelism": "model"}, ArgumentError, "stages=1.*copies"),
         ("alexnet", {**FIG5, "parallelism": "pipelin"}, UnknownNameError, "pipeline"),
         ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "schedule": "gpip"}, UnknownNameError, "gpipe"),
         ("alexnet", {**FIG5, "schedule": "gpipe"}, ArgumentError, "schedule"),
@@ -227,3 +226,14 @@ FIG5 = {"system": "survey_fig5"}
 def test_what_cannot_be_is_refused(name, options, error, told):
     with pytest.raises(error, match=told):
         pm.predict(network(name), batch_size=16, **options)
+
+
+@pytest.mark.parametrize(("parallelism", "size"), [("model", "stages"), ("tensor", "tensor_size")])
+def test_a_group_of_one_is_data_parallelism(parallelism, size):
+    """One stage, or one device that shares each layer, is the whole network: nothing is cut."""
+    job = {"system": "survey_fig5", "workers": 4, "batch_size": 16}
+    plain = pm.predict(network("alexnet"), **job)
+    alone = pm.predict(network("alexnet"), parallelism=parallelism, **{size: 1}, **job)
+    assert alone.breakdown == plain.breakdown
+    with pytest.raises(ArgumentError, match="sequence_parallel=True.*tensor_size=1"):
+        pm.predict(network("alexnet"), parallelism="tensor", sequence_parallel=True, **job)

@@ -11,7 +11,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism import place
 from perfmodel.prediction.parallel_stage import StagePredictor
 from perfmodel.prediction.parallel_step import parallel_step
-from perfmodel.prediction.predict import predict_subject
+from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.step_time import PARTS
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from perfmodel.planning.changes.situation import Change, Situation
-from perfmodel.prediction.agreement_arguments import WITH_SERVER, sync_names
-from perfmodel.prediction.agreement_options import TAKEN_BY, UNLESS_GIVEN, WAITING
+from perfmodel.prediction.agreement_options import TAKEN_BY, WAITING, WITH_SERVER, sync_names
 from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.messages import MERGED
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.units import MIB
@@ -50,9 +50,9 @@ def sync(now: Situation) -> Iterator[Change]:
         if name in (NO_SYNC, now["sync"]):
             continue
         unused = {
-            option: UNLESS_GIVEN[option]
+            option: DEFAULTS[option]
             for option, takers in TAKEN_BY.items()
-            if name not in takers and now[option] != UNLESS_GIVEN[option]
+            if name not in takers and now[option] != DEFAULTS[option]
         }
         wanted = NEEDED[name](now) if name in NEEDED else {}
         options = ", ".join(f"{option} {value}" for option, value in wanted.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from perfmodel.planning.changes.situation import Change, Situation
-from perfmodel.prediction.spread_arguments import SpreadArguments
+from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.records import Phase
 
 MICRO_BATCHES: Final = (1, 4)
@@ -49,11 +49,10 @@ def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
     changes = {"parallelism": kind, "workers": workers, **counts}
     if now["global_batch_size"] is None:
         changes["batch_size"] = now.base.batch_size * now.base.worker_count // workers
-    plain = SpreadArguments(workers=workers)
     if counts["stages"] > 1:
         changes["accumulation_steps"] = 1  # micro-batches accumulate
     elif now["stages"] > 1:
-        changes |= {name: getattr(plain, name) for name in ("micro_batches", "schedule", "interleave")}
+        changes |= {name: DEFAULTS[name] for name in ("micro_batches", "schedule", "interleave")}
     if counts["tensor_size"] == 1:
         changes["sequence_parallel"] = False
     return {name: value for name, value in changes.items() if value != now[name]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,8 @@ from perfmodel.planning.formulas.limits import refuse_open_ended
 from perfmodel.planning.formulas.points import checked_point, common_shape
 from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
 from perfmodel.planning.formulas.values import AtPoint, single_values
+from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.symbolic import naming
@@ -363,11 +364,8 @@ def formula(
         raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
-    known = tuple(name for name in inspect.signature(predict).parameters if name != "graph")
     for given in arguments:
-        if given not in known:
-            kind = "argument of predict"
-            raise UnknownNameError(kind, given, known)
+        one_of("argument of predict", given, tuple(ARGUMENTS))
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
         arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
     refuse_open_ended(names, arguments)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
-from perfmodel.framework.profile import load_framework
-from perfmodel.graph.checkpoints import check_recompute
-from perfmodel.hardware.calibration import load_fit
-from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_link, load_system
+from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.link import Link
-from perfmodel.layers.optimizers import load_optimizer
-from perfmodel.parallelism import PARALLELISMS
-from perfmodel.prediction.agreement_arguments import sync_names
-from perfmodel.prediction.arguments import DTYPES, PREDICTED_PHASES, flag, one_of, whole_number
-from perfmodel.prediction.predict import predict
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.arguments import table
+from perfmodel.prediction.arguments.argument import Check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,9 +23,7 @@ if TYPE_CHECKING:
 LINK: Final = "link"
 """The one axis that is no argument of predict: a link in place of a system's own."""
 
-DEFAULTS: Final = {
-    name: parameter.default for name, parameter in inspect.signature(predict).parameters.items() if name != "graph"
-} | {LINK: None}
+DEFAULTS: Final = {**table.DEFAULTS, LINK: None}
 """Axis -> what holds where it is not given."""
 
 OF_WORKER: Final = (
@@ -57,25 +46,11 @@ MOST_VALUES: Final = 10_000_000
 """Most values of an axis that is given as a range. [1]"""
 
 
-def _whole(minimum: int) -> Callable[[str, Any], Any]:
-    return partial(whole_number, minimum=minimum)
-
-
-def _named(load: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
-    """Return a check that loads what a name or path stands for, and takes an object as it is."""
-
-    def loaded(name: str, value: Any) -> Any:
-        del name
-        is_plain = isinstance(value, str | Path | Number | Collection) or value is None
-        return load(value) if is_plain else value
-
-    return loaded
-
-
 def _link(name: str, value: Any) -> Any:
     """Load a link by its name or path; one that differs from the file of its name has no place in a system's file."""
-    link = _named(load_link)(name, value)
-    if link is value and not _has_file(link):
+    is_named = isinstance(value, str | Path | Number | Collection) or value is None
+    link = load_link(value) if is_named else value
+    if not is_named and not _has_file(link):
         allowed = "a name or a path to a .toml file: a link that was changed in Python needs a file of its own"
         raise ArgumentError(name, label(value), allowed)
     return link
@@ -88,34 +63,9 @@ def _has_file(link: Any) -> bool:
         return False
 
 
-def _straggler(name: str, value: Any) -> Any:
-    """Check a straggler by itself; it is left as it is, since only predict knows how many workers there are."""
-    del name
-    straggler_of(value)
-    return value
-
-
-LOADED_BY: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "device": _named(load_device),
-    "system": _named(load_system),
+LOADED_BY: Final[Mapping[str, Check | None]] = {
+    **{name: row.loads or row.check for name, row in table.ARGUMENTS.items()},
     LINK: _link,
-    "framework": _named(load_framework),
-    "library": _named(load_library),
-    "dataset": _named(load_dataset),
-    "calibration": _named(load_fit),
-    "optimizer": _named(load_optimizer),
-    "phase": partial(one_of, known=tuple(phase.value for phase in PREDICTED_PHASES)),
-    "dtype": partial(one_of, known=DTYPES),
-    "sync": partial(one_of, known=sync_names()),
-    "recompute": lambda name, value: check_recompute(value),
-    "straggler": _straggler,
-    "parallelism": lambda name, value: one_of(name, value, tuple(PARALLELISMS)),
-    "schedule": lambda name, value: one_of(name, value, tuple(SCHEDULES)),
-    **dict.fromkeys(("overlap", "pinned", "sequence_parallel"), flag),
-    **dict.fromkeys(("prefetch", "backup_workers", "shard_stage"), _whole(0)),
-    **dict.fromkeys(("batch_size", "global_batch_size", "workers", "server_count", "group_size"), _whole(1)),
-    **dict.fromkeys(("stages", "micro_batches", "interleave", "tensor_size", "accumulation_steps"), _whole(1)),
-    **dict.fromkeys(("push_period", "pull_period", "decode_cores", "threads"), _whole(1)),
 }
 """Axis -> what checks one of its values by itself, and makes of it what predict would; of others predict alone says."""
 
@@ -184,7 +134,7 @@ class Axis:
         ArgumentError, UnknownNameError, SpecError
             If one is not allowed whatever the others are.
         """
-        check = LOADED_BY.get(self.name)
+        check = LOADED_BY[self.name]
         if check is None:
             return self.values
         default = DEFAULTS[self.name]

@@ -16,9 +16,10 @@ from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.workers import Section
 from perfmodel.prediction.agreement_arguments import resolve_agreement
-from perfmodel.prediction.asked import Asked
+from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.job import Job as AskedJob
 from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.prediction.targets import resolve_target
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.target import Target
 
-AGREED_BY: Final = (
-    "sync", "overlap", "bucket_bytes", "server_count", "group_size", "staleness_bound", "push_period", "pull_period",
-    "straggler", "backup_workers",
-)  # fmt: skip
-"""Arguments of an agreement, as ``Asked`` has them."""
+AGREED_BY: Final = names_of("workers", "exchange")
+"""Arguments of an agreement."""
 
 MOST_OUTCOMES: Final = 4
 """Jobs kept of a section for those that come to the same: without a data set, one and two fetched ahead do. [1]"""
@@ -64,7 +62,7 @@ class Job:
     @cached_property
     def agreed(self) -> Hashable:
         """What tells it from jobs whose workers agree another way."""
-        return self._key(("workers", *AGREED_BY))
+        return self._key(AGREED_BY)
 
     @cached_property
     def fed(self) -> Hashable:
@@ -194,11 +192,10 @@ class Jobs:
         )
 
     def _data_path(self, section: Section, job: Job, target: Target) -> DataPath:
-        asked = {name: job.values[name] for name in FED_BY}
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, **asked),
+            lambda: resolve_data_path(target, _asked(section, job, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: Job, target: Target) -> Agreement | None:
@@ -207,7 +204,7 @@ class Jobs:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
-                Asked(**{name: job.values[name] for name in AGREED_BY}),
+                _asked(section, job, AGREED_BY),
                 machine=target.machine,
                 subject=prepared.subject,
                 profile=prepared.profile,
@@ -246,6 +243,12 @@ class Jobs:
             hiding = parts if agreement is not None and agreement.hides_copies else section.own
             last = section.kept["applied"] = (agreement, parts, hiding.device_s)
         return last[1], last[2]
+
+
+def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:
+    """Return some arguments of a job as predict checks them."""
+    values: Any = {name: job.values[name] for name in names}
+    return AskedJob(section.first.prepared.subject.graph, **values)
 
 
 def _applied(section: Section, agreement: Agreement) -> StepTime:

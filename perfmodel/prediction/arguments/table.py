@@ -1,0 +1,313 @@
+"""The table of arguments: a new argument of predict is a row here, and the physics that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import load_framework
+from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.storage import Storage
+from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.prediction.arguments.argument import Argument, Check, Need
+from perfmodel.prediction.arguments.checks import (
+    DTYPES,
+    PREDICTED_PHASES,
+    flag,
+    from_zero_to,
+    of_type,
+    one_of,
+    whole_number,
+)
+
+HOST_MEMORY: Final = "memory"
+"""Value of ``input_from`` for examples that were decoded into memory beforehand."""
+
+MERGED: Final = "merged"
+"""Value of ``bucket_bytes`` for gradients that share a message where that makes the step shorter."""
+
+MOST_VARIATION: Final = 2.0
+"""Largest coefficient of variation for which the closed form has been held against played steps. [1]"""
+
+PHASES: Final = tuple(phase.value for phase in PREDICTED_PHASES)
+
+
+def _from(minimum: int, maximum: int | None = None) -> Check:
+    return partial(whole_number, minimum=minimum, maximum=maximum)
+
+
+def _typed(*types: type, allowed: str) -> Check:
+    def checked(name: str, value: Any) -> Any:
+        of_type(name, value, types, allowed)
+        return value
+
+    return checked
+
+
+def _loaded(load: Any) -> Check:
+    """Return what loads a name or path, and takes an object as it is."""
+
+    def loaded(name: str, value: Any) -> Any:
+        del name
+        is_plain = value is None or isinstance(value, str | Path | int | float | list | tuple | set | Mapping)
+        return load(value) if is_plain else value
+
+    return loaded
+
+
+def _load_fit(value: Any) -> Any:
+    from perfmodel.hardware.calibration import load_fit
+
+    return load_fit(value)
+
+
+def _sync(name: str, value: Any) -> str:
+    from perfmodel.prediction.agreement_options import sync_names
+
+    return one_of(name, value, sync_names())
+
+
+def _parallelism(name: str, value: Any) -> str:
+    from perfmodel.parallelism import PARALLELISMS
+
+    return one_of(name, value, tuple(PARALLELISMS))
+
+
+def _schedule(name: str, value: Any) -> str:
+    from perfmodel.cost.pipeline_order import SCHEDULES
+
+    return one_of(name, value, tuple(SCHEDULES))
+
+
+def _message_size(name: str, value: Any) -> Any:
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if value == MERGED or (is_number and value >= 0):
+        return value
+    allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
+    raise ArgumentError(name, value, allowed)
+
+
+def _straggler(name: str, value: Any) -> Any:
+    del name
+    from perfmodel.prediction.straggler import straggler_of
+
+    return straggler_of(value)
+
+
+NO_DATASET: Final = "None without a dataset, whose examples it would bring"
+
+_ROWS: Final = (
+    Argument(
+        name="batch_size", type="int | None", unit="samples", group="batch", metavar="N",
+        check=_from(1), comes_to="samples",
+        help="Samples per worker and step.",
+    ),
+    Argument(
+        name="global_batch_size", type="int | None", unit="samples", group="batch", metavar="N",
+        check=_from(1), comes_to="",
+        help="Samples per step over all workers, instead of batch_size.",
+    ),
+    Argument(
+        name="device", type="str | Path | Runnable | None", unit="-", group="place", loads=_loaded(load_device),
+        excludes={"system": "exactly one of device= and system="}, comes_to="device_name",
+        help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
+    ),
+    Argument(
+        name="system", type="str | Path | Wired | None", unit="-", group="place", loads=_loaded(load_system),
+        comes_to="system_name",
+        help="A machine or cluster, instead of device: its first GPUs work, or where it has none all its CPU sockets.",
+    ),
+    Argument(
+        name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
+        loads=_loaded(load_framework), ran="framework", comes_to="software",
+        help="Framework profile.",
+    ),
+    Argument(
+        name="threads", type="int | None", unit="1", group="place", metavar="N", loads=_from(1),
+        comes_to="thread_count",
+        help="CPU threads; None for one per physical core. Not for a GPU.",
+    ),
+    Argument(
+        name="phase", type="str", unit="-", group="step", default="step", metavar="PHASE",
+        check=partial(one_of, known=PHASES), ran="phase", comes_to="phase_name",
+        help="What runs: step (forward, backward, update), forward_backward or forward.",
+    ),
+    Argument(
+        name="dtype", type="str", unit="-", group="step", default="fp32", metavar="TYPE",
+        check=partial(one_of, known=DTYPES), ran="element_type", comes_to="element_type",
+        help="Data type of weights and activations, e.g. fp32.",
+    ),
+    Argument(
+        name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
+        ran="optimizer", comes_to="optimizer_name",
+        help="none, sgd, momentum, nesterov, adam, or an optimizer with options.",
+    ),
+    Argument(
+        name="recompute", type="str | None", unit="-", group="step", metavar="HOW",
+        check=lambda _, value: check_recompute(value),
+        help="Activations made a second time going back: full keeps the inputs of blocks, sqrt those of about sqrt(n) "
+        "segments; None keeps all but in regions that the graph marks.",
+    ),
+    Argument(
+        name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),
+        help="Data-parallel workers, each on a mini-batch of its own; workers x stages x tensor_size devices work.",
+    ),
+    Argument(
+        name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
+        comes_to="kind_of_spread",
+        help="What devices share: data nothing, model and pipeline the layers, tensor each layer, hybrid dense layers.",
+    ),
+    Argument(
+        name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW", check=_sync,
+        help="How workers agree: all wait for all (all_reduce as the framework's library does it, ring_all_reduce, "
+        "binomial_tree, recursive_doubling, halving_doubling, double_binary_tree, hierarchical, host_tree, in_network, "
+        "one_to_all, parameter_server), they do not (downpour, delay_compensated, bounded_staleness, mixed), or they "
+        "exchange nothing (none).",
+    ),
+    Argument(
+        name="overlap", type="bool", unit="-", group="exchange", default=True, check=flag, takers=("waiting",),
+        help="Whether gradients are exchanged while back-propagation still runs.",
+    ),
+    Argument(
+        name="bucket_bytes", type="float | str | None", unit="B", group="exchange", metavar="BYTES",
+        check=_message_size, takers=("waiting",), comes_to="message_bytes",
+        help="Gradients are exchanged once so many bytes are ready: 0 for every layer by itself, inf for one message, "
+        "merged for the shortest step; None as the framework does.",
+    ),
+    Argument(
+        name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
+        takers=("server",),
+        help="Shards of a parameter server, each in a host memory of its own.",
+    ),
+    Argument(
+        name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
+        takers=("hierarchical", "mixed"), comes_to="workers_of_group",
+        help="Workers that step together: of hierarchical those of a machine, of mixed all unless given.",
+    ),
+    Argument(
+        name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
+        takers=("bounded_staleness",),
+        help="Steps that a worker may be ahead of the slowest.",
+    ),
+    Argument(
+        name="stages", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Devices of each worker that have its layers in turn.",
+    ),
+    Argument(
+        name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Parts of a worker's mini-batch that follow one another through the stages.",
+    ),
+    Argument(
+        name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME", check=_schedule,
+        needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' but for parallelism='pipeline'"),),
+        help="Order of a pipeline's work: 1f1b, gpipe or interleaved.",
+    ),
+    Argument(
+        name="interleave", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Stages on each device of a pipeline, with schedule interleaved.",
+    ),
+    Argument(
+        name="tensor_size", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Devices of each worker that share each layer; they are neighbours.",
+    ),
+    Argument(
+        name="sequence_parallel", type="bool", unit="-", group="spread", default=False, check=flag,
+        help="Whether what lies between shared layers is shared too, by positions.",
+    ),
+    Argument(
+        name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
+        help="What workers share: optimizer state (1), gradients (2), parameters (3), or nothing (0).",
+    ),
+    Argument(
+        name="accumulation_steps", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
+        help="Parts of a worker's mini-batch whose gradients are added up, with one exchange and update at the end.",
+    ),
+    Argument(
+        name="backup_workers", type="int", unit="1", group="workers", default=0, metavar="N", check=_from(0),
+        takers=("waiting",),
+        needs=(Need("straggler", allowed="0 without straggler=, as all workers end together"),),
+        help="Workers not waited for: those whose gradients come last in a step.",
+    ),
+    Argument(
+        name="push_period", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
+        takers=("asynchronous",),
+        help="Steps of a worker between two pushes to the server.",
+    ),
+    Argument(
+        name="pull_period", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
+        takers=("asynchronous",),
+        help="Steps of a worker between two pulls from the server.",
+    ),
+    Argument(
+        name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="workers", metavar="KIND=X",
+        check=_straggler,
+        help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}, likewise lognormal and '
+        "shifted_exponential; empirical with times; or unequal with a lasting time for each worker.",
+    ),
+    Argument(
+        name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", loads=_loaded(load_library),
+        comes_to="libraries",
+        help="A BLAS or DNN library in place of the one of its kind that the framework names.",
+    ),
+    Argument(
+        name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
+        check=_typed(str, Path, Dataset, allowed="a name, a path to a .toml file, or a Dataset"),
+        comes_to="dataset_name",
+        help="What is read and decoded for every step; None for mini-batches that are in host memory.",
+    ),
+    Argument(
+        name="input_from", type="str | Path | Storage | None", unit="-", group="input",
+        check=_typed(
+            str, Path, Storage,
+            allowed="a storage of the system by its name, one by its name or path to a .toml file, a Storage, or "
+            f"{HOST_MEMORY!r}",
+        ),
+        needs=(Need("dataset", allowed=NO_DATASET, harmless=(HOST_MEMORY,)),), comes_to="storage",
+        help="Where it is read from: a storage of the system, one by its file, or memory; None for the system's own.",
+    ),
+    Argument(
+        name="prefetch", type="int", unit="1", group="input", default=1, metavar="N", check=_from(0),
+        help="Mini-batches that are read and decoded ahead; with 0 reading, decoding and copying wait for the step.",
+    ),
+    Argument(
+        name="pinned", type="bool", unit="-", group="input", default=True, check=flag,
+        help="Whether host buffers are pinned where the framework pins them; False for pageable ones.",
+    ),
+    Argument(
+        name="decode_cores", type="int | None", unit="1", group="input", metavar="N", check=_from(1),
+        needs=(Need("dataset", allowed=NO_DATASET),), comes_to="decoding_cores",
+        help="Cores of each host that decode; None for all of them.",
+    ),
+    Argument(
+        name="input_variation", type="float", unit="1", group="input", default=0.0, metavar="X",
+        check=partial(from_zero_to, MOST_VARIATION),
+        needs=(Need("dataset", allowed="0 without a dataset, whose mini-batches it would delay"),),
+        help="Standard deviation over mean of the time that preparing a mini-batch takes.",
+    ),
+    Argument(
+        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="step",
+        loads=_loaded(_load_fit), comes_to="fit_name",
+        help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
+    ),
+)  # fmt: skip
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {row.name: row for row in _ROWS}
+"""Name of each argument -> what there is to know of it, in the order of ``predict``."""
+
+DEFAULTS: Final[Mapping[str, Any]] = {row.name: row.default for row in _ROWS}
+"""Name -> what holds where nobody gives it."""
+
+CHECKS: Final[Mapping[str, Check | None]] = {row.name: row.check for row in _ROWS}
+"""Name -> what is allowed of a value by itself."""
+
+
+def names_of(*groups: str) -> tuple[str, ...]:
+    """Return the arguments of some groups, in the order of ``predict``."""
+    return tuple(row.name for row in _ROWS if row.group in groups)

@@ -1,0 +1,66 @@
+"""What arguments of a job must be to one another; what hardware and files say comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.straggler import Straggler
+
+_OF_SEVERAL: Final = frozenset(
+    {name for name, row in ARGUMENTS.items() if row.takers or row.group == "workers"} - {"workers"}
+)
+
+
+def check_together(asked: Mapping[str, Any]) -> None:
+    """Raise if arguments of a job contradict one another.
+
+    Parameters
+    ----------
+    asked : mapping of str to object
+        Those that are not at their defaults, each checked by itself. [-]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the argument, and what it must be beside the others.
+    """
+    for name, value in asked.items():
+        row = ARGUMENTS[name]
+        for other, allowed in row.excludes.items():
+            if other in asked:
+                raise ArgumentError(name, (value, asked[other]), allowed)
+        for need in row.needs:
+            met = asked.get(need.argument) in need.values if need.values else need.argument in asked
+            if not met and value not in need.harmless:
+                raise ArgumentError(name, value, need.allowed)
+    if not _OF_SEVERAL.isdisjoint(asked):
+        _check_workers(asked)
+
+
+def _check_workers(asked: Mapping[str, Any]) -> None:
+    """Raise if what is said of workers does nothing for their strategy, or does not fit their number."""
+    from perfmodel.prediction.agreement_options import refuse_unused
+
+    workers = asked.get("workers", DEFAULTS["workers"])
+    refuse_unused(asked, (asked.get("sync", DEFAULTS["sync"]),), worker_count=workers)
+    group_size = asked.get("group_size")
+    if group_size is not None and workers % group_size:
+        raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
+    straggler = straggler_with_backups(asked)
+    if straggler is not None:
+        straggler.check_workers(workers)
+        straggler.check_backups(workers)
+
+
+def straggler_with_backups(asked: Mapping[str, Any]) -> Straggler | None:
+    """Return what a job says of workers' times, with the workers that nobody waits for."""
+    straggler: Straggler | None = asked.get("straggler")
+    if straggler is None or "backup_workers" not in asked:
+        return straggler
+    return replace(straggler, backup_workers=asked["backup_workers"])

@@ -1,0 +1,106 @@
+"""Arguments of predict for type checkers and completion. By docs/generate_arguments.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.device import Runnable
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.layers.optimizers import Optimizer
+    from perfmodel.prediction.straggler import Straggler
+
+
+class JobArguments(TypedDict, total=False):
+    """Arguments by name, as callers give them."""
+
+    batch_size: int | None
+    global_batch_size: int | None
+    device: str | Path | Runnable | None
+    system: str | Path | Wired | None
+    framework: str | Path | FrameworkProfile
+    threads: int | None
+    phase: str
+    dtype: str
+    optimizer: str | Optimizer
+    recompute: str | None
+    workers: int
+    parallelism: str
+    sync: str
+    overlap: bool
+    bucket_bytes: float | str | None
+    server_count: int
+    group_size: int | None
+    staleness_bound: int | None
+    stages: int
+    micro_batches: int
+    schedule: str
+    interleave: int
+    tensor_size: int
+    sequence_parallel: bool
+    shard_stage: int
+    accumulation_steps: int
+    backup_workers: int
+    push_period: int
+    pull_period: int
+    straggler: Mapping[str, Any] | Straggler | None
+    library: str | Path | LibraryProfile | None
+    dataset: str | Path | Dataset | None
+    input_from: str | Path | Storage | None
+    prefetch: int
+    pinned: bool
+    decode_cores: int | None
+    input_variation: float
+    calibration: str | Path | CalibrationFile | None
+
+
+class JobAttributes:
+    """Arguments as a Job has them, with their defaults."""
+
+    batch_size: int | None = None
+    global_batch_size: int | None = None
+    device: str | Path | Runnable | None = None
+    system: str | Path | Wired | None = None
+    framework: str | Path | FrameworkProfile = "generic"
+    threads: int | None = None
+    phase: str = "step"
+    dtype: str = "fp32"
+    optimizer: str | Optimizer = "sgd"
+    recompute: str | None = None
+    workers: int = 1
+    parallelism: str = "data"
+    sync: str = "ring_all_reduce"
+    overlap: bool = True
+    bucket_bytes: float | str | None = None
+    server_count: int = 1
+    group_size: int | None = None
+    staleness_bound: int | None = None
+    stages: int = 1
+    micro_batches: int = 1
+    schedule: str = "1f1b"
+    interleave: int = 1
+    tensor_size: int = 1
+    sequence_parallel: bool = False
+    shard_stage: int = 0
+    accumulation_steps: int = 1
+    backup_workers: int = 0
+    push_period: int = 1
+    pull_period: int = 1
+    straggler: Straggler | None = None
+    library: str | Path | LibraryProfile | None = None
+    dataset: str | Path | Dataset | None = None
+    input_from: str | Path | Storage | None = None
+    prefetch: int = 1
+    pinned: bool = True
+    decode_cores: int | None = None
+    input_variation: float = 0.0
+    calibration: str | Path | CalibrationFile | None = None

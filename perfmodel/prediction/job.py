@@ -1,0 +1,261 @@
+"""Job: the record of what is asked of a prediction, every argument checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.wired import Wired
+from perfmodel.measurements.run import Run
+from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
+from perfmodel.prediction.arguments.together import check_together, straggler_with_backups
+from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
+from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.predict_subject import predict_subject
+from perfmodel.prediction.spread_arguments import refuse_missing_devices
+from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
+from perfmodel.prediction.targets import resolve_target
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.prediction.agreement import Agreement
+    from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.spread import SpreadAsked
+    from perfmodel.prediction.target import Target
+
+_SPREAD = frozenset(names_of("spread"))
+_OF_SEVERAL = frozenset((*names_of("workers", "exchange", "spread"), "sync"))
+_WHOLE_IF_ONE = {"model": "stages", "tensor": "tensor_size"}
+"""Parallelism -> the size at which, being 1, every worker has the whole network."""
+
+
+class Job(JobAttributes):
+    """What is asked of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
+
+    Frozen: arguments are attributes, ``replace`` makes another job. A value that is never allowed, and arguments that
+    contradict one another, are refused when the job is made; what files and hardware have to say, when it is predicted.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        What runs. [-]
+    **arguments : object
+        As :func:`perfmodel.predict` takes them. [unit of each argument]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed.
+    UnknownNameError
+        If there is no such argument, or no such value; names the nearest.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> job = pm.Job(pm.zoo.alexnet(), batch_size=16, device="gtx_1080")
+    >>> twice = job.replace(batch_size=32)
+    >>> twice.batch_size, twice.workers, job.predict().step_s < twice.predict().step_s
+    (32, 1, True)
+    """
+
+    graph: LayerGraph | Run
+    asked: Mapping[str, Any]
+    """Arguments that are not at their defaults, as they were checked. [-]"""
+
+    def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
+        asked: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if name not in DEFAULTS:
+                kind = "argument of predict"
+                raise UnknownNameError(kind, name, DEFAULTS)
+            default = DEFAULTS[name]
+            if value is not default:
+                check = CHECKS[name]
+                checked = value if check is None else check(name, value)
+                if checked != default:
+                    asked[name] = checked
+        own = self.__dict__
+        own["graph"] = graph
+        own["asked"] = asked
+        own.update(asked)
+        check_together(asked)
+        if "straggler" in asked:
+            own["straggler"] = straggler_with_backups(asked)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        message = f"a Job is frozen: job.replace({name}=...) makes another"
+        raise FrozenInstanceError(message)
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("graph", "asked", *self.asked)
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another job asks the same of the same network."""
+        if not isinstance(other, Job):
+            return NotImplemented
+        return self.graph is other.graph and self.asked == other.asked
+
+    def __hash__(self) -> int:
+        plain = ((name, value) for name, value in self.asked.items() if isinstance(value, str | int | float))
+        return hash((id(self.graph), frozenset(plain)))
+
+    def __repr__(self) -> str:
+        said = [f"{name}={getattr(value, 'stem', value)!r}" for name, value in self.asked.items()]
+        return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
+
+    def replace(self, **arguments: Unpack[JobArguments]) -> Job:
+        """Return the same job with some arguments changed.
+
+        Parameters
+        ----------
+        **arguments : object
+            As :func:`perfmodel.predict` takes them; the default of one takes it back. [unit of each argument]
+
+        Returns
+        -------
+        Job
+            Another one. [-]
+        """
+        return Job(self.graph, **{**self.asked, **arguments})
+
+    def resolved(self, **values: Any) -> Job:
+        """Return the same job with values that were worked out, which nobody asked for and nothing checks."""
+        made = Job.__new__(Job)
+        made.__dict__.update(self.__getstate__() | {"straggler": self.straggler} | values)
+        return made
+
+    def predict(self) -> Prediction:
+        """Return what is predicted of it.
+
+        Raises
+        ------
+        ArgumentError
+            If hardware, software and network cannot do what is asked.
+        UnknownNameError
+            If a name is unknown; names the nearest.
+        SpecError
+            If a spec file is wrong; lists every fault.
+        """
+        target, data_path = self.target, self.data_path
+        subject, profile = self.subject, self.profile
+        several = not _OF_SEVERAL.isdisjoint(self.asked)
+        return predict_subject(
+            subject,
+            target=target,
+            profile=profile,
+            batch_size=self.samples,
+            dtype=self.element_type,
+            library=self.library,
+            pinned=self.pinned,
+            calibration=None if self.calibration is None else self.fit,
+            recompute=self.recompute,
+            data_path=data_path,
+            agreement=self.agreement if several else None,
+            spread=self.spread if several else None,
+            job=self,
+        )
+
+    @property
+    def device_count(self) -> int:
+        """Devices that work. [1]"""
+        return self.workers * self.stages * self.tensor_size
+
+    @property
+    def spread_kind(self) -> str:
+        """The parallelism; ``data`` where a group of one shares nothing. [-]"""
+        size = _WHOLE_IF_ONE.get(self.parallelism)
+        return self.parallelism if size is None or getattr(self, size) > 1 else "data"
+
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether a network is spread over devices, or a mini-batch comes in parts. [-]"""
+        said = _SPREAD.intersection(self.asked)
+        return bool(said - {"parallelism"}) or ("parallelism" in said and self.spread_kind != "data")
+
+    @cached_property
+    def target(self) -> Target:
+        """What it runs on."""
+        system: Any = self.system
+        if self.is_spread:
+            if self.device is None and system is not None and not isinstance(system, Wired):
+                system = load_system(system)
+            refuse_missing_devices(self, system)
+        return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+
+    @cached_property
+    def data_path(self) -> DataPath:
+        """What brings its mini-batches."""
+        return resolve_data_path(self.target, self)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """What runs, with the facts of how."""
+        if not isinstance(self.graph, Run):
+            return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
+        for name, value in self.asked.items():
+            fact = ARGUMENTS[name].ran
+            if fact and value != (ran := getattr(self, fact) if fact == "element_type" else getattr(self.graph, fact)):
+                raise ArgumentError(name, value, f"{ran!r}, which the Run executed (or leave it out)")
+        return subject_of_run(self.graph)
+
+    @cached_property
+    def element_type(self) -> str:
+        """Data type; of a Run the one in which it computed. [-]"""
+        return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
+
+    @cached_property
+    def profile(self) -> FrameworkProfile:
+        """The framework; of a Run the one that executed it."""
+        return self.target.profile_of(self.graph.framework if isinstance(self.graph, Run) else self.framework)
+
+    @cached_property
+    def samples(self) -> int:
+        """Samples per worker and step: of the job, else of the Run or graph. [samples]"""
+        batch_size = self.batch_size
+        if batch_size is not None and self.global_batch_size is None:
+            return batch_size
+        if batch_size is None and self.global_batch_size is None:
+            graph = self.graph
+            batch_size = graph.batch_size if isinstance(graph, Run) else graph.fixed_batch_size
+        return resolved_batch_size(batch_size, self.global_batch_size, workers=self.workers)
+
+    @cached_property
+    def fit(self) -> CalibrationFile:
+        """Fitted factors on the constants of the files."""
+        from perfmodel.hardware.calibration import load_fit
+
+        assert self.calibration is not None
+        return load_fit(self.calibration)
+
+    @cached_property
+    def spread(self) -> SpreadAsked | None:
+        """How the network is spread; None where every worker has the whole, and its mini-batch in one."""
+        if not self.is_spread:
+            return None
+        from perfmodel.prediction.resolve_spread import resolve_spread
+
+        return resolve_spread(self, phase=self.subject.phase, profile=self.profile)
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """How workers that each have the whole network agree; None where they have nothing to agree on."""
+        if self.is_spread:
+            return None
+        from perfmodel.prediction.agreement_arguments import resolve_agreement
+
+        how: dict[str, Any] = {"subject": self.subject, "profile": self.profile, "dtype": self.element_type}
+        return resolve_agreement(self, machine=self.target.machine, **how)

@@ -1,0 +1,128 @@
+"""One step of a resolved subject on a resolved target, as a Prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.basis import Basis
+from perfmodel.prediction.prediction import Prediction
+from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.scaling import NO_FACTORS, Factors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.agreement import Agreement
+    from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.job import Job
+    from perfmodel.prediction.spread import SpreadAsked
+    from perfmodel.prediction.subject import Subject
+    from perfmodel.prediction.target import Target
+
+
+def predict_subject(
+    subject: Subject,
+    *,
+    target: Target,
+    profile: FrameworkProfile,
+    batch_size: int,
+    dtype: str,
+    library: str | Path | LibraryProfile | None,
+    pinned: bool = True,
+    calibration: CalibrationFile | None = None,
+    factors: Factors | None = None,
+    recompute: str | None = None,
+    data_path: DataPath | None = None,
+    agreement: Agreement | None = None,
+    spread: SpreadAsked | None = None,
+    job: Job | None = None,
+) -> Prediction:
+    """Predict one step of a resolved subject on a resolved target.
+
+    Parameters
+    ----------
+    subject : Subject
+        What runs. [-]
+    target : Target
+        On what, with how many threads. [-]
+    profile : FrameworkProfile
+        With what. [-]
+    batch_size : int
+        Samples per step. [samples]
+    dtype : str
+        Data type. [-]
+    library : str, Path, LibraryProfile or None
+        A library in place of the one of its kind that the framework names. [-]
+    pinned : bool
+        False forces pageable copies where the framework would pin its buffers. [-]
+    calibration : CalibrationFile or None
+        Fitted factors on the constants of the files. [-]
+    factors : mapping of str to float or None
+        Factors by name of constant in place of a calibration's, while one is being fitted. [1]
+    recompute : str or None
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    data_path : DataPath or None
+        What brings the mini-batches; None for ones that are in host memory. [-]
+    agreement : Agreement or None
+        How several workers agree; None where they have nothing to agree on. [-]
+    spread : SpreadAsked or None
+        How the network is spread over devices; None where every worker has the whole. [-]
+    job : Job or None
+        What was asked; None where no job was. [-]
+
+    Returns
+    -------
+    Prediction
+        Time, parts, memory and their reasons.
+    """
+    how: dict[str, Any] = {"target": target, "profile": profile, "batch_size": batch_size, "dtype": dtype}
+    how |= {"library": library, "pinned": pinned, "recompute": recompute}
+    prepared: Prepared
+    if spread is None:
+        prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
+    else:
+        from perfmodel.prediction.prepare_spread import prepare_spread
+
+        prepared = prepare_spread(subject, spread, data_path=data_path, **how)
+    if factors is None:
+        factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
+    timed = prepared.step(factors)
+    plan = prepared.plan
+    return Prediction(
+        subject=subject.name,
+        target=target.name,
+        framework=target.software(profile),
+        batch_size=batch_size,
+        phase=subject.phase.value,
+        dtype=dtype,
+        threads=target.threads,
+        parts=timed.parts,
+        table=plan.table,
+        groups=timed.groups,
+        launch_gap_s=timed.numbers.launch_s,
+        step_overhead_s=timed.numbers.step_overhead_s,
+        peak_flop_per_s=target.peak_flop_per_s(dtype),
+        memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
+        basis=Basis(
+            prepared=prepared,
+            factors=factors,
+            timed=timed,
+            calibration=calibration,
+            job=job,
+        ),
+    )
+
+
+def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
+    """Return a calibration's factors; one that changes nothing of a prediction was meant for another."""
+    factors = calibration.factors_for(prepared.constant_names)
+    if not factors:
+        allowed = (
+            f"one with a factor on a constant of {target}; this one was fitted on {calibration.fitted_on.subset} cells"
+        )
+        raise ArgumentError("calibration", calibration.name, allowed)
+    return factors
