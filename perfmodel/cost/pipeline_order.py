@@ -249,7 +249,11 @@ def pipeline_makespan(
     33.0
     """
     ends = pipeline_ends(
-        orders, forward_s=forward_s, backward_s=backward_s, forward_send_s=forward_send_s, backward_send_s=backward_send_s
+        orders,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        forward_send_s=forward_send_s,
+        backward_send_s=backward_send_s,
     )
     return ends.latest_s
 

@@ -17,7 +17,12 @@ class PipelineParallelism(Parallelism):
     name: ClassVar[str] = "pipeline"
     uses: ClassVar[frozenset[str]] = frozenset(
         {
-            "stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage",
+            "stages",
+            "tensor_size",
+            "sequence_parallel",
+            "micro_batches",
+            "interleave",
+            "shard_stage",
             "accumulation_steps",
         }  # fmt: skip
     )

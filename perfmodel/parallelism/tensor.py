@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, final
 
-from perfmodel.parallelism.base import Layout, Parallelism, Request, StageGraph
+from perfmodel.parallelism.base import Parallelism, Request, StageGraph
 from perfmodel.parallelism.combine import combined
 
 

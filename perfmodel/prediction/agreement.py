@@ -85,6 +85,11 @@ class Agreement(ABC):
         del device
         return 0.0, 0.0
 
+    def sent_bytes(self, size_bytes: float, place: int) -> float:
+        """Return what a device at a place of a worker sends for so many bytes of gradients [B]. [B]"""
+        del size_bytes, place
+        return 0.0
+
     @abstractmethod
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
         """Return the parts of a step in which workers agree.

@@ -61,9 +61,7 @@ def resolve_agreement(
         return None
     from perfmodel.prediction.agreements import agreement_of
 
-    return agreement_of(
-        asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement
-    )
+    return agreement_of(asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement)
 
 
 def _check_speeds(asked: Job, machine: Machine | None, subject: Subject) -> None:

@@ -288,7 +288,10 @@ def _through_server(workers: Workers) -> Agreement:
 
 def _met(workers: Workers, place_: int) -> float:
     """Return the gradients that devices at other places bring at the same time, over those of one. [1]"""
-    own, others = workers.parameter_counts[place_], workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :]
+    own, others = (
+        workers.parameter_counts[place_],
+        workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
+    )
     return sum(min(other, own) for other in others) / own if own else 0.0
 
 
@@ -318,10 +321,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     visit = visit_of(
         topology,
         [
-            [
-                (name, own_bytes[at // width] / asked.server_count)
-                for at, name in enumerate(names[first : first + size])
-            ]
+            [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
         servers,

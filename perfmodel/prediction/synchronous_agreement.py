@@ -48,6 +48,10 @@ class Reduction(ABC):
     def played(self, *, overlap: bool) -> PlayedExchange:
         """Return what is played for each message."""
 
+    @abstractmethod
+    def sent_bytes(self, size_bytes: float) -> float:
+        """Return what a device sends on average for a message of so many bytes [B]. [B]"""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllReduced(Reduction):
@@ -85,6 +89,10 @@ class AllReduced(Reduction):
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
         return PlayedExchange(gather=self.placed, slowdown=self.slowdown if overlap else 0.0)
+
+    def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
+        placed = self.placed.call(size_bytes).placed
+        return float(placed.sent_bytes(size_bytes)) / placed.rank_count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -138,6 +146,10 @@ class ThroughServer(Reduction):
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
         del overlap
         return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
+
+    def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
+        sent = self.push.sent_bytes(size_bytes) + self.pull.sent_bytes(size_bytes)
+        return float(sent) / self.push.rank_count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -208,6 +220,9 @@ class Synchronous(Agreement):
             exposed_s = exposed_s + each.count * left_s
         return total_s, exposed_s
 
+    def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
+        return self.reductions[place].sent_bytes(size_bytes)
+
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
         total_s, exposed_s = exchanged
         update_s = 0.0 if self.serves else own.update_s
@@ -265,7 +280,9 @@ class Synchronous(Agreement):
         ][::-1]
         ready = [(chunk, float(when)) for chunk, schedule in chunks for when in schedule.ready_s]
         wanted = [
-            (chunk, 0.0 if reduction.waits_for_all else float(when)) for chunk, schedule in chunks for when in schedule.wanted_s
+            (chunk, 0.0 if reduction.waits_for_all else float(when))
+            for chunk, schedule in chunks
+            for when in schedule.wanted_s
         ]
         slices = self.slices(reduction, device.schedule)
         sizes = device.schedule.sizes_bytes

@@ -195,7 +195,9 @@ class PlayedStep:
         return f"sync/{number}/" + (f"{place}/" if len(self.devices) > 1 else "")
 
 
-def synchronous_tasks(fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64]) -> Iterator[Task]:
+def synchronous_tasks(
+    fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64], together: bool = True
+) -> Iterator[Task]:
     """Tasks of workers that read on their own and agree in every step.
 
     Parameters
@@ -206,6 +208,8 @@ def synchronous_tasks(fed: Iterable[Task], step: PlayedStep, *, relative: NDArra
         What all workers do. [-]
     relative : ndarray, shape (steps, workers)
         What each takes in each step, relative to the mean. [1]
+    together : bool
+        Whether no worker begins a step before all have ended the one before. [-]
 
     Yields
     ------
@@ -220,12 +224,13 @@ def synchronous_tasks(fed: Iterable[Task], step: PlayedStep, *, relative: NDArra
             yield task
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):
-        started: tuple[str, ...] = ()
-        if number:
-            started = (f"sync/{number}/start",)
-            yield Task(started[0], after=tuple(f"{each}/compute/{number - 1}" for each in workers), kind="sync")
+        if number and together:
+            before = tuple(f"{each}/compute/{number - 1}" for each in workers)
+            yield Task(f"sync/{number}/start", after=before, kind="sync")
         for worker in workers:
-            yield Task(f"{worker}/begin/{number}", after=(*after[f"{worker}/compute/{number}"], *started), kind="begin")
+            started = f"sync/{number}/start" if together else f"{worker}/compute/{number - 1}"
+            needs = (*after[f"{worker}/compute/{number}"], *((started,) if number else ()))
+            yield Task(f"{worker}/begin/{number}", after=needs, kind="begin")
         pulling = step.overlap and any(exchange.spread for _, _, exchange in step.exchanging())
         if pulling:
             yield from _pulled(step, number)

@@ -19,7 +19,12 @@ _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 
 def placed_once(
-    collective: Collective, topology: Topology, ranks: Sequence[str], *, servers: Sequence[str] = (), beside: Sequence[Sequence[str]] = (),
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
     **options: Any,
 ) -> Placed:
     """Put a collective on devices of a system, or return it as it was put there before.

@@ -107,6 +107,27 @@ def compose(
     Valid for: workers that are alike, passes that each fill and drain the pipeline, gradients exchanged in the last
     backward phase. Ignores: exchanges of several devices of a worker that meet on a link.
     """
+    composed = agreed(
+        stages,
+        orders=orders,
+        micro_batches=micro_batches,
+        accumulation_steps=accumulation_steps,
+        update_share=update_share,
+        agreement=agreement,
+    )
+    return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
+
+
+def agreed(
+    stages: Sequence[StageWork],
+    *,
+    orders: Orders,
+    micro_batches: int = 1,
+    accumulation_steps: int = 1,
+    update_share: Quantity = 1.0,
+    agreement: Agreement | None = None,
+) -> Composed:
+    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
     devices = tuple(_devices(stages, orders, micro_batches * accumulation_steps))
     run = _Run(stages, orders, micro_batches=micro_batches, passes=accumulation_steps, update_share=update_share)
     if agreement is None:
@@ -116,26 +137,36 @@ def compose(
         devices = run.timed_by(devices)
         own, exchanged = run.own([agreement.exchanged(device) for device in devices], served=agreement.serves)
         parts = agreement.applied(own, exchanged)
-    before_s, meanwhile_s = copies_s
-    if agreement is not None and agreement.delays_copies:
-        before_s, meanwhile_s = before_s + meanwhile_s, 0.0
-    hiding = parts if agreement is not None and agreement.hides_copies else own
-    parts = replace(
-        parts,
-        overhead_s=parts.overhead_s + first_step_s,
-        exposed_transfer_s=exposed_copy_time(
-            before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s
-        ),
-        transfer_s=before_s + meanwhile_s,
-    )
     return Composed(
-        parts=parts if fed is None else fed(parts),
+        parts=parts,
         own=own,
         longest=run.longest.first,
         stages=tuple(stages),
         devices=devices,
         orders=orders,
     )
+
+
+def fed_with(
+    composed: Composed,
+    *,
+    agreement: Agreement | None,
+    copies_s: tuple[Quantity, Quantity],
+    first_step_s: Quantity = 0.0,
+    fed: Callable[[StepTime], StepTime] | None = None,
+) -> Composed:
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    before_s, meanwhile_s = copies_s
+    if agreement is not None and agreement.delays_copies:
+        before_s, meanwhile_s = before_s + meanwhile_s, 0.0
+    hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
+    parts = replace(
+        composed.parts,
+        overhead_s=composed.parts.overhead_s + first_step_s,
+        exposed_transfer_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
+        transfer_s=before_s + meanwhile_s,
+    )
+    return replace(composed, parts=parts if fed is None else fed(parts))
 
 
 def _devices(stages: Sequence[StageWork], orders: Orders, count: int) -> list[DeviceWork]:
@@ -199,7 +230,9 @@ class _Longest:
             return _of_largest(self.works_s, values)
         if self.places is None:
             return values[self.first]
-        return np.take_along_axis(np.stack(np.broadcast_arrays(*values, self.places)[:-1]), self.places[None], axis=0)[0]
+        return np.take_along_axis(np.stack(np.broadcast_arrays(*values, self.places)[:-1]), self.places[None], axis=0)[
+            0
+        ]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
         """Return the parts of that device."""
@@ -300,9 +333,7 @@ class _Run:
         of_exchange_s = minimum(
             waits_s, maximum(_of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0)
         )
-        own = self.longest.step(
-            [self._exchanging(*each) for each in zip(computed, self.chunks, tied_s, strict=True)]
-        )
+        own = self.longest.step([self._exchanging(*each) for each in zip(computed, self.chunks, tied_s, strict=True)])
         transfers_s = of(ends_s) - of(free_s)
         own = replace(
             own,
@@ -316,7 +347,12 @@ class _Run:
     @property
     def _is_whole(self) -> bool:
         """Whether a worker does all phases of its one stage once."""
-        return len(self.stages) == 1 and self.count == 1 and isinstance(self.update_share, float) and self.update_share == 1
+        return (
+            len(self.stages) == 1
+            and self.count == 1
+            and isinstance(self.update_share, float)
+            and self.update_share == 1
+        )
 
     def _computed(self, stages: Sequence[StageWork], update: StepTime | None) -> StepTime:
         """Return what a device computes in all micro-batches, with its update."""
