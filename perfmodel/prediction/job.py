@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.target import Target
 
 _SPREAD = frozenset(names_of("spread"))
-_OF_SEVERAL = frozenset((*names_of("workers", "exchange", "spread"), "sync"))
+_OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
 """Arguments beside which one device by its name is just that."""
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 
 if TYPE_CHECKING:
     from perfmodel.prediction.straggler import Straggler
 
-_OF_SEVERAL: Final = frozenset(
-    {name for name, row in ARGUMENTS.items() if row.takers or row.group == "workers"} - {"workers"}
-)
+_OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 
 def check_together(asked: Mapping[str, Any]) -> None:
