@@ -13,7 +13,7 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
-from perfmodel.prediction.arguments.together import check_together, straggler_with_backups
+from perfmodel.prediction.arguments.together import check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.predict_subject import predict_subject
@@ -91,7 +91,9 @@ class Job(JobAttributes):
         own.update(asked)
         check_together(asked)
         if "straggler" in asked:
-            own["straggler"] = straggler_with_backups(asked)
+            from perfmodel.prediction.straggler import straggler_of_job
+
+            own["straggler"] = straggler_of_job(asked)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         message = f"a Job is frozen: job.replace({name}=...) makes another"

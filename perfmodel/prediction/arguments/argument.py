@@ -20,6 +20,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "exchange": "how workers agree, and whom they wait for",
     "spread": "how the network is spread over devices and micro-batches",
     "input": "how mini-batches come",
+    "constants": "whose constants",
 }
 """Group of arguments -> what it says."""
 
@@ -79,7 +80,7 @@ class Argument:
     means : callable or None
         What it comes to in a job, so that two that come to the same differ in nothing; None for its value. [-]
     metavar : str
-        What the command line calls a value. [-]
+        What the command line calls a value, or the option for False; empty for a name, or ``--no-`` its own. [-]
     tries : callable or None
         Other values than the present one that are worth trying, each with a few words; None for none. [-]
     """
@@ -97,5 +98,5 @@ class Argument:
     takers: tuple[str, ...] = ()
     ran: str = ""
     means: Callable[[Job], Any] | None = None
-    metavar: str = "NAME"
+    metavar: str = ""
     tries: Callable[[Any], Mapping[Any, str]] | None = None

@@ -299,7 +299,7 @@ _ROWS: Final = (
         help="Mini-batches that are read and decoded ahead; with 0 reading, decoding and copying wait for the step.",
     ),
     Argument(
-        name="pinned", type="bool", unit="-", group="input", default=True, check=flag,
+        name="pinned", type="bool", unit="-", group="input", default=True, metavar="--pageable", check=flag,
         help="Whether host buffers are pinned where the framework pins them; False for pageable ones.",
     ),
     Argument(
@@ -314,7 +314,7 @@ _ROWS: Final = (
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(
-        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="step",
+        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="constants",
         loads=_loaded(_load_fit), means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),
