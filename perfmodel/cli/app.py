@@ -144,6 +144,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The interpreter flushes once more at exit; give it somewhere to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        Command.only_listed = False
     return outcome if isinstance(outcome, int) else 0
 
 

@@ -111,7 +111,7 @@ class Command:
         else:
             metavar = "NAME" if row is None else row.metavar or "NAME"
             shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
-        annotation = Annotated[kind, typer.Option(*flags, **shown)]  # type: ignore[misc]
+        annotation = Annotated[kind, typer.Option(*flags, **shown)]
         return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
     def __call__(self, **typed: Any) -> None:
