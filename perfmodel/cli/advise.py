@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.configuration import (
-    BatchSizeOption,
-    DeviceOption,
-    FrameworkOption,
-    OptionOption,
-    SetOption,
-    SystemOption,
-    base_arguments,
-)
-from perfmodel.cli.networks import load_graph
+from perfmodel.cli.arguments import takes_arguments
+from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit
-from perfmodel.cli.predict import NETWORK_HELP
 
 
+@takes_arguments()
 def advise_command(
-    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
-    device: DeviceOption = None,
-    system: SystemOption = None,
-    batch_size: BatchSizeOption = None,
-    framework: FrameworkOption = None,
-    others: SetOption = None,
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
     option: OptionOption = None,
     kinds: Annotated[
         str | None, typer.Option(metavar="KIND,KIND...", help="Kinds of change to try: batch_size, sync, device ...")
@@ -42,7 +30,6 @@ def advise_command(
     from perfmodel.planning.advice_report import report
 
     check_writable(out, argument="--out")
-    job = base_arguments(device=device, system=system, batch_size=batch_size, framework=framework, others=others or [])
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
-    advice = advise(load_graph(graph, options=option or []), kinds=wanted, **job)
+    advice = advise(load_graph(graph, options=option or []), kinds=wanted, **arguments)
     emit(lambda: report(advice, shown=top), advice.to_dict, as_json=as_json, out=out)

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from perfmodel.cli.advise import advise_command
+from perfmodel.cli.arguments import Command
 from perfmodel.cli.audit import audit_command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app
 from perfmodel.cli.compare import compare_command
@@ -103,7 +104,8 @@ def _perfmodel(
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the command line with the one command that is asked for, as each takes time to build; else with all."""
     asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
-    if len(asked) != 1 or asked[0].name != words[0]:
+    Command.only_listed = len(asked) != 1 or asked[0].name != words[0]
+    if Command.only_listed:
         return app
     alone = typer.Typer(**SETTINGS)
     alone.registered_callback, alone.registered_commands = app.registered_callback, asked
@@ -142,6 +144,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The interpreter flushes once more at exit; give it somewhere to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        Command.only_listed = False
     return outcome if isinstance(outcome, int) else 0
 
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.configuration import (
-    BatchSizeOption,
-    DeviceOption,
-    FrameworkOption,
-    OptionOption,
-    SetOption,
-    SystemOption,
-    base_arguments,
-    changed_arguments,
-    predict_arguments,
-)
-from perfmodel.cli.networks import load_graph
+from perfmodel.cli.arguments import changed_arguments, named_arguments, takes_arguments
+from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit
-from perfmodel.cli.predict import NETWORK_HELP
 
 NETWORK = "network"
 """Key of ``--with`` for another network."""
 
 
+@takes_arguments()
 def compare_command(
-    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    graph: NetworkArgument,
     changes: Annotated[
         list[str],
         typer.Option(
@@ -37,11 +27,7 @@ def compare_command(
             "sync=parameter_server; KEY= for its default) or network=NAME; repeatable.",
         ),
     ],
-    device: DeviceOption = None,
-    system: SystemOption = None,
-    batch_size: BatchSizeOption = None,
-    framework: FrameworkOption = None,
-    others: SetOption = None,
+    arguments: dict[str, Any],
     option: OptionOption = None,
     per: Annotated[
         str | None,
@@ -57,12 +43,11 @@ def compare_command(
 
     check_writable(out, argument="--out")
     check_plot(plot)
-    base = base_arguments(device=device, system=system, batch_size=batch_size, framework=framework, others=others or [])
-    changed = predict_arguments(changes, argument="--with", besides=(NETWORK,))
+    changed = named_arguments(changes, argument="--with", besides=(NETWORK,))
     other = changed.pop(NETWORK, None)
     network = load_graph(graph, options=option or [])
     second = network if other is None else load_graph(str(other), options=[])
-    found = compare(predict(network, **base), predict(second, **changed_arguments(base, changed)), per=per)
+    found = compare(predict(network, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
     if plot is not None:
         found.plot(plot)
     emit(lambda: str(found), found.to_dict, as_json=as_json, out=out)

@@ -34,23 +34,17 @@ class Executed:
     cells: tuple[MeasuredRow, ...]
 
 
-def find_executed(
-    table: str, *, network: str, framework: str, batch_size: Any, target: str, options: dict[str, Any]
-) -> Executed | None:
+def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
     """Return the run of a measurement table that a request corresponds to, predicted.
 
     Parameters
     ----------
     table : str
         Key or path of a measurement table. [-]
-    network, framework : str
+    network : str
         As in the table. [-]
-    batch_size : int
-        Samples per step. [samples]
-    target : str
-        Name of the device or system. [-]
-    options : dict
-        Arguments of ``predict`` that say on what: device or system, threads, library, dtype, calibration. [-]
+    prediction : Prediction
+        What was asked; a Run says itself which framework, optimizer and phase it had, where nobody asked otherwise. [-]
 
     Returns
     -------
@@ -58,17 +52,20 @@ def find_executed(
         None where the table has no such run. [-]
     """
     from perfmodel import measurements
-    from perfmodel.prediction.predict import predict
+    from perfmodel.prediction.arguments.table import names_of
+    from perfmodel.prediction.job import Job
 
+    job = prediction.job
     loaded = measurements.load(table)
     try:
-        run = loaded.run(framework, network, batch_size=batch_size)
+        run = loaded.run(str(job.framework), network, batch_size=prediction.batch_size)
     except UnknownNameError:
         return None
-    prediction = predict(run, **options)
-    place = (Path(target).stem, prediction.threads)
+    left_out = {*names_of("batch"), "framework", "optimizer", "phase", "recompute"}
+    executed = Job(run, **{name: value for name, value in job.asked.items() if name not in left_out}).predict()
+    place = (Path(str(job.device or job.system)).stem, executed.threads)
     cells = tuple(row for row in loaded if row.run_key == run.key and (row.device, row.threads) == place)
-    return Executed(run, prediction, cells)
+    return Executed(run, executed, cells)
 
 
 def executed_text(executed: Executed, *, with_evidence: bool) -> str:

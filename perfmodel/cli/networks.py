@@ -7,12 +7,27 @@ from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
 
 from perfmodel.cli.output import key_values
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+
+NETWORK_HELP = (
+    "A network of the zoo; the path of a graph's JSON file, an ONNX file or a config.json of a transformer; or "
+    "file.py:function that returns (module, example_inputs) of torch."
+)
+NetworkArgument: TypeAlias = Annotated[str, typer.Argument(help=NETWORK_HELP)]
+OptionOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
+    ),
+]
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:

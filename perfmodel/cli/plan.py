@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.networks import load_graph
+from perfmodel.cli.arguments import takes_arguments
+from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
-from perfmodel.cli.predict import NETWORK_HELP, sync_options
 from perfmodel.errors import ArgumentError
 
 Number: TypeAlias = str | None
@@ -23,15 +23,10 @@ CANDIDATE_HELP = (
 
 
 CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", help=CANDIDATE_HELP)]
-BatchOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples per worker and step.")]
-GlobalOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples of all workers together.")]
 SizeOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples of an epoch, in host memory.")]
 SamplesOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples in all, instead of epochs.")]
 SyncOption: TypeAlias = Annotated[
     str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, downpour ...")
-]
-OfSyncOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of these, as of predict; repeatable.")
 ]
 PurchaseOption: TypeAlias = Annotated[str, typer.Option(metavar="HOW,HOW", help="on_demand, spot or both.")]
 InterruptionsOption: TypeAlias = Annotated[
@@ -47,31 +42,26 @@ EnergyOption: TypeAlias = Annotated[
 PenaltyOption: TypeAlias = Annotated[
     Number, typer.Option(metavar="X", help="Share of updates that one update of staleness adds, your own.")
 ]
-OptionOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the network; repeatable.")
-]
 NUMBERS = (
-    "batch_size", "global_batch_size", "dataset_size", "epochs", "samples", "deadline_hours", "budget_usd",
+    "dataset_size", "epochs", "samples", "deadline_hours", "budget_usd",
     "interruptions_per_hour", "restart_s", "storage_gb", "usd_per_kwh", "staleness_penalty",
 )  # fmt: skip
 """Options that are numbers."""
-TEXTS = ("dataset", "checkpoint_to", "storage_price", "framework", "dtype", "optimizer")
+TEXTS = ("checkpoint_to", "storage_price")
 """Options that are given on as they are typed."""
 
 
+@takes_arguments(own=("device", "system", "workers", "sync"))
 def plan_command(
-    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
     candidate: CandidateOption,
-    batch_size: BatchOption = None,
-    global_batch_size: GlobalOption = None,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Data set that is read and decoded.")] = None,
     dataset_size: SizeOption = None,
     epochs: Annotated[Number, typer.Option(metavar="N", help="Epochs.")] = None,
     samples: SamplesOption = None,
     deadline_hours: Annotated[Number, typer.Option(metavar="H", help="Most hours.")] = None,
     budget_usd: Annotated[Number, typer.Option(metavar="USD", help="Most money.")] = None,
     sync: SyncOption = "ring_all_reduce",
-    sync_option: OfSyncOption = None,
     purchase: PurchaseOption = "on_demand",
     interruptions_per_hour: InterruptionsOption = None,
     checkpoint_to: CheckpointOption = None,
@@ -80,9 +70,6 @@ def plan_command(
     storage_gb: StoredOption = None,
     usd_per_kwh: EnergyOption = None,
     staleness_penalty: PenaltyOption = "0",
-    framework: Annotated[str, typer.Option(metavar="NAME", help="Framework profile: name or TOML file.")] = "generic",
-    dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type, e.g. fp32.")] = "fp32",
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="none, sgd, momentum, nesterov, adam.")] = "sgd",
     option: OptionOption = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw money over time (png, pdf, svg).")] = None,
     as_json: JsonOption = False,
@@ -101,7 +88,7 @@ def plan_command(
         purchase=purchase.split(","),
         **{name: number_as_typed(typed[name]) for name in NUMBERS},
         **{name: typed[name] for name in TEXTS},
-        **sync_options(sync_option or []),
+        **arguments,
     )
     if plot is not None:
         report.plot(plot)

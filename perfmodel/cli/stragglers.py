@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
 
 
+@takes_arguments(only=("backup_workers",))
 def stragglers_command(
+    arguments: dict[str, Any],
     workers: Annotated[
         str, typer.Option(metavar="N,N...", help="Numbers of workers; a plot goes from 1 to the most.")
     ] = "1,2,5,10,20,40,100",
@@ -20,7 +23,6 @@ def stragglers_command(
     distribution: Annotated[
         str, typer.Option(metavar="KIND", help="normal, lognormal or shifted_exponential.")
     ] = "normal",
-    backup_workers: Annotated[str, typer.Option(metavar="N", help="Workers not waited for.")] = "0",
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
     as_json: JsonOption = False,
@@ -35,13 +37,12 @@ def stragglers_command(
     check_plot(plot)
     if mark is not None and plot is None:
         raise ArgumentError("--mark", mark, "none without --plot")
-    backups = number_as_typed(backup_workers)
     counts = [number_as_typed(count) for count in workers.split(",")]
     variations = [number_as_typed(each) for each in cv.split(",")]
-    asked: dict[str, Any] = {"cv": variations, "distribution": distribution, "backup_workers": backups}
+    asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
     found = straggler_slowdown(workers=counts, **asked)
     if plot is not None:
         marked = None if mark is None else whole_number("mark", number_as_typed(mark))
-        drawn = straggler_slowdown(workers=range(backups + 1, max(counts) + 1), **asked)
+        drawn = straggler_slowdown(workers=range(1 + sum(arguments.values()), max(counts) + 1), **asked)
         drawn.plot(plot, marked_workers=marked)
     emit(lambda: str(found), found.to_dict, as_json=as_json, out=out)

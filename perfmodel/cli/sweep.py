@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.networks import load_graph
+from perfmodel.cli.arguments import takes_arguments
+from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, key_values, number_as_typed
-from perfmodel.cli.predict import NETWORK_HELP
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -26,23 +26,16 @@ BEST_SHOWN = 10
 """Configurations that ``--best`` shows. [1]"""
 
 
-def _axis(help_text: str, *, metavar: str = "NAME,NAME...") -> Any:
-    return typer.Option(metavar=metavar, help=help_text)
-
-
+@takes_arguments("link", several=True)
 def sweep_command(
-    graph: Annotated[str, typer.Argument(help=NETWORK_HELP)],
-    batch_size: Annotated[Values, _axis("Samples per worker.", metavar="N,N...")] = None,
-    device: Annotated[Values, _axis("GPUs or CPUs; with --system, GPUs in place of its own.")] = None,
-    system: Annotated[Values, _axis("Machines or clusters.")] = None,
-    link: Annotated[Values, _axis("Links in place of those of their kind of the systems.")] = None,
-    framework: Annotated[Values, _axis("Framework profiles.")] = None,
-    workers: Annotated[Values, _axis("Numbers of workers.", metavar="N,N...")] = None,
-    sync: Annotated[Values, _axis("Ways in which workers agree.")] = None,
+    graph: NetworkArgument,
+    arguments: dict[str, list[str]],
     axis: Annotated[
-        Values, typer.Option(metavar="KEY=V,V...", help="Any other argument of predict, e.g. overlap=true,false.")
+        Values, typer.Option(metavar="KEY=V,V...", help="Any of these by its name, e.g. overlap=true,false.")
     ] = None,
-    column: Annotated[Values, _axis("Results to keep, e.g. step_s,exposed_sync_s.")] = None,
+    column: Annotated[
+        Values, typer.Option(metavar="NAME,NAME...", help="Results to keep, e.g. step_s,exposed_sync_s.")
+    ] = None,
     usd_per_hour: Annotated[
         Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
     ] = None,
@@ -53,7 +46,7 @@ def sweep_command(
         str | None, typer.Option(metavar="COLUMN,COLUMN", help="Show what no other one beats in all of some columns.")
     ] = None,
     processes: Annotated[str | None, typer.Option(metavar="N", help="Processes that share the work.")] = None,
-    option: Annotated[Values, typer.Option(metavar="KEY=VALUE", help="Option of the network; repeatable.")] = None,
+    option: OptionOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show how far it is; by default on a terminal.")] = None,
@@ -67,11 +60,7 @@ def sweep_command(
         raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
     for path, argument in ((csv, "--csv"), (parquet, "--parquet"), (out, "--out")):
         check_writable(path, argument=argument)
-    given = {
-        "batch_size": batch_size, "device": device, "system": system, "link": link, "framework": framework,
-        "workers": workers, "sync": sync,
-    }  # fmt: skip
-    options = {name: _values(name, typed) for name, typed in given.items() if typed is not None}
+    options = {name: _values(name, typed) for name, typed in arguments.items()}
     axes, columns = _axes(axis or [], besides=options), None if column is None else _words(column)
     _check_shown(columns, [] if best is None else [best], [] if pareto is None else _words([pareto]))
     with ExitStack() as stack:

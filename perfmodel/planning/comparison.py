@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.differing_inputs import InputChange, input_changes
+from perfmodel.planning.asked_differently import InputChange, input_changes
 from perfmodel.planning.wording import plain
 from perfmodel.prediction.arguments import one_of
 from perfmodel.prediction.prediction import Prediction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.planning.differing_inputs import InputChange
+from perfmodel.planning.asked_differently import InputChange
 from perfmodel.planning.wording import signed_seconds_text
 from perfmodel.prediction.report import configuration, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text

@@ -58,6 +58,7 @@ class GpuTarget(Target):
         self.host = host
         self.machine = machine
         self._files: _Files | None = None
+        self._plain: tuple[tuple[Any, ...], ProcessorNumbers] | None = None
         self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
         self.name = device.name if machine is None else machine.describe()
         self.threads = None
@@ -198,6 +199,16 @@ class GpuTarget(Target):
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Return the plain numbers of the GPU, its libraries and the framework."""
+        if factors is not NO_FACTORS:
+            return self._numbers(profile, libraries, dtype=dtype, factors=factors)
+        used = (self.device, profile, libraries, dtype)
+        if self._plain is None or any(a is not b for a, b in zip(self._plain[0], used, strict=True)):
+            self._plain = used, self._numbers(profile, libraries, dtype=dtype, factors=factors)
+        return self._plain[1]
+
+    def _numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors
+    ) -> ProcessorNumbers:
         return gpu_numbers(
             self.device,
             profile,

@@ -14,13 +14,13 @@ from perfmodel.measurements.run import Run
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
-from perfmodel.prediction.arguments.together import check_together, straggler_with_backups
+from perfmodel.prediction.arguments.together import check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.targets import resolve_by_name, resolve_target
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from perfmodel.prediction.target import Target
 
 _SPREAD = frozenset(names_of("spread"))
-_OF_SEVERAL = frozenset((*names_of("workers", "exchange", "spread"), "sync"))
+_OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
+_OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
+"""Arguments beside which one device by its name is just that."""
 
 
 class Job(JobAttributes):
@@ -85,7 +87,9 @@ class Job(JobAttributes):
         own.update(asked)
         check_together(asked)
         if "straggler" in asked:
-            own["straggler"] = straggler_with_backups(asked)
+            from perfmodel.prediction.straggler import straggler_of_job
+
+            own["straggler"] = straggler_of_job(asked)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         message = f"a Job is frozen: job.replace({name}=...) makes another"
@@ -183,12 +187,25 @@ class Job(JobAttributes):
     @cached_property
     def target(self) -> Target:
         """What it runs on."""
+        framework = self._framework
+        if type(self.device) is str and type(framework) is str and self.asked.keys() <= _OF_ONE_BY_NAME:
+            target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
+            return target
         system: Any = self.system
         if self.device_count > self.workers:
             if self.device is None and system is not None and not isinstance(system, Wired):
                 system = load_system(system)
             refuse_missing_devices(self, system)
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+
+    @cached_property
+    def profile(self) -> FrameworkProfile:
+        """The framework; of a Run the one that executed it."""
+        return self.target.profile_of(self._framework)
+
+    @property
+    def _framework(self) -> Any:
+        return self.graph.framework if isinstance(self.graph, Run) else self.framework
 
     @cached_property
     def data_path(self) -> DataPath:
@@ -210,11 +227,6 @@ class Job(JobAttributes):
     def element_type(self) -> str:
         """Data type; of a Run the one in which it computed. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
-
-    @cached_property
-    def profile(self) -> FrameworkProfile:
-        """The framework; of a Run the one that executed it."""
-        return self.target.profile_of(self.graph.framework if isinstance(self.graph, Run) else self.framework)
 
     @cached_property
     def samples(self) -> int:

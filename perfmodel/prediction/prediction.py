@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.interval import Interval
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.provenance import ConstantRow
@@ -153,6 +154,21 @@ class Prediction(Billed):
         from perfmodel.prediction.provenance import constant_table
 
         return constant_table(self)
+
+    @property
+    def job(self) -> Job:
+        """What was asked; ``job.replace(...).predict()`` answers another question.
+
+        Raises
+        ------
+        ArgumentError
+            If the prediction was not made by :func:`perfmodel.predict` or a :class:`perfmodel.Job`.
+        """
+        job = self._of_predict.job
+        if job is None:
+            argument, allowed = "job", "what predict() was asked: this step was timed without a job"
+            raise ArgumentError(argument, None, allowed)
+        return job
 
     @property
     def data_path(self) -> DataPath | None:

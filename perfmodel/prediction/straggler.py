@@ -197,6 +197,14 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 
 
+def straggler_of_job(asked: Mapping[str, Any]) -> Straggler | None:
+    """Return what the arguments of a job say of workers' times, with the workers that nobody waits for."""
+    straggler: Straggler | None = asked.get("straggler")
+    if straggler is None or "backup_workers" not in asked:
+        return straggler
+    return replace(straggler, backup_workers=asked["backup_workers"])
+
+
 def parameter_of(distribution: str) -> str:
     """Return the name of the one parameter that a distribution has: ``cv`` or ``times``; ``cv`` of an unknown one."""
     return fields(DISTRIBUTIONS[distribution])[0].name if distribution in DISTRIBUTIONS else "cv"  # type: ignore[arg-type]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
+from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.source import SpecFile
+from perfmodel.hardware.spec_files import folders_asked_for
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments import whole_number
@@ -18,6 +20,9 @@ from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.target import Target
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
 
 
 def _gpu_target(device: Runnable, threads: int | None) -> Target:
@@ -86,6 +91,14 @@ def resolve_target(
         raise ArgumentError("workers", workers, "1 with device=; several need system=, whose devices they are")
     loaded = device if isinstance(device, Runnable) else _loaded(device)
     return TARGETS[loaded.kind](loaded, threads)
+
+
+@kept_while_unchanged(folders_asked_for, names=(tuple,))
+def resolve_by_name(asked: Any) -> tuple[Target, FrameworkProfile]:
+    """Return the target and the profile for names of a device and a framework: their files are looked up once."""
+    device, framework = asked
+    target = resolve_target(device=device, system=None, threads=None)
+    return target, target.profile_of(framework)
 
 
 def _loaded(device: Any) -> Runnable:

@@ -118,7 +118,7 @@ sys.exit(str(heavy) if heavy else 0)
         [
             (["nothing"], "No such command 'nothing'"),
             (["predict"], "Missing argument"),
-            (["predict", "alexnet"], "Missing option '--batch-size'"),
+            (["scaling", "alexnet"], "Missing option '--system'"),
             (["predict", "alexnet", "--batch"], "--batch"),
             (["predict", "alexnet", "--batch-size", "1", "--top", "-1"], "--top"),
             (["validate", "shi2016", "--max-mape", "low"], "--max-mape"),

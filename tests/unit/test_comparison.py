@@ -152,7 +152,7 @@ CHANGED = [
     ({"sync": "mixed"}, {"sync": "mixed", "workers": 16}, ["target", "workers"]),
     ({}, {"phase": "forward"}, ["phase"]),
     ({}, {"dataset": "imagenet_jpeg"}, ["dataset"]),
-    ({"dataset": "imagenet_jpeg"}, {"dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}, ["storage"]),
+    ({"dataset": "imagenet_jpeg"}, {"dataset": "imagenet_jpeg", "input_from": "samsung_960_pro"}, ["input_from"]),
 ]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job import Job
 
 Check: TypeAlias = Callable[[str, Any], Any]
 """Takes an argument's name and a value; returns the value as the library uses it, or raises."""
@@ -13,10 +16,11 @@ GROUPS: Final[Mapping[str, str]] = {
     "batch": "how many samples",
     "place": "on what",
     "step": "what is computed, with what",
-    "workers": "how many workers, and how their times vary",
-    "exchange": "how workers agree",
+    "workers": "how many workers",
+    "exchange": "how workers agree, and whom they wait for",
     "spread": "how the network is spread over devices and micro-batches",
     "input": "how mini-batches come",
+    "constants": "whose constants",
 }
 """Group of arguments -> what it says."""
 
@@ -73,10 +77,10 @@ class Argument:
         Strategies of agreement, or families of them, to which it says something; empty for all. [-]
     ran : str
         Name of the fact of a Run that takes its place; empty for none. [-]
-    comes_to : str
-        Attribute of a Job that says what was made of it; empty for its own name. [-]
+    means : callable or None
+        What it comes to in a job, so that two that come to the same differ in nothing; None for its value. [-]
     metavar : str
-        What the command line calls a value. [-]
+        What the command line calls a value, or the option for False; empty for a name, or ``--no-`` its own. [-]
     tries : callable or None
         Other values than the present one that are worth trying, each with a few words; None for none. [-]
     """
@@ -93,6 +97,6 @@ class Argument:
     excludes: Mapping[str, str] = field(default_factory=dict)
     takers: tuple[str, ...] = ()
     ran: str = ""
-    comes_to: str = ""
-    metavar: str = "NAME"
+    means: Callable[[Job], Any] | None = None
+    metavar: str = ""
     tries: Callable[[Any], Mapping[Any, str]] | None = None

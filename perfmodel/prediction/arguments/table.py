@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from perfmodel.prediction.arguments.checks import (
     one_of,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job import Job
 
 HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples that were decoded into memory beforehand."""
@@ -101,52 +104,72 @@ def _straggler(name: str, value: Any) -> Any:
     return straggler_of(value)
 
 
+def _system_name(job: Job) -> str | None:
+    machine = job.target.machine
+    return None if machine is None else machine.system.name
+
+
+def _optimizer_name(job: Job) -> str:
+    optimizer = job.subject.optimizer
+    return optimizer.kind if optimizer == type(optimizer)() else str(optimizer)
+
+
+def _message_bytes(job: Job) -> Any:
+    from perfmodel.prediction.agreement_arguments import with_habits_of
+
+    return with_habits_of(job.profile, job).bucket_bytes or 0.0
+
+
+def _library_names(job: Job) -> tuple[str, ...]:
+    return tuple(library.name for library in job.target.libraries(job.profile, job.library).values())
+
+
 NO_DATASET: Final = "None without a dataset, whose examples it would bring"
 
 _ROWS: Final = (
     Argument(
         name="batch_size", type="int | None", unit="samples", group="batch", metavar="N",
-        check=_from(1), comes_to="samples",
+        check=_from(1), means=lambda job: job.samples,
         help="Samples per worker and step.",
     ),
     Argument(
         name="global_batch_size", type="int | None", unit="samples", group="batch", metavar="N",
-        check=_from(1), comes_to="",
+        check=_from(1), means=lambda _: None,
         help="Samples per step over all workers, instead of batch_size.",
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", loads=_loaded(load_device),
-        excludes={"system": "exactly one of device= and system="}, comes_to="device_name",
+        excludes={"system": "exactly one of device= and system="}, means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
     ),
     Argument(
         name="system", type="str | Path | Wired | None", unit="-", group="place", loads=_loaded(load_system),
-        comes_to="system_name",
+        means=_system_name,
         help="A machine or cluster, instead of device: its first GPUs work, or where it has none all its CPU sockets.",
     ),
     Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
-        loads=_loaded(load_framework), ran="framework", comes_to="software",
+        loads=_loaded(load_framework), ran="framework", means=lambda job: job.target.software(job.profile),
         help="Framework profile.",
     ),
     Argument(
         name="threads", type="int | None", unit="1", group="place", metavar="N", loads=_from(1),
-        comes_to="thread_count",
+        means=lambda job: job.target.threads,
         help="CPU threads; None for one per physical core. Not for a GPU.",
     ),
     Argument(
         name="phase", type="str", unit="-", group="step", default="step", metavar="PHASE",
-        check=partial(one_of, known=PHASES), ran="phase", comes_to="phase_name",
+        check=partial(one_of, known=PHASES), ran="phase", means=lambda job: job.subject.phase.value,
         help="What runs: step (forward, backward, update), forward_backward or forward.",
     ),
     Argument(
         name="dtype", type="str", unit="-", group="step", default="fp32", metavar="TYPE",
-        check=partial(one_of, known=DTYPES), ran="element_type", comes_to="element_type",
+        check=partial(one_of, known=DTYPES), ran="element_type", means=lambda job: job.element_type,
         help="Data type of weights and activations, e.g. fp32.",
     ),
     Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
-        ran="optimizer", comes_to="optimizer_name",
+        ran="optimizer", means=_optimizer_name,
         help="none, sgd, momentum, nesterov, adam, or an optimizer with options.",
     ),
     Argument(
@@ -161,7 +184,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
-        comes_to="kind_of_spread",
+        means=lambda job: job.spread_kind,
         help="What devices share: data nothing, model and pipeline the layers, tensor each layer, hybrid dense layers.",
     ),
     Argument(
@@ -177,7 +200,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="bucket_bytes", type="float | str | None", unit="B", group="exchange", metavar="BYTES",
-        check=_message_size, takers=("waiting",), comes_to="message_bytes",
+        check=_message_size, takers=("waiting",), means=_message_bytes,
         help="Gradients are exchanged once so many bytes are ready: 0 for every layer by itself, inf for one message, "
         "merged for the shortest step; None as the framework does.",
     ),
@@ -188,7 +211,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
-        takers=("hierarchical", "mixed"), comes_to="workers_of_group",
+        takers=("hierarchical", "mixed"), means=lambda job: None if job.group_size == job.workers else job.group_size,
         help="Workers that step together: of hierarchical those of a machine, of mixed all unless given.",
     ),
     Argument(
@@ -230,7 +253,7 @@ _ROWS: Final = (
         help="Parts of a worker's mini-batch whose gradients are added up, with one exchange and update at the end.",
     ),
     Argument(
-        name="backup_workers", type="int", unit="1", group="workers", default=0, metavar="N", check=_from(0),
+        name="backup_workers", type="int", unit="1", group="exchange", default=0, metavar="N", check=_from(0),
         takers=("waiting",),
         needs=(Need("straggler", allowed="0 without straggler=, as all workers end together"),),
         help="Workers not waited for: those whose gradients come last in a step.",
@@ -246,21 +269,20 @@ _ROWS: Final = (
         help="Steps of a worker between two pulls from the server.",
     ),
     Argument(
-        name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="workers", metavar="KIND=X",
-        check=_straggler,
+        name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="exchange", metavar="KIND=X",
+        check=_straggler, means=lambda job: None if job.straggler is None else job.straggler.times,
         help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}, likewise lognormal and '
         "shifted_exponential; empirical with times; or unequal with a lasting time for each worker.",
     ),
     Argument(
         name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", loads=_loaded(load_library),
-        comes_to="libraries",
+        means=_library_names,
         help="A BLAS or DNN library in place of the one of its kind that the framework names.",
     ),
     Argument(
         name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
         check=_typed(str, Path, Dataset, allowed="a name, a path to a .toml file, or a Dataset"),
-        comes_to="dataset_name",
-        help="What is read and decoded for every step; None for mini-batches that are in host memory.",
+               help="What is read and decoded for every step; None for mini-batches that are in host memory.",
     ),
     Argument(
         name="input_from", type="str | Path | Storage | None", unit="-", group="input",
@@ -269,7 +291,7 @@ _ROWS: Final = (
             allowed="a storage of the system by its name, one by its name or path to a .toml file, a Storage, or "
             f"{HOST_MEMORY!r}",
         ),
-        needs=(Need("dataset", allowed=NO_DATASET, harmless=(HOST_MEMORY,)),), comes_to="storage",
+        needs=(Need("dataset", allowed=NO_DATASET, harmless=(HOST_MEMORY,)),),
         help="Where it is read from: a storage of the system, one by its file, or memory; None for the system's own.",
     ),
     Argument(
@@ -277,12 +299,12 @@ _ROWS: Final = (
         help="Mini-batches that are read and decoded ahead; with 0 reading, decoding and copying wait for the step.",
     ),
     Argument(
-        name="pinned", type="bool", unit="-", group="input", default=True, check=flag,
+        name="pinned", type="bool", unit="-", group="input", default=True, metavar="--pageable", check=flag,
         help="Whether host buffers are pinned where the framework pins them; False for pageable ones.",
     ),
     Argument(
         name="decode_cores", type="int | None", unit="1", group="input", metavar="N", check=_from(1),
-        needs=(Need("dataset", allowed=NO_DATASET),), comes_to="decoding_cores",
+        needs=(Need("dataset", allowed=NO_DATASET),),
         help="Cores of each host that decode; None for all of them.",
     ),
     Argument(
@@ -292,8 +314,8 @@ _ROWS: Final = (
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(
-        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="step",
-        loads=_loaded(_load_fit), comes_to="fit_name",
+        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="constants",
+        loads=_loaded(_load_fit), means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),
 )  # fmt: skip

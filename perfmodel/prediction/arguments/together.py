@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 
-if TYPE_CHECKING:
-    from perfmodel.prediction.straggler import Straggler
-
-_OF_SEVERAL: Final = frozenset(
-    {name for name, row in ARGUMENTS.items() if row.takers or row.group == "workers"} - {"workers"}
-)
+_OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 
 def check_together(asked: Mapping[str, Any]) -> None:
@@ -52,15 +46,10 @@ def _check_workers(asked: Mapping[str, Any]) -> None:
     group_size = asked.get("group_size")
     if group_size is not None and workers % group_size:
         raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
-    straggler = straggler_with_backups(asked)
-    if straggler is not None:
+    if "straggler" in asked:
+        from perfmodel.prediction.straggler import straggler_of_job
+
+        straggler = straggler_of_job(asked)
+        assert straggler is not None
         straggler.check_workers(workers)
         straggler.check_backups(workers)
-
-
-def straggler_with_backups(asked: Mapping[str, Any]) -> Straggler | None:
-    """Return what a job says of workers' times, with the workers that nobody waits for."""
-    straggler: Straggler | None = asked.get("straggler")
-    if straggler is None or "backup_workers" not in asked:
-        return straggler
-    return replace(straggler, backup_workers=asked["backup_workers"])
