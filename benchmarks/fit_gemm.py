@@ -22,7 +22,7 @@ from fitting import FOLDS, Constants, Unknown, cross_validated, fit, menu
 from kernel_rows import FLOOR, HALF_ON_TENSOR_CORES, deepbench_gemms
 
 import perfmodel as pm
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+from perfmodel.cost.gpu import TileMenu, matmul_memory_time, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, with_strided_loads
 
 LANE_TILES = ((128, 128), (128, 64), (64, 64), (32, 32))
@@ -68,9 +68,7 @@ STAND_IN = {
 RANGES = {"min > 128": (128, np.inf), "33 to 128": (32, 128), "at most 32": (0, 32)}
 
 
-def seconds(
-    rows: pd.DataFrame, constants: Constants, *, tiles: dict[str, np.ndarray], element_bytes: int
-) -> np.ndarray:
+def seconds(rows: pd.DataFrame, constants: Constants, *, tiles: TileMenu, element_bytes: int) -> np.ndarray:
     """Return the predicted time of DeepBench's rows: M counts features, N samples."""
     features, samples, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
     bandwidth = rows.bandwidth.to_numpy()
@@ -81,7 +79,7 @@ def seconds(
         peak_flop_per_s=rows.peak.to_numpy(),
         unit_count=rows.units.to_numpy(),
         bandwidth_bytes_per_s=bandwidth,
-        **tiles,
+        menu=tiles,
         efficiency=constants["gemm"],
         element_bytes=element_bytes,
         latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),

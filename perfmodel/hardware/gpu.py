@@ -40,11 +40,6 @@ class GpuPeak(SpecTable):
     fp8: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
 
 
-LANES: Final = "lanes"
-TENSOR_CORES: Final = "tensor_cores"
-"""Kinds of arithmetic of a GPU, as ``SustainedClock`` names them."""
-
-
 class SustainedClock(SpecTable):
     """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock.
 
@@ -301,7 +296,7 @@ class Gpu(Device):
         str
             ``lanes`` or ``tensor_cores``, as ``sustained_clock_mhz`` names them. [-]
         """
-        return TENSOR_CORES if self.needs_tensor_cores(dtype) else LANES
+        return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
 
     @property
     def sustained_clocks_mhz(self) -> dict[str, float]:
