@@ -150,7 +150,7 @@ def alternative_seconds(rows: LoweredRows, constants: Constants) -> np.ndarray:
         peak_flop_per_s=matmul["peak"],
         unit_count=matmul["units"],
         bandwidth_bytes_per_s=matmul["bandwidth"],
-        **MENU,
+        menu=MENU,
         efficiency=_of_names(matmul["efficiency"], constants) * _of_names(matmul["family"], constants, "factor_"),
         element_bytes=4,
         latency_s=_of_names(matmul["family"], constants, "latency_cycles_") / matmul["clock"],

@@ -4,7 +4,8 @@
 
 FOLDER holds deepbench_gemm.csv (Baidu DeepBench). A board has four constants of its own: fraction of peak, bandwidth
 fraction of skinny products, launch floor, bandwidth fraction of
-strided loads. What the boards of a library share is fitted
+strided loads. The library files state the geometric mean over the boards of an architecture, never a board's; the clock
+that a board sustains is in its own file, and in the peak here. What the boards of a library share is fitted
 on the other boards only when a board is scored. Every fit is on log time with a soft-L1 loss; errors are
 |predicted/measured - 1|; the folds keep a shape's rows together.
 """
@@ -20,7 +21,8 @@ import pandas as pd
 from fitting import FOLDS, Constants, Unknown, cross_validated, fit, menu
 from kernel_rows import FLOOR, HALF_ON_TENSOR_CORES, deepbench_gemms
 
-from perfmodel.cost.gpu import matmul_memory_time, tiled_matmul_time
+import perfmodel as pm
+from perfmodel.cost.gpu import TileMenu, matmul_memory_time, tiled_matmul_time
 from perfmodel.cost.gpu_layout import strided_time, with_strided_loads
 
 LANE_TILES = ((128, 128), (128, 64), (64, 64), (32, 32))
@@ -66,9 +68,7 @@ STAND_IN = {
 RANGES = {"min > 128": (128, np.inf), "33 to 128": (32, 128), "at most 32": (0, 32)}
 
 
-def seconds(
-    rows: pd.DataFrame, constants: Constants, *, tiles: dict[str, np.ndarray], element_bytes: int
-) -> np.ndarray:
+def seconds(rows: pd.DataFrame, constants: Constants, *, tiles: TileMenu, element_bytes: int) -> np.ndarray:
     """Return the predicted time of DeepBench's rows: M counts features, N samples."""
     features, samples, k = (rows[name].to_numpy(float) for name in ("M", "N", "K"))
     bandwidth = rows.bandwidth.to_numpy()
@@ -79,7 +79,7 @@ def seconds(
         peak_flop_per_s=rows.peak.to_numpy(),
         unit_count=rows.units.to_numpy(),
         bandwidth_bytes_per_s=bandwidth,
-        **tiles,
+        menu=tiles,
         efficiency=constants["gemm"],
         element_bytes=element_bytes,
         latency_s=constants["latency_cycles"] / rows.clock.to_numpy(),
@@ -238,6 +238,13 @@ def report_constants(boards: dict[str, pd.DataFrame]) -> None:
     print("\nconstants of all rows")
     for name, value in joint.items():
         print(f"    {name:45s} {value:.4g}")
+    print("\ngeometric means over the boards of an architecture, as the library files state them")
+    architectures = {board: pm.load_device(board).architecture for board in boards}
+    for architecture in dict.fromkeys(architectures.values()):
+        alike = [board for board in boards if architectures[board] == architecture]
+        for name in OWN:
+            mean = np.exp(np.mean([np.log(joint[f"{name}/{board}"]) for board in alike]))
+            print(f"    {f'{name}/{architecture}':45s} {mean:.4g}")
 
 
 # ---- tensor cores

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from perfmodel import load_device
 from perfmodel.records import Convolution, Role
 from perfmodel.units import MIB
 
@@ -18,7 +19,7 @@ FLOOR = 5e-6
 
 @dataclass(frozen=True)
 class Board:
-    """A GPU as the tables name it: peak at the listed boost clock, bandwidth, multiprocessors, boost clock, L2.
+    """A GPU as the tables name it: peak at the clock it sustains, bandwidth, multiprocessors, boost clock, L2.
 
     ``tensor_peak`` is that of 16 bit operands on tensor cores, where the board has them.
     """
@@ -33,12 +34,22 @@ class Board:
     tensor_peak: float = float("nan")
 
 
+T4 = load_device("t4")
 BOARDS = {
     "tesla_m40": Board("Tesla M40", "maxwell", 6.844e12, 288.4e9, 24, 1.114e9, 3 * MIB),
     "titan_x_maxwell": Board("Titan X (Maxwell)", "maxwell", 6.605e12, 336.6e9, 24, 1.075e9, 3 * MIB),
     "tesla_p100_pcie": Board("Tesla P100-PCIE (host X99-E WS)", "pascal", 9.34e12, 732e9, 56, 1.303e9, 4 * MIB),
     "titan_x_pascal": Board("Titan X (Pascal)", "pascal", 10.974e12, 480.4e9, 28, 1.531e9, 3 * MIB),
-    "t4": Board("Tesla T4", "turing", 8.14e12, 320e9, 40, 1.59e9, 4 * MIB, 65.1e12),
+    "t4": Board(
+        "Tesla T4",
+        "turing",
+        T4.sustained_peak_flop_per_s("fp32"),
+        320e9,
+        40,
+        1.59e9,
+        4 * MIB,
+        T4.sustained_peak_flop_per_s("fp16"),
+    ),
 }
 ROLES = {
     "forward": Role.OUTPUT,

@@ -247,6 +247,12 @@ class Cpu(Device):
         return {"call_slowdown": Constant(unit="1", meaning=meaning, valid_min=0.1, valid_max=10.0)}
 
     @property
+    def identity(self) -> str:
+        """Cores, clock and memory: what tells sockets apart."""
+        cores = f"{self.core_count} cores at {self.clock_base_ghz:g} GHz"
+        return f"{self.architecture}, {cores}, {self.memory.bandwidth_gb_per_s:g} GB/s"
+
+    @property
     def thread_count(self) -> int:
         """Hardware threads of the socket. [1]."""
         return self.core_count * self.threads_per_core

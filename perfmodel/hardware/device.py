@@ -52,9 +52,14 @@ class Runnable(SpecFile):
 
     kind: str
 
+    @property
+    def identity(self) -> str:
+        """What tells it from others: facts of its file, never its name, so that a copy of the file is the same."""
+        return self.describe()
+
     @abstractmethod
     def describe(self) -> str:
-        """Return it in one line."""
+        """Return it in one line, without its name."""
 
 
 class Device(Runnable):

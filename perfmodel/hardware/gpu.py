@@ -40,6 +40,19 @@ class GpuPeak(SpecTable):
     fp8: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
 
 
+class SustainedClock(SpecTable):
+    """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock.
+
+    Attributes
+    ----------
+    lanes, tensor_cores : float or None
+        Clock under products on the plain lanes, and on tensor cores; None for the boost clock. [MHz]
+    """
+
+    lanes: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
+    tensor_cores: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
+
+
 class GpuMemory(SpecTable):
     """Memory of a GPU.
 
@@ -156,6 +169,8 @@ class Gpu(Device):
         Base clock; None where the vendor publishes none. [MHz]
     clock_boost_mhz : float
         Boost clock. [MHz]
+    sustained_clock_mhz : SustainedClock
+        Clocks that its power limit leaves under load, by kind of arithmetic. [MHz]
     peak_basis : str
         Clock of the listed peaks. [-]
     issue_limit : float
@@ -183,6 +198,7 @@ class Gpu(Device):
     lanes_per_unit: Count
     clock_base_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
     clock_boost_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))]
+    sustained_clock_mhz: SustainedClock = SustainedClock()
     peak_basis: Literal["boost"]
     issue_limit: Fraction = 1.0
     peak_tflop_per_s: GpuPeak
@@ -213,6 +229,12 @@ class Gpu(Device):
             except ValueError as error:
                 raise fault_at(("fp32",), peak.fp32, str(error)) from error
         return peak
+
+    @property
+    def identity(self) -> str:
+        """Chip, memory and power: what tells boards apart, and what a die keeps while others of its board work."""
+        memory = f"{self.memory.capacity_gib:g} GiB at {self.memory.bandwidth_gb_per_s:g} GB/s"
+        return f"{self.architecture}, {self.unit_count} x {self.lanes_per_unit} lanes, {memory}, {self.tdp_w:g} W"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -261,8 +283,28 @@ class Gpu(Device):
         on_lanes = dtype == "fp16" and self.peak_flop_per_s("fp16") <= FASTEST_LANES * self.peak_flop_per_s("fp32")
         return not on_lanes or "bf16" in self.dtypes
 
+    def arithmetic_of(self, dtype: str) -> str:
+        """Return the kind of arithmetic that products of a data type are.
+
+        Parameters
+        ----------
+        dtype : str
+            Data type, one of ``dtypes``. [-]
+
+        Returns
+        -------
+        str
+            ``lanes`` or ``tensor_cores``, as ``sustained_clock_mhz`` names them. [-]
+        """
+        return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
+
+    @property
+    def sustained_clocks_mhz(self) -> dict[str, float]:
+        """Clock that each kind of arithmetic holds, where it is not the boost clock. [MHz]"""
+        return {name: clock for name, clock in self.sustained_clock_mhz if clock is not None}
+
     def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the rate at which the schedulers can issue arithmetic on tensors of a data type.
+        """Return the rate at which the board can issue arithmetic on tensors of a data type, at the clock it holds.
 
         Parameters
         ----------
@@ -272,13 +314,15 @@ class Gpu(Device):
         Returns
         -------
         float
-            Peak times the issue limit. A narrow type whose own arithmetic is slower than fp32 (fp16 on most of Pascal)
-            is only stored in and computed in fp32, as cuDNN does. [FLOP/s]
+            Peak times the issue limit and the share of the boost clock that is sustained. A narrow type whose own
+            arithmetic is slower than fp32 (fp16 on most of Pascal) is only stored in and computed in fp32, as cuDNN
+            does. [FLOP/s]
         """
         peak = self.peak_flop_per_s(dtype)
         if dtype in STORAGE_TYPES:
             peak = max(peak, self.peak_flop_per_s("fp32"))
-        return peak * self.issue_limit
+        clock_mhz = self.sustained_clocks_mhz.get(self.arithmetic_of(dtype), self.clock_boost_mhz)
+        return peak * self.issue_limit * (clock_mhz / self.clock_boost_mhz)
 
     def beside_working_dies(self) -> Self:
         """Return the device at the clock that it keeps while the other dies of its board work.
@@ -293,10 +337,12 @@ class Gpu(Device):
             return self
         slower = self.board.shared_clock_fraction
         peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s if peak is not None}
+        clocks = {name: slower * clock for name, clock in self.sustained_clocks_mhz.items()}
         cache = self.memory.l2_bandwidth_gb_per_s
         return self.model_copy(
             update={
                 "clock_boost_mhz": slower * self.clock_boost_mhz,
+                "sustained_clock_mhz": self.sustained_clock_mhz.model_copy(update=clocks),
                 "peak_tflop_per_s": self.peak_tflop_per_s.model_copy(update=peaks),
                 "memory": self.memory.model_copy(
                     update={"l2_bandwidth_gb_per_s": None if cache is None else slower * cache}

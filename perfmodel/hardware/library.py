@@ -2,17 +2,16 @@
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
 and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
-not list; a table may also build on another with ``inherits``. Where a board was measured by itself, a
-``[device.<stem>]`` table holds what differs from its architecture; every other device takes the architecture's
-values. ``[tensor_core.<architecture>]`` holds what differs in the data types that run on tensor cores. Each constant
-name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
+not list; a table may also build on another with ``inherits``. ``[tensor_core.<architecture>]`` holds what differs in
+the data types that run on tensor cores. No table is about one board: the clock that a board sustains stands in its own
+file. Each constant name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
@@ -70,18 +69,6 @@ class TensorCoreProfile(ConstantsTable):
     algorithms: tuple[Identifier, ...] | None = None
 
 
-class DeviceProfile(ConstantsTable):
-    """Constants of the library that were measured on one board; every key but ``tensor_core`` is a constant.
-
-    Attributes
-    ----------
-    tensor_core : dict of str to float or tuple of float
-        Constants that differ in the data types that run on tensor cores. [unit of each constant]
-    """
-
-    tensor_core: dict[str, StrictConstant] = Field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibrarySupport:
     """What a DNN library offers for one data type on one architecture.
@@ -122,8 +109,6 @@ class LibraryProfile(SpecFile):
         Constants by architecture. [-]
     tensor_core : dict of str to TensorCoreProfile
         Constants of tensor cores, by architecture. [-]
-    device : dict of str to DeviceProfile
-        Constants of boards that were measured by themselves, by the stem of their file. [-]
     """
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
@@ -136,7 +121,6 @@ class LibraryProfile(SpecFile):
     constant: dict[Identifier, Constant]
     architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
     tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
-    device: dict[Identifier, DeviceProfile] = Field(default_factory=dict)
 
     @field_validator("isa")
     @classmethod
@@ -164,20 +148,20 @@ class LibraryProfile(SpecFile):
             raise ValueError(", and ".join(faults))
         return profiles
 
-    @field_validator("tensor_core", "device")
+    @field_validator("tensor_core")
     @classmethod
-    def _exceptions_are_to_something(cls, profiles: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _exceptions_are_to_something(
+        cls, profiles: dict[str, TensorCoreProfile], info: ValidationInfo
+    ) -> dict[str, TensorCoreProfile]:
         constants, architectures = info.data.get("constant"), info.data.get("architecture")
         if constants is None or architectures is None:
             return profiles
         general = {constant for profile in architectures.values() for constant in profile.constants}
         faults = []
         for name, profile in profiles.items():
-            tables = {name: profile.constants, f"{name}.tensor_core": getattr(profile, "tensor_core", {})}
-            for place, values in tables.items():
-                faults += [f"{place}.{fault}" for fault in constant_faults(values, constants)]
-                unknown = sorted(set(values) & set(constants) - general)
-                faults += [f"{place}.{constant}: no architecture has a value that it replaces" for constant in unknown]
+            faults += [f"{name}.{fault}" for fault in constant_faults(profile.constants, constants)]
+            unknown = sorted(set(profile.constants) & set(constants) - general)
+            faults += [f"{name}.{constant}: no architecture has a value that it replaces" for constant in unknown]
         if faults:
             raise ValueError(", and ".join(faults))
         return profiles
@@ -195,40 +179,38 @@ class LibraryProfile(SpecFile):
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
     @derived
-    def constants_for(self, architecture: str, *, device: str = "", dtype: str = "fp32") -> dict[str, ConstantValue]:
-        """Return the constants that hold on an architecture, or on one device of it.
+    def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, ConstantValue]:
+        """Return the constants that hold on an architecture.
 
         Parameters
         ----------
         architecture : str
             A device's ``architecture``. [-]
-        device : str
-            Stem of the device's file; a board without values of its own has its architecture's. [-]
         dtype : str
             Data type of the tensors. [-]
 
         Returns
         -------
         dict of str to float or tuple of float
-            Those of the device's own table, of its architecture, of what that inherits, and of the default; of tensor
-            cores where the data type runs there. [unit of each constant]
+            Those of its own table, of what that inherits, and of the default; of tensor cores where the data type runs
+            there. [unit of each constant]
 
         Raises
         ------
         UnknownNameError
             If the file has neither the architecture nor a default.
         """
-        tables = [values for _, values in self._tables(architecture, device=device, dtype=dtype)]
+        tables = [values for _, values in self._tables(architecture, dtype=dtype)]
         return {name: value for values in reversed(tables) for name, value in values.items()}
 
-    def field_of(self, constant: str, *, architecture: str, device: str = "", dtype: str = "fp32") -> str:
+    def field_of(self, constant: str, *, architecture: str, dtype: str = "fp32") -> str:
         """Return the field that states the value of a constant.
 
         Parameters
         ----------
         constant : str
             Name of a constant. [-]
-        architecture, device, dtype : str
+        architecture, dtype : str
             As for ``constants_for``. [-]
 
         Returns
@@ -241,30 +223,30 @@ class LibraryProfile(SpecFile):
         UnknownNameError
             If no table that holds there states it.
         """
-        for field, values in self._tables(architecture, device=device, dtype=dtype):
+        for field, values in self._tables(architecture, dtype=dtype):
             if constant in values:
                 return f"{field}.{constant}"
         kind = f"constant of {self.name}"
         raise UnknownNameError(kind, constant, self.constant)
 
-    def _tables(
-        self, architecture: str, *, device: str, dtype: str
-    ) -> Iterator[tuple[str, Mapping[str, ConstantValue]]]:
+    def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, ConstantValue]]]:
         """Yield field and constants of every table that holds there, the most specific first."""
-        board, on_tensor_cores = self.device.get(device), self.on_tensor_cores(architecture, dtype=dtype)
-        if board is not None and on_tensor_cores:
-            yield f"device.{device}.tensor_core", board.tensor_core
-        if on_tensor_cores:
-            name = self._listed(architecture)
-            yield f"tensor_core.{name}", self.tensor_core[name].constants
-        if board is not None:
-            yield f"device.{device}", board.constants
+        tensor_core = self._tensor_core_of(architecture)
+        if tensor_core is not None and dtype in self.tensor_core[tensor_core].dtypes:
+            yield f"tensor_core.{tensor_core}", self.tensor_core[tensor_core].constants
         for name, profile in self._chain(architecture):
             yield f"architecture.{name}", profile.constants
 
     def _listed(self, architecture: str) -> str:
         """Return the architecture under which the file has what holds: the default's for one that it does not list."""
         return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
+
+    def _tensor_core_of(self, architecture: str) -> str | None:
+        """Return the name of the tensor-core table of an architecture, or of the nearest that it inherits from."""
+        name: str | None = self._listed(architecture)
+        while name is not None and name not in self.tensor_core:
+            name = self.architecture[name].inherits if name in self.architecture else None
+        return name
 
     @derived
     def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
@@ -282,10 +264,9 @@ class LibraryProfile(SpecFile):
         bool
             False also where the architecture has no tensor cores. [-]
         """
-        profile = self.tensor_core.get(self._listed(architecture))
-        return profile is not None and dtype in profile.dtypes
+        name = self._tensor_core_of(architecture)
+        return name is not None and dtype in self.tensor_core[name].dtypes
 
-    @derived
     @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
         """Return what the library offers for a data type on an architecture.
@@ -323,7 +304,8 @@ class LibraryProfile(SpecFile):
         tuple of str
             Names; empty where the file lists none. [-]
         """
-        tensor_core = self.tensor_core.get(self._listed(architecture))
+        name = self._tensor_core_of(architecture)
+        tensor_core = None if name is None else self.tensor_core[name]
         if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
             return tensor_core.algorithms
         stated = (profile.algorithms for _, profile in self._chain(architecture))

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, field_validator
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
-from perfmodel.hardware import spec_files
-from perfmodel.hardware.device_catalogue import load_datasheet
 from perfmodel.hardware.source import SpecTable, Text
 
 KINDS_OF_OPERATION: Final = (
@@ -37,12 +33,36 @@ NEW_SHARE: Final = 0.4
 """Share of the time on other kinds from which on a mix is new altogether. [1]"""
 
 
+class SeenRow(NamedTuple):
+    """What one measured row tells about.
+
+    Parameters
+    ----------
+    device : str
+        What tells its device from others, see ``Runnable.identity``. [-]
+    architecture, framework, dtype : str
+        Architecture of the device, stem of the framework's file, data type. [-]
+    mix : mapping of str to float
+        Shares of the step's time by kind of operation. [1]
+    """
+
+    device: str
+    architecture: str
+    framework: str
+    dtype: str
+    mix: Mapping[str, float]
+
+
 class Seen(SpecTable):
     """Devices, frameworks, data types and mixes of operations of some measured rows.
 
     Attributes
     ----------
-    devices, frameworks : tuple of str
+    devices : tuple of str
+        What tells each device from others: facts of its file, not its name, see ``Runnable.identity``. [-]
+    architectures : tuple of str
+        Their architectures. [-]
+    frameworks : tuple of str
         Stems of their files. [-]
     dtypes : tuple of str
         Data types. [-]
@@ -51,6 +71,7 @@ class Seen(SpecTable):
     """
 
     devices: tuple[Text, ...]
+    architectures: tuple[Text, ...]
     frameworks: tuple[Text, ...]
     dtypes: tuple[Text, ...]
     mixes: tuple[tuple[Share, ...], ...]
@@ -64,29 +85,26 @@ class Seen(SpecTable):
         return mixes
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, str, str, Mapping[str, float]]]) -> Seen:
+    def of(cls, rows: Iterable[SeenRow]) -> Seen:
         """Collect what rows tell about.
 
         Parameters
         ----------
-        rows : iterable of tuple
-            Device, framework, data type and mix of each row. [-]
+        rows : iterable of SeenRow
+            Any number. [-]
 
         Returns
         -------
         Seen
             Each thing once, sorted; mixes rounded to one decimal.
         """
-        devices, frameworks, dtypes, mixes = set(), set(), set(), set()
-        for device, framework, dtype, mix in rows:
-            devices.add(device)
-            frameworks.add(framework)
-            dtypes.add(dtype)
-            mixes.add(tuple(round(mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION))
+        known = tuple(rows)
+        mixes = {tuple(round(row.mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION) for row in known}
         return cls(
-            devices=tuple(sorted(devices)),
-            frameworks=tuple(sorted(frameworks)),
-            dtypes=tuple(sorted(dtypes)),
+            devices=tuple(sorted({row.device for row in known})),
+            architectures=tuple(sorted({row.architecture for row in known})),
+            frameworks=tuple(sorted({row.framework for row in known})),
+            dtypes=tuple(sorted({row.dtype for row in known})),
             mixes=tuple(sorted(mixes)),
         )
 
@@ -106,16 +124,8 @@ class Seen(SpecTable):
         """
         each = tuple(parts)
         return cls(
-            devices=tuple(sorted({device for part in each for device in part.devices})),
-            frameworks=tuple(sorted({framework for part in each for framework in part.frameworks})),
-            dtypes=tuple(sorted({dtype for part in each for dtype in part.dtypes})),
-            mixes=tuple(sorted({mix for part in each for mix in part.mixes})),
+            **{name: tuple(sorted({one for part in each for one in getattr(part, name)})) for name in cls.model_fields}
         )
-
-    @property
-    def architectures(self) -> frozenset[str]:
-        """Architectures of the devices that were seen; none of one without a file, or with a faulty one of the user."""
-        return frozenset().union(*(_architecture_of(device) for device in self.devices))
 
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return how far a mix of operations is from the nearest that was seen.
@@ -134,7 +144,8 @@ class Seen(SpecTable):
         Examples
         --------
         >>> dense = {"contraction": 0.8, "memory_pass": 0.2}
-        >>> Seen.of([("a", "b", "fp32", dense)]).distance_to({"contraction": 0.6, "memory_pass": 0.4})
+        >>> row = SeenRow(device="a", architecture="b", framework="c", dtype="fp32", mix=dense)
+        >>> Seen.of([row]).distance_to({"contraction": 0.6, "memory_pass": 0.4})
         0.333
         """
         wanted = [mix.get(kind, 0.0) for kind in KINDS_OF_OPERATION]
@@ -142,20 +153,3 @@ class Seen(SpecTable):
             sum(abs(ours - theirs) for ours, theirs in zip(wanted, other, strict=True)) / 2 for other in self.mixes
         )
         return min(max(min(apart, default=1.0) - BLUR, 0.0) / (NEW_SHARE - BLUR), 1.0)
-
-
-def _architecture_of(device: str) -> frozenset[str]:
-    """Return what a name says of a measured board: a shipped file goes before a user's, whose faults are not ours."""
-    shipped = _shipped_architecture_of(device)
-    if shipped is not None:
-        return shipped
-    try:
-        return frozenset({load_datasheet(device).architecture})
-    except (UnknownNameError, ArgumentError, SpecError):
-        return frozenset()  # it narrows nothing, and whoever predicts for that device is told what is wrong
-
-
-@lru_cache(maxsize=256)
-def _shipped_architecture_of(device: str) -> frozenset[str] | None:
-    path = spec_files.shipped_folder() / "devices" / f"{device}.toml"
-    return frozenset({spec_files.read_toml(path)["architecture"]}) if path.is_file() else None

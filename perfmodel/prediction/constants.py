@@ -24,6 +24,7 @@ UNIT_OF_ENDING: Final[dict[str, str]] = {
     "_gb_per_s": "GB/s",
     "_ghz_by_active_cores": "GHz",
     "_ghz": "GHz",
+    "_mhz": "MHz",
     "_us": "us",
     "_cycles": "cycle",
     "_rate_per_core": "samples/s",
@@ -56,7 +57,7 @@ class StatedConstant:
     source: Source | None
 
 
-def stated_constant(name: str, specs: Specs, *, device: str = "", dtype: str = "fp32") -> StatedConstant | None:
+def stated_constant(name: str, specs: Specs, *, dtype: str = "fp32") -> StatedConstant | None:
     """Return a constant as its file states it.
 
     Parameters
@@ -65,8 +66,8 @@ def stated_constant(name: str, specs: Specs, *, device: str = "", dtype: str = "
         Full name, e.g. ``libraries/cublas_7_5/maxwell.gemm``. [-]
     specs : mapping of str to SpecFile
         Files by kind folder and stem. [-]
-    device, dtype : str
-        Stem of the device's file and data type, where a library may have values of their own for them. [-]
+    dtype : str
+        Data type, for which a library may have values of its own. [-]
 
     Returns
     -------
@@ -75,7 +76,7 @@ def stated_constant(name: str, specs: Specs, *, device: str = "", dtype: str = "
     """
     folder, stem, place = name.split("/", 2)
     spec = specs.get(f"{folder}/{stem}")
-    return None if spec is None else _READERS[folder](name, spec, place, device=device, dtype=dtype)
+    return None if spec is None else _READERS[folder](name, spec, place, dtype=dtype)
 
 
 def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: str) -> StatedConstant:
@@ -90,13 +91,13 @@ def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: st
     return StatedConstant(name=name, value=value, unit=described.unit, described=described, source=source)
 
 
-def _of_library(name: str, library: LibraryProfile, place: str, *, device: str, dtype: str) -> StatedConstant:
+def _of_library(name: str, library: LibraryProfile, place: str, *, dtype: str) -> StatedConstant:
     architecture, _, constant = place.partition(".")
     described = library.constant[constant]
-    field = library.field_of(constant, architecture=architecture, device=device, dtype=dtype)
+    field = library.field_of(constant, architecture=architecture, dtype=dtype)
     return StatedConstant(
         name=name,
-        value=library.constants_for(architecture, device=device, dtype=dtype)[constant],
+        value=library.constants_for(architecture, dtype=dtype)[constant],
         unit=described.unit,
         described=described,
         source=library.source_of(field),

@@ -126,10 +126,7 @@ def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spr
     Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
     Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
     """
-    device = prepared.target.processor_spec.stem
-    stated = [
-        stated_constant(name, prepared.specs, device=device, dtype=prepared.dtype) for name in prepared.constant_names
-    ]
+    stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
     belongs = np.array([[unknown.matches(each.name) for unknown in known.unknowns] for each in constants], dtype=float)
     belongs = belongs.reshape(len(constants), len(known.unknowns))

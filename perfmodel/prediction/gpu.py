@@ -155,14 +155,18 @@ _OWN_VALUES = attrgetter(
 
 
 def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Return the rates that the schedulers can issue, of data types and of the plain lanes. [FLOP/s]
+    """Return the rates that the board can issue, of data types and of the plain lanes, at the clocks it holds. [FLOP/s]
 
     Factors are on what the file lists of each type: which type products are computed in does not follow from them.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
     fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
-    return {name: device.issue_limit * peak for name, peak in fastest.items()}
+    clocks = scaled(device.sustained_clocks_mhz, place=f"devices/{device.stem}/sustained_clock_mhz", factors=factors)
+    shares = {arithmetic: clock / device.clock_boost_mhz for arithmetic, clock in clocks.items()}
+    return {
+        name: device.issue_limit * peak * shares.get(device.arithmetic_of(name), 1.0) for name, peak in fastest.items()
+    }
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}

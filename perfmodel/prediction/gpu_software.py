@@ -155,7 +155,7 @@ def gpu_software(
     libraries : tuple of LibraryProfile
         BLAS and DNN library. [-]
     device : Gpu
-        Whose architecture counts, and which may have values of its own. [-]
+        Whose architecture counts. [-]
     dtypes : tuple of str
         Types in which the two compute products. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
@@ -168,7 +168,7 @@ def gpu_software(
     """
     if factors is not NO_FACTORS:
         return _software(profile, libraries, device, dtypes, factors)
-    kept = _kept_software(profile, device.architecture, device.stem, dtypes)
+    kept = _kept_software(profile, device.architecture, dtypes)
     # Libraries are told apart by identity: profiles of a hundred constants take long to compare.
     if not kept or any(map(is_not, kept["libraries"], libraries)):
         kept["libraries"] = libraries

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.framework.profile import FrameworkProfile, load_framework
-from perfmodel.hardware.catalogue import load_link, load_machine
+from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import Gpu
@@ -114,11 +114,12 @@ class GpuTarget(Target):
         return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Return the GPU in the machine that it stands in, if that is known."""
-        host = hosts.get(self.device.stem)
-        if host is None or self.machine is not None:
+        """Return the GPU in the machine that it stands in, if that is known of a device with the same content."""
+        if self.machine is not None:
             return self
-        return GpuTarget(self.device, host=load_machine(host).processor)
+        alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
+        host = next(alike, None)
+        return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
     def with_workers(self, worker_count: int) -> GpuTarget:
         """Return the same device as one of another number of workers, which share the way to it.

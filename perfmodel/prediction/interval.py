@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.prepared import Prepared, TimedStep
 
-NOTHING_SEEN: Final = Seen(devices=(), frameworks=(), dtypes=(), mixes=())
+NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
 """What a calibration tells about that does not say on what it was fitted."""
 
 PRIOR_CELLS: Final = 20
@@ -87,7 +87,7 @@ def exposure_of(
     *,
     doubt: Doubt,
     seen: Seen,
-    measured_architectures: Set[str],
+    measured_architectures: Collection[str],
     residual_ratio: float | None = None,
     exchange: ExchangeSpreads | None = None,
 ) -> Exposure:
@@ -103,7 +103,7 @@ def exposure_of(
         What its uncertain constants contribute. [1]
     seen : Seen
         What was fitted, or what the scale was found on. [-]
-    measured_architectures : set of str
+    measured_architectures : collection of str
         Architectures on which steps were ever measured: those of the rows that the scale was found on. [-]
     residual_ratio : float or None
         Residual of the fit over the usual one; None where nothing was fitted. [1]
@@ -122,12 +122,12 @@ def exposure_of(
         residual_ratio=1.0 if residual_ratio is None else residual_ratio,
         exchange_variance=exchange_variance(prepared, timed, spreads=exchange),
         unfitted=float(residual_ratio is None),
-        device=float(target.processor_spec.stem not in seen.devices),
+        device=float(target.processor_spec.identity not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
         operations=seen.distance_to(mix_of(prepared, timed)),
         dtype=float(prepared.dtype not in seen.dtypes),
         oversubscription=float(target.is_oversubscribed),
-        architecture=float(target.architecture not in seen.architectures | measured_architectures),
+        architecture=float(target.architecture not in {*seen.architectures, *measured_architectures}),
     )
 
 

@@ -101,7 +101,7 @@ def library_constants(
     library : LibraryProfile
         The library. [-]
     device : Device
-        Whose architecture counts, and whose own values where it was measured by itself. [-]
+        Whose architecture counts. [-]
     factors : mapping of str to float or ndarray of shape (configurations,)
         Factors by full name. [1]
     dtype : str
@@ -112,7 +112,7 @@ def library_constants(
     mapping of str to float, tuple or ndarray
         Constants of the library there. [unit of each constant]
     """
-    constants: Mapping[str, Any] = library.constants_for(device.architecture, device=device.stem, dtype=dtype)
+    constants: Mapping[str, Any] = library.constants_for(device.architecture, dtype=dtype)
     if factors is NO_FACTORS:
         return constants
     place = f"libraries/{library.stem}/{device.architecture}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from perfmodel.calibration.interval_fit import FittedSpread
 from perfmodel.cost.interval import Exposure
 from perfmodel.hardware.fit_plan import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
-from perfmodel.hardware.seen import Seen
+from perfmodel.hardware.seen import Seen, SeenRow
 from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.scaling import NO_FACTORS
@@ -114,10 +114,16 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     return found
 
 
-def _seen_of(cell: MeasuredCell) -> tuple[str, str, str, Mapping[str, float]]:
+def _seen_of(cell: MeasuredCell) -> SeenRow:
     prepared = cell.prepared
-    mix = mix_of(prepared, prepared.step())
-    return prepared.target.processor_spec.stem, prepared.profile.stem, prepared.dtype, mix
+    target = prepared.target
+    return SeenRow(
+        device=target.processor_spec.identity,
+        architecture=target.architecture,
+        framework=prepared.profile.stem,
+        dtype=prepared.dtype,
+        mix=mix_of(prepared, prepared.step()),
+    )
 
 
 def seen_in(cells: Sequence[MeasuredCell]) -> Seen:

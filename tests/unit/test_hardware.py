@@ -13,7 +13,9 @@ from perfmodel.hardware.catalogue import (
     load_storage,
     load_system,
 )
+from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.spec_files import names
 
 
 def test_light_import():
@@ -263,26 +265,64 @@ def test_constants_fall_back_to_what_is_inherited_and_then_to_the_default():
     assert [library.is_native(name) for name in ("maxwell", "pascal", "turing")] == [True, False, True]
 
 
-def test_a_measured_board_has_values_of_its_own_and_others_their_architecture_s():
+def test_tensor_cores_have_values_of_their_own_and_so_has_what_inherits_from_their_architecture():
     library = profile(
-        device={"lab_board": {"gemm_efficiency": 0.5, "tensor_core": {"gemm_efficiency": 0.4}}},
+        architecture={
+            "default": {"gemm_efficiency": 0.7, "tile_rows": [64, 128]},
+            "maxwell": {"gemm_efficiency": 0.9},
+            "maxwell_wide": {"inherits": "maxwell", "gemm_efficiency": 0.6},
+        },
         tensor_core={"maxwell": {"dtypes": ["fp16"], "gemm_efficiency": 0.8}},
-        source=[{"fields": ["architecture", "device", "tensor_core"], "title": "estimate", "note": "for the test"}],
+        source=[{"fields": ["architecture", "tensor_core"], "title": "estimate", "note": "for the test"}],
     )
     found = {
-        (device, dtype): library.constants_for("maxwell", device=device, dtype=dtype)["gemm_efficiency"]
-        for device in ("lab_board", "gtx_980")
+        (architecture, dtype): library.constants_for(architecture, dtype=dtype)["gemm_efficiency"]
+        for architecture in ("maxwell", "maxwell_wide", "turing")
         for dtype in ("fp32", "fp16")
     }
     assert found == {
-        ("lab_board", "fp32"): 0.5, ("lab_board", "fp16"): 0.4, ("gtx_980", "fp32"): 0.9, ("gtx_980", "fp16"): 0.8,
+        ("maxwell", "fp32"): 0.9, ("maxwell", "fp16"): 0.8,
+        ("maxwell_wide", "fp32"): 0.6, ("maxwell_wide", "fp16"): 0.8,
+        ("turing", "fp32"): 0.7, ("turing", "fp16"): 0.7,
     }  # fmt: skip
-    assert library.constants_for("turing", dtype="fp16")["gemm_efficiency"] == 0.7  # no tensor cores listed
+    field = library.field_of("gemm_efficiency", architecture="maxwell_wide", dtype="fp16")
+    assert field == "tensor_core.maxwell.gemm_efficiency"
 
 
-def test_a_board_may_only_replace_what_its_architecture_has():
-    with pytest.raises(ValueError, match=r"lab_board.speed: value 1.0: needs a table"):
-        profile(device={"lab_board": {"speed": 1.0}})
+def test_a_library_cannot_know_a_board():
+    with pytest.raises(ValueError, match=r"device\n.*Extra inputs are not permitted"):
+        profile(device={"lab_board": {"gemm_efficiency": 0.5}})
+
+
+def test_a_board_issues_arithmetic_at_the_clock_that_it_sustains():
+    t4 = load_device("t4")
+    clocks = t4.sustained_clocks_mhz
+    assert set(clocks) == {"lanes", "tensor_cores"}
+    for dtype, clock in (("fp32", "lanes"), ("fp64", "lanes"), ("fp16", "tensor_cores")):
+        share = clocks[clock] / t4.clock_boost_mhz
+        assert 0.5 < share < 0.8
+        assert t4.sustained_peak_flop_per_s(dtype) == pytest.approx(share * t4.peak_flop_per_s(dtype))
+    assert t4.clock_hz == 1590e6  # launches and latencies count in cycles of the boost clock
+    assert load_device("titan_rtx").sustained_clocks_mhz == {}
+
+
+def test_few_boards_state_a_sustained_clock_and_none_above_its_boost_clock():
+    gpus = {name: load_device(name) for name in names("devices")}
+    stated = {name: gpu for name, gpu in gpus.items() if isinstance(gpu, Gpu) and gpu.sustained_clocks_mhz}
+    assert set(stated) == {"a10", "l4", "t4"}
+    for gpu in stated.values():
+        assert gpu.tdp_w <= 150
+        assert all(gpu.clock_base_mhz <= clock < gpu.clock_boost_mhz for clock in gpu.sustained_clocks_mhz.values())
+
+
+def test_what_tells_devices_apart_is_no_name_and_no_two_share_it():
+    devices = [load_device(name) for name in names("devices")]
+    assert len({device.identity for device in devices}) == len(devices)
+    for device in devices:
+        assert device.name not in device.identity
+        assert device.identity.startswith(device.architecture)
+    k80 = load_device("tesla_k80_gk210")
+    assert k80.beside_working_dies().identity == k80.identity
 
 
 def test_an_architecture_without_default_is_an_error():

@@ -16,7 +16,7 @@ from perfmodel.framework.lowering import LOWERING
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
 from perfmodel.hardware.fit_plan import Unknown
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.hardware.seen import KINDS_OF_OPERATION, Seen
+from perfmodel.hardware.seen import KINDS_OF_OPERATION, Seen, SeenRow
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction import doubt
 from perfmodel.prediction.covariance import extended_covariance, prior_covariance
@@ -32,8 +32,12 @@ def alexnet():
 
 def calibration(**changes):
     """A calibration of three AlexNet cells on a GTX 1080 with Torch."""
-    mixes = (Seen.of([("a", "b", "fp32", _mix(pm.predict(pm.zoo.alexnet(), **PLACE)))])).mixes
-    seen = {"devices": ["gtx_1080"], "frameworks": ["torch_423cfba"], "dtypes": ["fp32"], "mixes": mixes}
+    mixes = Seen.of([SeenRow("a", "b", "c", "fp32", _mix(pm.predict(pm.zoo.alexnet(), **PLACE)))]).mixes
+    board = pm.load_device("gtx_1080")
+    seen = {
+        "devices": [board.identity], "architectures": [board.architecture], "frameworks": ["torch_423cfba"],
+        "dtypes": ["fp32"], "mixes": mixes,
+    }  # fmt: skip
     content = {
         "schema_version": 1,
         "name": "three cells",
@@ -87,11 +91,10 @@ def ratio(graph, **changes):
 
 
 def test_it_is_wider_for_a_device_that_nobody_measured(alexnet, tmp_path):
-    """The same board under a name that no residual knows: only that is new."""
-    from perfmodel.hardware.spec_files import shipped_folder
-
-    copy = tmp_path / "lab_gpu.toml"
-    copy.write_text((shipped_folder() / "devices" / "gtx_1080.toml").read_text())
+    """The same board with twice the memory, which no residual knows: only that is new. Its name does not matter."""
+    text = (shipped_folder() / "devices" / "gtx_1080.toml").read_text()
+    copy = tmp_path / "gtx_1080.toml"
+    copy.write_text(text.replace("capacity_gib = 8", "capacity_gib = 16"))
     known, new = (pm.predict(alexnet, **(PLACE | {"device": device})) for device in ("gtx_1080", copy))
     assert new.step_s == known.step_s
     assert new.interval.ratio > known.interval.ratio
@@ -101,8 +104,6 @@ def test_it_is_wider_for_a_device_that_nobody_measured(alexnet, tmp_path):
 
 
 def test_it_is_wider_for_a_framework_that_nobody_measured(alexnet, tmp_path):
-    from perfmodel.hardware.spec_files import shipped_folder
-
     copy = tmp_path / "lab_framework.toml"
     copy.write_text((shipped_folder() / "frameworks" / "torch_423cfba.toml").read_text())
     assert ratio(alexnet, framework=copy) > ratio(alexnet)
@@ -176,7 +177,7 @@ def test_an_architecture_is_new_unless_the_calibration_or_the_scale_tells_of_it(
     assert pm.predict(alexnet, **place).interval.exposure.architecture == 1
     assert pm.predict(alexnet, **place, calibration=calibration()).interval.exposure.architecture == 1
     fitted_on = calibration().fitted_on.model_dump(mode="json")
-    fitted_on["seen"]["devices"] = ["h100_sxm"]
+    fitted_on["seen"]["architectures"] = [hopper]
     told = pm.predict(alexnet, **place, calibration=calibration(fitted_on=fitted_on))
     assert told.interval.exposure.architecture == 0
 
@@ -196,7 +197,7 @@ def in_a_fresh_process(own=None):
 
 
 def test_faulty_files_of_other_devices_change_nothing(tmp_path):
-    """What a scale has seen are devices that ship; nobody's own file of that name is the board that was measured."""
+    """What a scale has seen it names by content: no file of a device is read but the one that is asked for."""
     folder = tmp_path / "devices"
     folder.mkdir()
     for name in names("devices"):
@@ -205,17 +206,12 @@ def test_faulty_files_of_other_devices_change_nothing(tmp_path):
     assert in_a_fresh_process(tmp_path) == in_a_fresh_process()
 
 
-def test_a_device_of_ones_own_tells_its_architecture_once_its_file_is_right(tmp_path, monkeypatch):
-    text = (shipped_folder() / "devices" / "a100_40_sxm.toml").read_text(encoding="utf-8")
-    seen = Seen(devices=("lab_gpu",), frameworks=(), dtypes=(), mixes=())
-    folder = tmp_path / "devices"
-    folder.mkdir()
-    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
-    assert seen.architectures == frozenset()
-    (folder / "lab_gpu.toml").write_text("fp32 = 5.0\n", encoding="utf-8")
-    assert seen.architectures == frozenset()
-    (folder / "lab_gpu.toml").write_text(text, encoding="utf-8")
-    assert seen.architectures == {pm.load_device("a100_40_sxm").architecture}
+def test_a_scale_names_each_measured_device_by_its_content():
+    known = {pm.load_device(name).identity for name in names("devices")}
+    for processor in ("gpu", "cpu"):
+        for seen in load_interval_scale(f"{processor}_80").seen.values():
+            assert set(seen.devices) <= known
+            assert set(seen.architectures) == {device.partition(",")[0] for device in seen.devices}
 
 
 def test_arrays_are_refused(alexnet):

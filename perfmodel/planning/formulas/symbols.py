@@ -273,7 +273,7 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     opened.factor_of(name, symbol)
     if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
-    found = stated_constant(name, prepared.specs, device=device.stem, dtype=prepared.dtype)
+    found = stated_constant(name, prepared.specs, dtype=prepared.dtype)
     if found is None or isinstance(found.value, tuple):
         raise ArgumentError(
             "free", name, "a single number; this is a list, of whose entries the formula takes the best"
