@@ -13,8 +13,7 @@ from perfmodel.cli.output import progress_bar
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.validation.collected import Collected, Picture
-    from perfmodel.validation.scoreboard import Scoreboard
+    from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
 
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]
 DataOption: TypeAlias = Annotated[
@@ -92,13 +91,11 @@ def write_scoreboard(
         If a table of the data folder is wrong, missing, or not the one that was scored before; if there is no such
         section.
     """
-    from perfmodel.measurements.data_folder import read_data_folder
+    from perfmodel.measurements.kernel_tables import read_data_folder
     from perfmodel.prediction.arguments import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
-    from perfmodel.validation.folder_checks import check_folder
-    from perfmodel.validation.folder_scores import check_hashes, score_folder
-    from perfmodel.validation.score_records import KINDS, STEPS
-    from perfmodel.validation.scoreboard import load_scoreboard
+    from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
+    from perfmodel.validation.scoreboard import KINDS, STEPS, load_scoreboard
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")

@@ -20,7 +20,7 @@ from perfmodel.hardware.constant import FiniteNumber
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.seen import Seen
 from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
-from perfmodel.hardware.toml_text import toml_entries, toml_value
+from perfmodel.hardware.spec_files import toml_entries, toml_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

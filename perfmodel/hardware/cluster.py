@@ -15,11 +15,10 @@ from perfmodel.hardware.channel import Place
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.link_catalogue import load_link
-from perfmodel.hardware.link_wires import wire_of
 from perfmodel.hardware.source import Count, Identifier, InRange, NonNegativeNumber, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import Wiring
+from perfmodel.hardware.wiring import Wiring, wire_of
 
 FABRIC: Final = "fabric0"
 """Name of the fabric's node."""

@@ -7,10 +7,12 @@ file of the same name wins. This module imports no pydantic: only ``load`` needs
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
 
     Spec = TypeVar("Spec", bound=SpecFile)
+
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
 """Names the user's own spec folders, separated as in ``PATH``."""
@@ -398,3 +401,52 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
         return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+
+
+def toml_entries(table: dict[str, Any]) -> list[str]:
+    """Return the lines of a table of a TOML file.
+
+    Parameters
+    ----------
+    table : dict
+        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
+
+    Returns
+    -------
+    list of str
+        A line for each key. [-]
+    """
+    return [
+        f"{key} = {toml_value(value)}"
+        for key, value in table.items()
+        if value is not None and value is not False and value != ()
+    ]
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it.
+
+    Parameters
+    ----------
+    value : object
+        Text, a truth, a number, a date, or a list or table of them. [-]
+
+    Returns
+    -------
+    str
+        The value's text. [-]
+
+    Examples
+    --------
+    >>> toml_value({"low": 1e-12, "names": ("a", "b")})
+    '{ low = 1e-12, names = ["a", "b"] }'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{ {', '.join(toml_entries(value))} }}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(entry) for entry in value)}]"
+    return value.isoformat() if isinstance(value, date) else repr(value)

@@ -17,9 +17,8 @@ from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.constants import stated_constant
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.intervals import seen_in
-from perfmodel.validation.protocols import ALL_FITTED
+from perfmodel.validation.protocols import ALL_FITTED, PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:

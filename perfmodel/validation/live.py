@@ -16,8 +16,7 @@ from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
-from perfmodel.validation.live_device import check_device, processor_of
+from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress, check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
 from perfmodel.validation.live_prediction import cases_of, check_datasheet, predict_case
 from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan

@@ -17,9 +17,8 @@ from perfmodel.measurements import parallel_tables, scaling_tables
 from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.validation import mullapudi
 from perfmodel.validation.collective_scores import collective_report
-from perfmodel.validation.doubling_claims import doubling_claims
-from perfmodel.validation.parallel_report import parallel_report
-from perfmodel.validation.score_records import COLLECTIVES, MANY_DEVICES
+from perfmodel.validation.parallel_report import doubling_claims, parallel_report
+from perfmodel.validation.scoreboard import COLLECTIVES, MANY_DEVICES
 from perfmodel.validation.speedup_scores import speedup_report
 from perfmodel.validation.table_report import OwnReport
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
@@ -19,6 +20,7 @@ from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRo
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.cells import PredictedCell
@@ -280,24 +282,11 @@ class Report:
             raise UnknownNameError(kind, subset, self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
-    def _set_aside_of(self, subset: str) -> list[PredictedCell]:
-        pairs = zip(self.set_aside, self.subset_of_set_aside, strict=True)
-        return [cell for cell, of_cell in pairs if of_cell == subset]
-
     def _limited_to(self, keep: Any) -> Report:
-        from dataclasses import replace
-
-        from perfmodel.validation.baselines import Baseline
-
         of_cell = np.array(self.subset_of_cell)
         baselines = {
             subset: tuple(
-                Baseline(
-                    name=baseline.name,
-                    predicted_s=baseline.predicted_s[keep[of_cell == subset]],
-                    parameter_count=baseline.parameter_count,
-                    trained_on=baseline.trained_on,
-                )
+                replace(baseline, predicted_s=baseline.predicted_s[keep[of_cell == subset]])
                 for baseline in self.baselines[subset]
             )
             for subset in self.subsets
@@ -362,7 +351,6 @@ class Report:
             set aside are hollow.
         """
         from perfmodel.presentation.figures import saved
-        from perfmodel.validation.parity import parity_figure
 
         figure = parity_figure(self)
         return saved(figure, path)
@@ -379,3 +367,28 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.scoreboard._repr_html_()
+
+
+def parity_figure(report: Report) -> Figure:
+    """Draw the cells of a report.
+
+    Parameters
+    ----------
+    report : Report
+        A validation. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Log-log plot; intervals are vertical bars. [-]
+    """
+    cells = (*report.cells, *report.set_aside)
+    scores = ", ".join(f"{subset} {report.only(subset).mape:.1f} %" for subset in report.subsets)
+    return parity_plot(
+        [cell.predicted_s for cell in cells],
+        [cell.measured_s for cell in cells],
+        groups=[cell.framework for cell in cells],
+        title=f"{report.table}, {report.protocol}: MAPE {scores}",
+        hollow=[cell.status != "measured" for cell in cells],
+        intervals=[(cell.low_s, cell.high_s) for cell in cells],
+    )

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perfmodel.validation.score_records import PERFMODEL, BoardScore
-from perfmodel.validation.scoreboard import Scoreboard, scores_by_key
+from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, scores_by_key
 
 SAME: Final = 0.05
 """Difference between a committed figure and its recomputation that is rounding. [percentage points]"""

@@ -9,7 +9,7 @@ from typing import Final
 from perfmodel.presentation.pages import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
-from perfmodel.validation.score_records import (
+from perfmodel.validation.scoreboard import (
     COLLECTIVES,
     KERNELS,
     KINDS,
@@ -19,10 +19,10 @@ from perfmodel.validation.score_records import (
     SYSTEMS,
     WITH_SET_ASIDE,
     BoardScore,
+    Scoreboard,
     ScoredTable,
     WorstCell,
 )
-from perfmodel.validation.scoreboard import Scoreboard
 
 SUBSET_TEXT: Final = {
     "gpu": "GPU",

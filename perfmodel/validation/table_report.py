@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import ScoreRow, score
 from perfmodel.validation.text import score_lines
 

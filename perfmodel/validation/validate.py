@@ -13,12 +13,12 @@ from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.checking import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
-from perfmodel.validation import fold_baselines
+from perfmodel.validation import baselines
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
-from perfmodel.validation.fitted import predict_subset
 from perfmodel.validation.interval_scores import ConstantRatio
 from perfmodel.validation.intervals import HeldOut, with_intervals
 from perfmodel.validation.own_tables import own_table, refuse_beside
@@ -30,6 +30,7 @@ from perfmodel.validation.protocols import (
     check_protocol,
     check_share,
     part_of_rows,
+    predict_subset,
 )
 from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
@@ -38,7 +39,6 @@ from perfmodel.validation.scores import FoldOutcome
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.table_report import OwnReport
 
@@ -154,14 +154,14 @@ def _baselines(
     outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
 ) -> tuple[Baseline, ...]:
     """Ask the naive rules in the same folds; where nothing is held out they are told every cell."""
-    rules = fold_baselines.RULES[subset]
+    rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
-        rules = (*rules, fold_baselines.all_cores_rule(below, table.physical_cores))
+        rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
     scored = [_scored(outcome.predicted) for outcome in outcomes]
     everything = [cell for cells in scored for cell in cells]
     trained = [everything] if told_all else [outcome.trained for outcome in outcomes]
-    return fold_baselines.in_folds(rules, trained, scored)
+    return baselines.in_folds(rules, trained, scored)
 
 
 def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:

@@ -15,9 +15,7 @@ from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.collected import Collected
-from perfmodel.validation.score_records import ScoredTable
-from perfmodel.validation.scoreboard import Scoreboard, save_scoreboard
+from perfmodel.validation.scoreboard import Collected, Scoreboard, ScoredTable, save_scoreboard
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
 RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]

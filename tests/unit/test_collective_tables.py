@@ -14,7 +14,7 @@ from perfmodel.hardware.channel import Place
 from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.hardware.topology import Topology
 from perfmodel.measurements.collective_tables import read_collectives
-from perfmodel.measurements.data_folder import read_data_folder
+from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place

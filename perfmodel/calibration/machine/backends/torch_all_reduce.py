@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.calibration.machine.child_process import child_environment
+from perfmodel.calibration.machine.process_allocator import child_environment
 from perfmodel.errors import CalibrationError
 
 MODULE: Final = "perfmodel.calibration.machine.backends.torch_all_reduce"
