@@ -62,8 +62,7 @@ def _roles(row: MeasuredKernel) -> tuple[Role, ...]:
 
 def _known(column: str, name: str, known: Mapping[Any, Any]) -> Any:
     if name not in known:
-        kind = f"{column} of a measured kernel"
-        raise UnknownNameError(kind, name, [str(each) for each in known])
+        raise UnknownNameError(kind=f"{column} of a measured kernel", name=name, known=[str(each) for each in known])
     return known[name]
 
 

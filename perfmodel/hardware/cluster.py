@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from perfmodel.errors import PerfmodelError, SpecError, nearest_match
+from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place
 from perfmodel.hardware.cpu import Cpu
@@ -271,12 +271,8 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
     for name, system in machines:
         if not _adapters(system, link):
             has = sorted({place.detail for place in system.wiring.places if place.kind == "nic"})
-            nearest = nearest_match(link.name, has)
-            hint = f" (nearest: {nearest})" if nearest else ""
-            listed = ", ".join(has) or "no [[nic]]"
-            faults.append(
-                f"fabric.link: value {link.name!r}: must be a network of each machine; {name} has {listed}{hint}"
-            )
+            listed = (", ".join(has) or "no [[nic]]") + nearest_hint(link.name, has)
+            faults.append(f"fabric.link: value {link.name!r}: must be a network of each machine; {name} has {listed}")
     return faults
 
 

@@ -161,8 +161,7 @@ def load_datasheet(name_or_path: str | Path) -> Device:
 
     device = load_device(name_or_path)
     if not isinstance(device, Device):
-        argument, allowed = "device", "a device with a data sheet, not a measured machine"
-        raise ArgumentError(argument, device.name, allowed)
+        raise ArgumentError("device", device.name, "a device with a data sheet, not a measured machine")
     return device
 
 

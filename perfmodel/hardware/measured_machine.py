@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import nearest_match
+from perfmodel.errors import nearest_hint
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.source import (
     Count,
@@ -48,8 +48,7 @@ CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
 def _known_dtype(dtype: str) -> str:
     if dtype in ELEMENT_BYTES:
         return dtype
-    nearest = nearest_match(dtype, ELEMENT_BYTES)
-    message = f"must be one of {', '.join(ELEMENT_BYTES)}" + (f" (nearest: {nearest})" if nearest else "")
+    message = f"must be one of {', '.join(ELEMENT_BYTES)}{nearest_hint(dtype, ELEMENT_BYTES)}"
     raise ValueError(message)
 
 
@@ -263,9 +262,8 @@ class KernelClass(SpecTable):
         allowed = CONSTANTS_OF_FAMILY.get(str(family), ())
         for name in constants:
             if allowed and name not in allowed:
-                nearest = nearest_match(name, allowed)
-                hint = f" (nearest: {nearest})" if nearest else ""
-                message = f"{name!r} is no constant of a {family}: must be among {', '.join(allowed)}{hint}"
+                among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
+                message = f"{name!r} is no constant of a {family}: must be among {among}"
                 raise ValueError(message)
         if not any(constants.values()):
             message = "at least one constant must be above zero, or the kernel takes no time"

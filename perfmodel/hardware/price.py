@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from perfmodel.errors import nearest_match
+from perfmodel.errors import nearest_hint
 from perfmodel.hardware.source import (
     Count,
     Fraction,
@@ -210,9 +210,7 @@ class InstancePrice(Price):
         row = {} if self.published is None else self.published.model_dump()
         for index, correction in enumerate(self.correction):
             if correction.field not in row:
-                nearest = nearest_match(correction.field, row)
-                hint = f" (nearest: {nearest})" if nearest else ""
-                allowed = f"must be a field of [published]{hint}"
+                allowed = f"must be a field of [published]{nearest_hint(correction.field, row)}"
                 raise fault_at(("correction", index, "field"), correction.field, allowed)
             if correction.printed != row[correction.field]:
                 allowed = f"must be {row[correction.field]:g}, as [published] has it"

@@ -162,8 +162,7 @@ def _of_instance(instance: str, day: date | None) -> Price:
     tables = {name: _table_of(name) for name in names}
     instances = {str(table["instance"]) for table in tables.values() if "instance" in table}
     if instance not in instances:
-        spec_files_kind = "price or instance"
-        raise UnknownNameError(spec_files_kind, instance, {*names, *instances})
+        raise UnknownNameError(kind="price or instance", name=instance, known={*names, *instances})
     named = [name for name, table in tables.items() if table.get("instance") == instance]
     prices = [load_instance_price(name) for name in named if tables[name].get("purchase", "on_demand") == "on_demand"]
     prices.sort(key=lambda price: price.valid_from)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_hint, nearest_match
 from perfmodel.hardware.file_changes import MISSING, changed_ns
 
 if TYPE_CHECKING:
@@ -206,9 +206,8 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
             raise SpecError(path, ["a path must lead to a .toml file"])
         if not path.is_file():
             beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
-            nearest = nearest_match(path.name, beside)
             reason = "not a file" if path.exists() else "no such file"
-            raise SpecError(path, [reason + (f" (nearest in its folder: {nearest})" if nearest else "")])
+            raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
     if not isinstance(name_or_path, str):
@@ -360,8 +359,9 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
     given = "required key is missing" if kind == "" else f"value {kind!r}"
-    hint = f" (nearest: {nearest})" if (nearest := nearest_match(kind, class_by_kind)) else ""
-    raise SpecError(path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{hint}"])
+    raise SpecError(
+        path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"]
+    )
 
 
 def kind_of(path: str | Path) -> str:

@@ -14,10 +14,10 @@ from datetime import date
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, ValidationInfo, field_validator
+from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile
+from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
 from perfmodel.numeric import minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.units import GIB, KIB, MIB
@@ -201,14 +201,9 @@ class Drive(Storage):
     random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
     active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
 
-    @field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")
-    @classmethod
-    def _interface_caps_it(cls, rate: float, info: ValidationInfo) -> float:
-        cap = info.data.get("interface_gb_per_s")
-        if cap is not None and rate > cap:
-            message = f"must be at most interface_gb_per_s = {cap:g}"
-            raise ValueError(message)
-        return rate
+    _interface_caps_it = field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")(
+        at_most("interface_gb_per_s")
+    )
 
     def read_limits(
         self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None

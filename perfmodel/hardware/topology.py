@@ -407,15 +407,13 @@ class Topology:
 
     def _place(self, name: str) -> Place:
         if name not in self.places:
-            kind = "node of the system"
-            raise UnknownNameError(kind, name, self.places)
+            raise UnknownNameError(kind="node of the system", name=name, known=self.places)
         return self.places[name]
 
     def _device(self, name: str) -> Place:
         place = self._place(name)
         if place.kind != "device":
-            kind = "device of the system"
-            raise UnknownNameError(kind, name, self.devices())
+            raise UnknownNameError(kind="device of the system", name=name, known=self.devices())
         return place
 
     def _peers(self, device: str) -> set[str]:

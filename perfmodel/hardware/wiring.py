@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import PerfmodelError, SpecError, nearest_match
+from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
@@ -185,8 +185,7 @@ class _Wirer:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def fault(self, where: str, given: object, allowed: str, known: Iterable[str] = ()) -> None:
-        nearest = nearest_match(str(given), known)
-        self.faults.append(f"{where}: value {given!r}: {allowed}" + (f" (nearest: {nearest})" if nearest else ""))
+        self.faults.append(f"{where}: value {given!r}: {allowed}{nearest_hint(str(given), known)}")
 
     def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
         """Load a link, or note why not; some protocols can never be at a place."""

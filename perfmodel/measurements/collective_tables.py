@@ -254,8 +254,7 @@ def _row(
         (kind.operation, kind.operations),
     ):
         if record[column] not in known:
-            what = f"value of row {number}, column {column},"
-            raise UnknownNameError(what, record[column], known)
+            raise UnknownNameError(kind=f"value of row {number}, column {column},", name=record[column], known=known)
         names[column] = known[record[column]]
     faults += found
     if found or seconds is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from perfmodel.errors import TableError, nearest_match
+from perfmodel.errors import TableError, nearest_hint
 from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
 
 Shape = tuple[int, ...]
@@ -210,14 +210,9 @@ def format_of(header: Iterable[str]) -> KernelFormat | None:
     missing = [name for name in nearly.columns if name not in present]
     if len(missing) > len(nearly.columns) / 3:
         return None
-    hints = [f"{name}{_nearest(name, present - set(nearly.columns))}" for name in missing]
+    hints = [f"{name}{nearest_hint(name, present - set(nearly.columns))}" for name in missing]
     message = f"row 1: a table of {nearly.name} kernels lacks column {', '.join(hints)}"
     raise TableError(message)
-
-
-def _nearest(name: str, others: Iterable[str]) -> str:
-    nearest = nearest_match(name, others)
-    return f" (nearest: {nearest})" if nearest else ""
 
 
 def read_kernels(path: str | Path) -> KernelMeasurements | None:
@@ -334,7 +329,7 @@ def _layer_shapes(
         found = next((shapes[network, name] for name in names if (network, name) in shapes), None)
         if found is None:
             known = sorted(layer for of_network, layer in shapes if of_network == network)
-            message = f"column params: reads {blob!r}, which no layer of {network} yields{_nearest(blob, known)}"
+            message = f"column params: reads {blob!r}, which no layer of {network} yields{nearest_hint(blob, known)}"
             raise TableError(message)
         return found
 

@@ -82,8 +82,7 @@ def load_scaling(key: str) -> ScalingTable:
     (3.52, 6)
     """
     if key not in scaling_names():
-        kind = "table of several devices"
-        raise UnknownNameError(kind, key, scaling_names())
+        raise UnknownNameError(kind="table of several devices", name=key, known=scaling_names())
     path = FOLDER / f"{key}.csv"
     description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
     if description["schema_version"] != SCHEMA_VERSION:
@@ -197,8 +196,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     'parameter_server'
     """
     if key not in speedup_names():
-        kind = "table of steps on several devices"
-        raise UnknownNameError(kind, key, speedup_names())
+        raise UnknownNameError(kind="table of steps on several devices", name=key, known=speedup_names())
     path = _FOLDER / f"{key}.toml"
     told = tomllib.loads(path.read_text(encoding="utf-8"))
     if told["schema_version"] != JOB_SCHEMA_VERSION:

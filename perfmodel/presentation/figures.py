@@ -218,8 +218,7 @@ def check_format(path: Path) -> None:
         If the ending is not one of ``FORMATS``.
     """
     if path.suffix.lower() not in FORMATS:
-        allowed = f"a file name that ends in {', '.join(FORMATS)}"
-        raise ArgumentError(argument="path", given=str(path), allowed=allowed)
+        raise ArgumentError(argument="path", given=str(path), allowed=f"a file name that ends in {', '.join(FORMATS)}")
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:

@@ -69,8 +69,7 @@ def fit(
     63
     """
     if only not in SUBSETS:
-        kind = "subset"
-        raise UnknownNameError(kind, only, SUBSETS)
+        raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
     if not cells:

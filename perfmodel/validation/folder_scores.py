@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel import zoo
 from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
-from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, nearest_match
+from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, nearest_hint
 from perfmodel.hardware.wording import device_of_text
 from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
@@ -220,7 +220,7 @@ def _check_system(path: Path) -> None:
         return
     if missing:
         others = [name for name in header if name not in COLUMNS]
-        hints = [f"{name} (nearest: {near})" if (near := nearest_match(name, others)) else name for name in missing]
+        hints = [f"{name}{nearest_hint(name, others)}" for name in missing]
         raise table_error(path, [f"row 1: a table of steps on systems lacks column {', '.join(hints)}"])
     faults: list[str] = []
     for number, values in lines:

@@ -26,8 +26,7 @@ from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
 from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.table_report import PartScore, compared, mean_error, part_table
-from perfmodel.validation.text import score_lines
+from perfmodel.validation.table_report import PartScore, compared, mean_error, parts_text
 
 KEY: Final = "mullapudi2017"
 
@@ -132,12 +131,8 @@ class Illustration:
     def __str__(self) -> str:
         scored = tuple(each.note for each in self.parts if each.note)
         notes = [f"- {text}" for text in (*scored, *self.assumptions, *self.caveats)]
-        tables = (
-            self.rows,
-            self.sensitivity,
-            score_lines(part_table(self.parts, title="the five that are not fitted")),
-        )
-        return "\n\n".join([*(table.to_text() for table in tables), "\n".join(notes)])
+        scores = parts_text(self.parts, title="the five that are not fitted")
+        return "\n\n".join([self.rows.to_text(), self.sensitivity.to_text(), scores, "\n".join(notes)])
 
     @property
     def mape(self) -> float | None:

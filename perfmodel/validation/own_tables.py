@@ -157,8 +157,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
             found = tables_of_file(path)
             return found[0] if len(found) == 1 else None
         if str(table) not in measurements.names() and not path.is_file():
-            kind = "measurement table (or path of a CSV)"
-            raise UnknownNameError(kind, str(table), table_names())
+            raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None
     if not known.is_shipped:
         raise ArgumentError("data", None, f"a folder with {known.file}: {known.name} does not come with perfmodel")

@@ -180,8 +180,7 @@ def protocol_names() -> tuple[str, ...]:
 def check_protocol(name: str) -> None:
     """Raise UnknownNameError for a protocol that does not exist."""
     if name not in protocol_names():
-        kind = "protocol"
-        raise UnknownNameError(kind, name, protocol_names())
+        raise UnknownNameError(kind="protocol", name=name, known=protocol_names())
 
 
 def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:

@@ -278,8 +278,7 @@ class Report:
             If this report has no such subset.
         """
         if subset not in self.subsets:
-            kind = "subset"
-            raise UnknownNameError(kind, subset, self.subsets)
+            raise UnknownNameError(kind="subset", name=subset, known=self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
     def _limited_to(self, keep: Any) -> Report:

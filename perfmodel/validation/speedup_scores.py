@@ -112,8 +112,7 @@ def framework_of_text(name: str, version: str) -> str:
     """
     stems = [stem for stem in spec_files.names("frameworks") if stem.partition("_")[0] == name.lower()]
     if not stems:
-        kind = "framework of a measured table"
-        raise UnknownNameError(kind, name, spec_files.names("frameworks"))
+        raise UnknownNameError(kind="framework of a measured table", name=name, known=spec_files.names("frameworks"))
     versions = sorted((_numbers(load_framework(stem).version), stem) for stem in stems)
     stated = _numbers(version)
     not_above = [stem for known, stem in versions if known[: len(stated)] <= stated]
@@ -206,8 +205,7 @@ def _whole(record: dict[str, str], column: str, *, number: int, faults: list[str
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
     if network not in zoo.names():
-        kind = f"network of row {number}"
-        raise UnknownNameError(kind, network, zoo.names())
+        raise UnknownNameError(kind=f"network of row {number}", name=network, known=zoo.names())
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
     batch_size = _whole(record, "batch_size", number=number, faults=faults)
     framework = framework_of_text(record["framework"], record["framework_version"])

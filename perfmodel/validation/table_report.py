@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import ScoreRow, score
-from perfmodel.validation.text import score_lines
+from perfmodel.validation.text import Columns, printed
 
 EVERY_ROW: Final = "all"
 """Part of a table that holds all rows that are scored. [-]"""
@@ -111,43 +111,24 @@ def mean_error(parts: Sequence[PartScore]) -> float | None:
     return own[0].score.mape if own else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    subset: str
-    part: str
-    model: str
-    cells: int
-    fitted: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
+PARTS: Final[Columns] = {
+    "cells of": "{0.score.subset}",
+    "part": "{.part}",
+    "model": "{0.score.model}",
+    "cells": "{0.score.cells}",
+    "constants": "{0.score.fitted}",
+    "MAPE [%]": "{0.score.mape:.1f}",
+    "median [%]": "{0.score.median_ape:.1f}",
+    "p90 [%]": "{0.score.p90_ape:.1f}",
+    "bias": "{0.score.geometric_mean_ratio:.2f}",
+    "percent_within_10": "{0.score.percent_within_10:.1f}",
+    "percent_within_25": "{0.score.percent_within_25:.1f}",
+}
 
 
-def part_table(parts: Sequence[PartScore], *, title: str) -> Table[_Line]:
-    """Return scores as a table.
-
-    Parameters
-    ----------
-    parts : sequence of PartScore
-        Scores. [-]
-    title : str
-        Its heading. [-]
-
-    Returns
-    -------
-    Table
-        A line for each part and model. [-]
-    """
-    lines = []
-    for each in parts:
-        row = each.score
-        numbers = (row.mape, row.median_ape, row.p90_ape, row.geometric_mean_ratio)
-        shares = (row.percent_within_10, row.percent_within_25)
-        lines.append(_Line(row.subset, each.part, row.model, row.cells, row.fitted, *numbers, *shares))
-    return Table(lines, title=title, row_type=_Line)
+def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
+    """Return scores as text, a line for each part and model."""
+    return printed(parts, PARTS, title=title).to_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +164,7 @@ class RowReport:
         blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
         if self.parts:
             aside = f" (not scored: {self.not_scored})" if self.not_scored else ""
-            blocks.append(score_lines(part_table(self.parts, title=f"{self.table}: scores{aside}")).to_text())
+            blocks.append(parts_text(self.parts, title=f"{self.table}: scores{aside}"))
         notes = [f"{self.table}: {each.note}" for each in self.parts if each.note]
         notes += [] if self.parts else [f"{self.table}: nothing is scored: {self.not_scored}"]
         notes += [f"- {text}" for text in self.caveats]

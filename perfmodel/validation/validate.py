@@ -289,8 +289,7 @@ def validate_steps(
                 "fit_share", fit_share, f"None beside protocol={protocol!r}: one of them says what is fitted"
             )
     if only is not None and only not in SUBSETS:
-        kind = "subset"
-        raise UnknownNameError(kind, only, SUBSETS)
+        raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded = checked_table(table)
     wanted = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset, set_aside=True)]
     if not any(loaded.subset(subset) for subset in wanted):

@@ -252,6 +252,5 @@ def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
     """
     for name in names or ():
         if name not in LIVE_NETWORKS:
-            kind = "network of the live check"
-            raise UnknownNameError(kind, name, LIVE_NETWORKS)
+            raise UnknownNameError(kind="network of the live check", name=name, known=LIVE_NETWORKS)
     return tuple(each for each in _NETWORKS if not names or each.name in names)
