@@ -95,7 +95,7 @@ def write_scoreboard(
     from perfmodel.prediction.arguments import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
     from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
-    from perfmodel.validation.scoreboard import KINDS, STEPS, load_scoreboard
+    from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
@@ -108,15 +108,15 @@ def write_scoreboard(
         check_folder(folder)
         if kept is not None and not new_tables:
             check_hashes(folder, kept)
-    tell = _tell if progress is not False else None
+    found = Collected(tell=_tell if progress is not False else None)
     with progress_bar("scoring", shown=progress) as told:
-        found = score_shipped_own(kinds=kinds, tell=tell)
+        score_shipped_own(found, kinds=kinds)
         if STEPS in kinds:
-            found.take(score_shipped(protocols=QUICK if quick else None, progress=told, tell=tell))
+            score_shipped(found, protocols=QUICK if quick else None, progress=told)
         if folder is not None:
-            found.take(score_folder(folder, kinds=kinds, progress=told, tell=tell))
+            score_folder(folder, found, kinds=kinds, progress=told)
         if terms:
-            found.add("terms", *score_terms(progress=told, tell=tell))
+            score_terms(found, progress=told)
     board = found.board()
     if kept is not None:
         board = board.with_slow_scores(kept) if quick else board

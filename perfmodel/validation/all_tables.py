@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,14 @@ from perfmodel.errors import CalibrationError
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
-from perfmodel.validation.cells import MeasuredCell, PredictedCell, prediction_of, prepare_cells
+from perfmodel.validation.cells import (
+    MeasuredCell,
+    PredictedCell,
+    Progress,
+    prediction_of,
+    prepare_cells,
+    progress_of_part,
+)
 from perfmodel.validation.collective_scores import HELD_OUT
 from perfmodel.validation.own_tables import OWN_TABLES, OwnTable
 from perfmodel.validation.protocol_board import protocol_jobs, protocol_reports, reports_apart
@@ -33,6 +40,7 @@ from perfmodel.validation.scoreboard import (
     TermScore,
     WorstCell,
 )
+from perfmodel.validation.table_report import PartScore
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
@@ -191,8 +199,6 @@ def _run_sentence(run: Run, *, batch_size: int, on_cpu: bool) -> str:
     return f"What ran: {'; '.join([*facts, *filter(None, extra)])}."
 
 
-Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
 Protocols = Mapping[str, Sequence[str]]
 """Subset -> names of protocols."""
 
@@ -214,7 +220,6 @@ def score_steps(
     *,
     protocols: Protocols | None,
     progress: Progress | None,
-    tell: Tell | None,
 ) -> None:
     """Score a table of steps, and say what is worst.
 
@@ -230,37 +235,24 @@ def score_steps(
         Protocols by subset; None for all that leave every fold something to fit. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
     """
     asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
     jobs, senseless = protocol_jobs(table, protocols=asked)
     if protocols is not None:
         jobs = [(subset, protocol) for subset, protocol in jobs if protocol in protocols.get(subset, ())]
     left = ", ".join(dict.fromkeys(protocol for _, protocol in senseless))
-    collected.add(
-        "tables",
-        replace(
-            entry,
-            not_scored=" ".join(
-                filter(None, (entry.not_scored, f"Nothing is left to fit under {left}." if left else ""))
-            ),
-        ),
-    )
+    unfit = f"Nothing is left to fit under {left}." if left else ""
+    collected.add(replace(entry, not_scored=" ".join(filter(None, (entry.not_scored, unfit)))))
     for subset, protocol, report in protocol_reports(table, jobs, progress=progress):
         for label, each in reports_apart(report, protocol):
-            collected.add("scores", *_scores(each, table=table.key, protocol=label))
-        if tell is not None:
-            tell(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
+            collected.add(*_scores(each, table=table.key, protocol=label))
+        collected.say(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
         if protocol in PICTURED[subset] and len(report.cells) >= FEWEST_POINTS:
             collected.pictures.append(_picture(report, subset))
         if protocol == NOTHING_FITTED:
             _describe_unfitted(table, subset, report, collected)
         if protocol == ALL_FITTED:
-            collected.add(
-                "factors",
-                *(FactorRange(table=table.key, **asdict(row)) for row in report.factors),
-            )
+            collected.add(*(FactorRange(table=table.key, **asdict(row)) for row in report.factors))
 
 
 def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore]:
@@ -288,26 +280,16 @@ def _interval_figures(report: Report) -> dict[str, float]:
 def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, collected: Collected) -> None:
     """Add what is told of the predictions that nothing was fitted for: worst cells, ratios, order of frameworks."""
     cells = prepare_cells(table, table.subset(subset))  # type: ignore[arg-type]
-    collected.add("worst", *worst_cells(table, cells, report.cells, subset=subset, protocol=NOTHING_FITTED))
+    collected.add(*worst_cells(table, cells, report.cells, subset=subset, protocol=NOTHING_FITTED))
     ranges: dict[tuple[str, str], list[float]] = {}
     for cell in report.cells:
         ranges.setdefault((cell.network, cell.framework), []).append(cell.ratio)
     for (network, framework), found in ranges.items():
-        collected.add(
-            "ratios",
-            RatioRange(
-                table=table.key,
-                subset=subset,
-                network=network,
-                framework=framework,
-                lowest=min(found),
-                highest=max(found),
-            ),
-        )
+        ends = {"lowest": min(found), "highest": max(found)}
+        collected.add(RatioRange(table=table.key, subset=subset, network=network, framework=framework, **ends))
     share, pairs = report.rank_order
     errors = [100 * abs(cell.ratio - 1) for cell in report.cells if not cell.is_recurrent]
     collected.add(
-        "orders",
         PairOrder(
             table=table.key,
             subset=subset,
@@ -315,7 +297,7 @@ def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, col
             pairs=pairs,
             feedforward_mape=fmean(errors) if errors else None,
             feedforward_cells=len(errors),
-        ),
+        )
     )
 
 
@@ -336,51 +318,32 @@ ONE_FITTED: Final = "one_row_fitted"
 """Protocol: some rows fix what the table does not state; the others are scored. [-]"""
 
 
-def collect_own(
-    table: OwnTable, collected: Collected, *, is_shipped: bool, tell: Callable[[str], None] | None = None
-) -> None:
-    """Score a table and add the records.
-
-    Parameters
-    ----------
-    table : OwnTable
-        With the path of its CSV. [-]
-    collected : Collected
-        What is known so far. [-]
-    is_shipped : bool
-        Whether it comes with perfmodel. [-]
-    tell : callable or None
-        Told when it is scored. [-]
-    """
+def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> None:
+    """Score a table that is scored in a way of its own, and add the records."""
     report = table.report()
-    rows = report.parts[0].score.cells if report.parts else 0
     files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
     collected.add(
-        "tables",
         ScoredTable(
             name=table.name,
             kind=table.kind,
             is_shipped=is_shipped,
             sha256=content_hash(*files),
-            rows=rows,
+            rows=report.parts[0].score.cells if report.parts else 0,
             not_scored=report.not_scored,
-        ),
+        )
     )
     unlike = HELD_OUT if table.kind == COLLECTIVES else ONE_FITTED
     fitted = any(each.score.fitted for each in report.parts if each.score.model == PERFMODEL)
-    for each in report.parts:
-        collected.add(
-            "scores",
-            BoardScore(
-                table=table.name,
-                part=each.part,
-                protocol=unlike if fitted else NOTHING_FITTED,
-                note=each.note,
-                **asdict(each.score),
-            ),
-        )
-    if tell is not None:
-        tell(f"{table.name}: {len(report.parts)} scores")
+    protocol = unlike if fitted else NOTHING_FITTED
+    collect_parts(table.name, [replace(each, protocol=protocol) for each in report.parts], collected)
+
+
+def collect_parts(table: str, parts: Sequence[PartScore], collected: Collected) -> None:
+    """Add the scores of a table on parts of its rows."""
+    for each in parts:
+        about: dict[str, Any] = {"table": table, "part": each.part, "protocol": each.protocol, "note": each.note}
+        collected.add(BoardScore(**about, **asdict(each.score)))
+    collected.say(f"{table}: {len(parts)} scores")
 
 
 QUICK: Final = {
@@ -404,74 +367,44 @@ ABLATED: Final = {
 """Subset -> protocols whose terms are left out one by one."""
 
 
-def score_shipped(
-    *, protocols: Protocols | None = None, progress: Progress | None = None, tell: Tell | None = None
-) -> Collected:
-    """Score every table that comes with perfmodel.
+def score_shipped(collected: Collected, *, protocols: Protocols | None, progress: Progress | None = None) -> None:
+    """Score every table of steps that comes with perfmodel.
 
     Parameters
     ----------
+    collected : Collected
+        Where scores, worst cells and pictures go. [-]
     protocols : mapping of str to sequence of str, or None
         Protocols by subset; None for all that leave every fold something to fit. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores, worst cells, pictures.
     """
-    collected = Collected()
     names = measurements.names()
     for done, name in enumerate(names):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(names))
-
+        told = progress_of_part(progress, done, len(names))
         table = checked_table(name)
         assert table.path is not None
-        description = table.path.with_suffix(".toml")
         entry = ScoredTable(
             name=name,
             kind=STEPS,
             is_shipped=True,
-            sha256=content_hash(table.path, description),
+            sha256=content_hash(table.path, table.path.with_suffix(".toml")),
             rows=sum(row.status == "measured" for row in table.rows),
             not_scored=_set_aside_text(table),
         )
         asked = protocols if name in FITTED else UNFITTED
         try:
-            score_steps(table, entry, collected, protocols=asked, progress=told, tell=tell)
+            score_steps(table, entry, collected, protocols=asked, progress=told)
         except CalibrationError as error:
-            refused = ScoredTable(**{**asdict(entry), "rows": 0, "not_scored": f"all of it: {error}"})
             collected.forget(name)
-            collected.add("tables", refused)
-    return collected
+            collected.add(replace(entry, rows=0, not_scored=f"all of it: {error}"))
 
 
-def score_shipped_own(*, kinds: Collection[str] = KINDS, tell: Tell | None = None) -> Collected:
-    """Score every table that comes with perfmodel and is scored in a way of its own: of several devices.
-
-    Parameters
-    ----------
-    kinds : collection of str
-        Kinds of tables that are wanted. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores. [-]
-    """
-    collected = Collected()
+def score_shipped_own(collected: Collected, *, kinds: Collection[str] = KINDS) -> None:
+    """Score every table of these kinds that comes with perfmodel and is scored in a way of its own."""
     for table in OWN_TABLES.values():
         if table.is_shipped and table.kind in kinds:
-            collect_own(table, collected, is_shipped=True, tell=tell)
-    return collected
+            collect_own(table, collected, is_shipped=True)
 
 
 def _set_aside_text(table: MeasurementTable) -> str:
@@ -481,36 +414,22 @@ def _set_aside_text(table: MeasurementTable) -> str:
     return " ".join([*texts, f"{missing} missing." if missing else ""]).strip()
 
 
-def score_terms(
-    *, table: str = "shi2016", progress: Progress | None = None, tell: Tell | None = None
-) -> tuple[TermScore, ...]:
-    """Score the headline protocols without each physical term.
+def score_terms(collected: Collected, *, table: str = "shi2016", progress: Progress | None = None) -> None:
+    """Score the headline protocols with all physical terms, then without each of them.
 
     Parameters
     ----------
+    collected : Collected
+        Where the scores go. [-]
     table : str
         A shipped table. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each subset as it is done. [-]
-
-    Returns
-    -------
-    tuple of TermScore
-        For each protocol all terms first, then without each of them. [-]
     """
     from perfmodel.validation.ablation import ablation
 
-    found: list[TermScore] = []
     for done, (subset, protocols) in enumerate(ABLATED.items()):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(ABLATED))
-
+        told = progress_of_part(progress, done, len(ABLATED))
         rows = ablation(table, protocols=protocols, only=subset, progress=told)
-        found += [TermScore(table=table, **asdict(row)) for row in rows]
-        if tell is not None:
-            tell(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")
-    return tuple(found)
+        collected.add(*(TermScore(table=table, **asdict(row)) for row in rows))
+        collected.say(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,11 +15,12 @@ from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
 from perfmodel.measurements.rows import read_lines, table_error
 from perfmodel.measurements.run import PHASES
-from perfmodel.validation.all_tables import collect_own, score_steps
+from perfmodel.validation.all_tables import collect_own, collect_parts, score_steps
+from perfmodel.validation.cells import Progress, progress_of_part
 from perfmodel.validation.kernel_scores import AS_SHIPPED, FIVE_FOLD, kernel_scores
 from perfmodel.validation.own_tables import tables_of_file
 from perfmodel.validation.protocols import NOTHING_FITTED
-from perfmodel.validation.scoreboard import KERNELS, KINDS, SYSTEMS, BoardScore, Collected, Picture, ScoredTable
+from perfmodel.validation.scoreboard import KERNELS, KINDS, SYSTEMS, Collected, Picture, ScoredTable
 from perfmodel.validation.speedup_scores import COLUMNS, framework_of_text, read_system_table
 from perfmodel.validation.validate import checked_table
 
@@ -28,64 +28,45 @@ if TYPE_CHECKING:
     from perfmodel.validation.scoreboard import Scoreboard
 
 
-Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
-
 PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
 """Protocols of measured kernels that get a parity plot. [-]"""
 
 
 def score_folder(
-    folder: DataFolder,
-    *,
-    kinds: Collection[str] = KINDS,
-    progress: Progress | None = None,
-    tell: Tell | None = None,
-) -> Collected:
+    folder: DataFolder, collected: Collected, *, kinds: Collection[str] = KINDS, progress: Progress | None = None
+) -> None:
     """Score the tables of a folder.
 
     Parameters
     ----------
     folder : DataFolder
-        Tables that do not come with perfmodel. [-]
+        Tables. [-]
+    collected : Collected
+        Where scores and pictures go. [-]
     kinds : collection of str
         Kinds of tables that are wanted. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores and pictures.
 
     Raises
     ------
     TableError, UnknownNameError
         If a table is wrong, or names something unknown.
     """
-    collected = Collected()
     things: list[KernelMeasurements | Path] = [*folder.kernels, *folder.systems]
     for done, thing in enumerate(things):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(things))
-
+        told = progress_of_part(progress, done, len(things))
         if not isinstance(thing, KernelMeasurements):
-            _score_system(thing, collected, kinds=kinds, progress=told, tell=tell)
+            _score_system(thing, collected, kinds=kinds, progress=told)
         elif KERNELS in kinds:
-            _score_kernels(thing, collected, progress=told, tell=tell)
-    return collected
+            _score_kernels(thing, collected, progress=told)
 
 
-def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
+def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress) -> None:
     scored = kernel_scores(table, progress=progress)
     not_scored = [f"{count} rows of another data type ({precision})" for precision, count in scored.left_out.items()]
     not_scored += [f"{table.skipped} lines of a log that time nothing"] if table.skipped else []
     collected.add(
-        "tables",
         ScoredTable(
             name=table.name,
             kind=KERNELS,
@@ -93,38 +74,28 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
             sha256=table.sha256,
             rows=len(table.rows) - sum(scored.left_out.values()),
             not_scored="; ".join(not_scored),
-        ),
-    )
-    for each in scored.scores:
-        collected.add(
-            "scores",
-            BoardScore(table=table.name, part=each.part, protocol=each.protocol, note=each.note, **asdict(each.score)),
         )
-    for protocol, points in scored.points.items():
-        if protocol not in PICTURED:
-            continue
-        times = [(float(predicted), float(measured), board) for predicted, measured, board in points]
+    )
+    collect_parts(table.name, scored.scores, collected)
+    for protocol in [protocol for protocol in scored.points if protocol in PICTURED]:
+        predicted_s, measured_s, boards = zip(*scored.points[protocol], strict=True)
         collected.pictures.append(
             Picture(
                 name=f"{table.name}_{protocol}",
                 title=f"{table.name}, {protocol}",
-                predicted_s=tuple(time[0] for time in times),
-                measured_s=tuple(time[1] for time in times),
-                groups=tuple(time[2] for time in times),
-                hollow=(False,) * len(times),
+                predicted_s=predicted_s,
+                measured_s=measured_s,
+                groups=boards,
+                hollow=(False,) * len(boards),
                 quantity="time of a call",
             )
         )
-    if tell is not None:
-        tell(f"{table.name}: {len(scored.scores)} scores")
 
 
-def _score_system(
-    path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress, tell: Tell | None
-) -> None:
+def _score_system(path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress) -> None:
     for own in tables_of_file(path):
         if own.kind in kinds:
-            collect_own(own, collected, is_shipped=False, tell=tell)
+            collect_own(own, collected, is_shipped=False)
     table = None if SYSTEMS not in kinds or read_collectives(path) is not None else read_system_table(path)
     if table is None:
         progress(1, 1)
@@ -138,14 +109,8 @@ def _score_system(
         rows=len(table.measurements.rows),
         not_scored=f"{several} rows of several devices, which are scored by their speed-up" if several else "",
     )
-    score_steps(
-        checked_table(table.measurements),
-        entry,
-        collected,
-        protocols={"gpu": (NOTHING_FITTED,)},
-        progress=progress,
-        tell=tell,
-    )
+    protocols = {"gpu": (NOTHING_FITTED,)}
+    score_steps(checked_table(table.measurements), entry, collected, protocols=protocols, progress=progress)
 
 
 def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:

@@ -15,7 +15,9 @@ from perfmodel.calibration.fit_cache import fingerprint, fit_folds, keep_fits, k
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.problem import KernelProblem
 from perfmodel.hardware.fit_plan import load_fit_plan
-from perfmodel.validation.scores import ScoreRow, score
+from perfmodel.validation.cells import progress_of_part
+from perfmodel.validation.scores import METRICS, ScoreRow, score
+from perfmodel.validation.table_report import EVERY_ROW, PartScore
 
 if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
@@ -28,9 +30,6 @@ LARGE_EXTENT: Final = 128
 
 FOLDS: Final = 5
 """Folds of shapes. [1]"""
-
-EVERY_ROW: Final = "all"
-"""Name of the part of a table that is all of it. [-]"""
 
 Belongs = Callable[["MeasuredKernel"], bool]
 
@@ -232,26 +231,6 @@ MEAN_OF_BOARDS: Final = "mean of the boards"
 """Name of the line that averages over boards. [-]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelScore:
-    """A score on a part of the rows of a board.
-
-    Parameters
-    ----------
-    protocol, part : str
-        What was held out, and which rows. [-]
-    score : ScoreRow
-        The score; its subset is the board. [-]
-    note : str
-        What must be known beside it; mostly empty. [-]
-    """
-
-    protocol: str
-    part: str
-    score: ScoreRow
-    note: str = ""
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Outcome:
     """Predictions of a board under a protocol."""
@@ -270,7 +249,7 @@ class ScoredKernels:
 
     Parameters
     ----------
-    scores : tuple of KernelScore
+    scores : tuple of PartScore
         For each protocol: every board, all rows and each part, perfmodel and the naive rule; then means. [-]
     left_out : dict of str to int
         Rows that are not predicted, by the precision that perfmodel does not have. [1]
@@ -278,7 +257,7 @@ class ScoredKernels:
         Predicted and measured times with their board, by protocol. [s, s, -]
     """
 
-    scores: tuple[KernelScore, ...]
+    scores: tuple[PartScore, ...]
     left_out: dict[str, int]
     points: dict[str, list[tuple[float, float, str]]]
 
@@ -313,8 +292,7 @@ def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], N
         for place, scope in enumerate(scopes):
             others = [board for board in fitted if board.device not in {each.device for each in scope}]
             outcomes += _in_folds(scope, protocol, plan=plan, key=table.sha256, others=others)
-            if progress is not None:
-                progress(100 * done + round(100 * (place + 1) / len(scopes)), 100 * len(protocols))
+            progress_of_part(progress, done, len(protocols))(place + 1, len(scopes))
     scores = [each for outcome in outcomes for each in _scores(outcome)]
     return ScoredKernels(
         scores=(*scores, *_means(scores, {_label(board) for board in fitted})),
@@ -465,7 +443,7 @@ def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> ND
     )
 
 
-def _scores(outcome: _Outcome) -> list[KernelScore]:
+def _scores(outcome: _Outcome) -> list[PartScore]:
     board = outcome.board
     everything = {EVERY_ROW: lambda row: True, **PARTS[board.kind.name]}
     found = []
@@ -478,37 +456,25 @@ def _scores(outcome: _Outcome) -> list[KernelScore]:
             (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
         ):
             row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
-            found.append(KernelScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
+            found.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
     return found
 
 
-AVERAGED: Final = (
-    "mape",
-    "median_ape",
-    "p90_ape",
-    "typical_factor_percent",
-    "geometric_mean_ratio",
-    "percent_within_10",
-    "percent_within_25",
-)
-"""Columns of a score that a mean over boards is taken of."""
-
-
-def _means(scores: Sequence[KernelScore], boards: set[str]) -> list[KernelScore]:
+def _means(scores: Sequence[PartScore], boards: set[str]) -> list[PartScore]:
     """Return the mean over the fitted boards of each protocol, part and model, where there are several."""
     groups: dict[tuple[str, str, str], list[ScoreRow]] = {}
     for each in scores:
         if each.score.subset in boards:
             groups.setdefault((each.protocol, each.part, each.score.model), []).append(each.score)
     return [
-        KernelScore(protocol=protocol, part=part, score=_mean(rows))
+        PartScore(protocol=protocol, part=part, score=_mean(rows))
         for (protocol, part, _), rows in groups.items()
         if len(rows) > 1
     ]
 
 
 def _mean(rows: Sequence[ScoreRow]) -> ScoreRow:
-    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in AVERAGED}
+    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in METRICS}
     return replace(
         rows[0],
         subset=f"{MEAN_OF_BOARDS}, {FITTED_DTYPE}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -509,24 +509,28 @@ class Collected:
 
     Parameters
     ----------
+    tell : callable or None
+        Told in words what was scored. [-]
     records : dict of str to list
         Records by the name of their list on a scoreboard. [-]
     pictures : list of Picture
         What is to be drawn. [-]
     """
 
+    tell: Callable[[str], None] | None = None
     records: dict[str, list[Any]] = field(default_factory=dict)
     pictures: list[Picture] = field(default_factory=list)
 
-    def add(self, name: str, *records: Any) -> None:
-        """Add records to a list."""
-        self.records.setdefault(name, []).extend(records)
+    def add(self, *records: Any) -> None:
+        """Add records to the lists of their kinds."""
+        for record in records:
+            name = next(name for name, kind in LISTS.items() if isinstance(record, kind))
+            self.records.setdefault(name, []).append(record)
 
-    def take(self, other: Collected) -> None:
-        """Add everything that another one holds."""
-        for name, records in other.records.items():
-            self.add(name, *records)
-        self.pictures.extend(other.pictures)
+    def say(self, text: str) -> None:
+        """Tell whoever listens what was scored."""
+        if self.tell is not None:
+            self.tell(text)
 
     def forget(self, table: str) -> None:
         """Drop what is known of a table."""

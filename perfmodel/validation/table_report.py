@@ -30,11 +30,14 @@ class PartScore:
         The score; its subset says on which systems or devices. [-]
     note : str
         What must be known beside it; mostly empty. [-]
+    protocol : str
+        What was fitted on what; empty where the table has one way only. [-]
     """
 
     part: str
     score: ScoreRow
     note: str = ""
+    protocol: str = ""
 
 
 class TableReport(Protocol):

@@ -18,7 +18,14 @@ from perfmodel.hardware.system import System
 from perfmodel.measurements.checking import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation import baselines
-from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
+from perfmodel.validation.cells import (
+    MeasuredCell,
+    PredictedCell,
+    Progress,
+    predict_cell,
+    prepare_cells,
+    progress_of_part,
+)
 from perfmodel.validation.interval_scores import ConstantRatio
 from perfmodel.validation.intervals import HeldOut, with_intervals
 from perfmodel.validation.own_tables import own_table, refuse_beside
@@ -59,22 +66,6 @@ def _check_rows(table: MeasurementTable) -> None:
         frameworks=spec_files.names("frameworks"),
         builders=zoo.names(),
     )
-
-
-class _Told:
-    """Adds the progress of several subsets up."""
-
-    def __init__(self, progress: Progress | None, subsets: int) -> None:
-        self.progress, self.subsets, self.before = progress, subsets, 0
-
-    def within(self, done: int, total: int) -> None:
-        """Tell how far one subset is, in hundredths of itself."""
-        if self.progress is not None:
-            self.progress(self.before + round(100 * done / total), 100 * self.subsets)
-
-    def finished(self) -> None:
-        """Count one subset as done."""
-        self.before += 100
 
 
 def _nothing_fitted(cells: Sequence[MeasuredCell], *, progress: Progress) -> HeldOut:
@@ -301,15 +292,14 @@ def validate_steps(
     told_baselines: dict[str, tuple[Baseline, ...]] = {}
     ratios: dict[str, tuple[ConstantRatio, ...]] = {}
     sources: dict[int, SpecFile] = {}
-    told = _Told(progress, len(wanted))
-    for subset in wanted:
-        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told.within)
+    for place, subset in enumerate(wanted):
+        told = progress_of_part(progress, place, len(wanted))
+        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
         intervals = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
         outcomes[subset], ratios[subset] = intervals.outcomes, intervals.ratios
         told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in found.sources}
-        told.finished()
     require_independence(loaded, sources.values())
     return Report.of(
         table=loaded.key,

@@ -143,7 +143,7 @@ def test_scores_of_a_page_follow_from_one_state_of_the_code():
 
 def test_every_new_score_is_marked():
     collected = Collected()
-    collected.add("scores", SCORE, NAIVE)
+    collected.add(SCORE, NAIVE)
     (mark,) = {score.code for score in collected.board().scores}
     assert len(mark) == 12
 
