@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from perfmodel.errors import TableError, nearest_hint
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
 
 Shape = tuple[int, ...]
 
@@ -276,9 +276,10 @@ def _row(
     faults: list[str],
 ) -> MeasuredKernel | None:
     found: list[str] = []
-    sizes = {name: _extent(values.get(name, ""), least=1, place=(number, name), faults=found) for name in kind.sizes}
-    sizes |= {
-        name: _extent(values.get(name, ""), least=0, place=(number, name), faults=found) for name in kind.paddings
+    least = dict.fromkeys(kind.sizes, 1) | dict.fromkeys(kind.paddings, 0)
+    sizes = {
+        name: whole_number(values.get(name, ""), column=name, number=number, faults=found, least=least[name]) or 0
+        for name in least
     }
     seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=found)
     shapes: tuple[Shape, ...] = ()
@@ -300,14 +301,6 @@ def _row(
         shapes=shapes,
         seconds=seconds,
     )
-
-
-def _extent(text: str, *, least: int, place: tuple[int, str], faults: list[str]) -> int:
-    if text.isascii() and text.isdecimal() and int(text) >= least:
-        return int(text)
-    number, column = place
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least {least}")
-    return 0
 
 
 def _layer_shapes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -117,9 +118,9 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     """Return one row, or None after adding what is wrong with it to ``faults``."""
     empty = (column for column in ("network", "framework", "device") if not values[column])
     found = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
-    batch_size = _count(values["batch_size"], column="batch_size", number=number, faults=found)
-    threads_text = values.get("threads", "")
-    threads = _count(threads_text, column="threads", number=number, faults=found) if threads_text else None
+    count = partial(whole_number, number=number, faults=found, allowed="a whole number above 0")
+    batch_size = count(values["batch_size"], column="batch_size")
+    threads = count(values["threads"], column="threads") if values.get("threads") else None
     empty_is_missing = "seconds above 0, or empty where it is missing"
     stated = values["step_s"]
     step_s = (
@@ -143,10 +144,14 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     )
 
 
-def _count(text: str, *, column: str, number: int, faults: list[str]) -> int | None:
-    if text.isascii() and text.isdecimal() and int(text) > 0:
+def whole_number(
+    text: str, *, column: str, number: int, faults: list[str], least: int = 1, allowed: str = ""
+) -> int | None:
+    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``."""
+    if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number above 0")
+    allowed = allowed or f"a whole number of at least {least}"
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: {allowed}")
     return None
 
 

@@ -14,7 +14,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wording import device_of_text
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
 from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
@@ -154,7 +154,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
     several: list[MultiDeviceRow] = []
     for number, values in lines:
         record = dict(zip(header, values, strict=False))
-        workers = _whole(record, "n_devices", number=number, faults=faults)
+        workers = whole_number(record["n_devices"], column="n_devices", number=number, faults=faults) or 1
         row, run = _row(record, number=number, table=path.stem, faults=faults)
         if workers > 1:
             several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
@@ -193,21 +193,12 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     return None
 
 
-def _whole(record: dict[str, str], column: str, *, number: int, faults: list[str]) -> int:
-    """Return a whole number of at least 1; report another text as a fault."""
-    text = record[column]
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least 1")
-    return 1
-
-
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
     if network not in zoo.names():
         raise UnknownNameError(kind=f"network of row {number}", name=network, known=zoo.names())
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
-    batch_size = _whole(record, "batch_size", number=number, faults=faults)
+    batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
     framework = framework_of_text(record["framework"], record["framework_version"])
     on_device = record["data"] == SYNTHETIC
     label = network if on_device else f"{network}, images read"
