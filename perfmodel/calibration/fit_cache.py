@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -219,6 +220,42 @@ def fit_folds(
     return [fit for fit in fits if fit is not None]
 
 
+def cached_fits(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    key: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fit]:
+    """Return the fit to each set of rows, from the cache where the same was fitted before.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows. [-]
+    trained : sequence of tuple of int
+        Rows of each fit. [1]
+    key : str
+        Fingerprint of all that the fits follow from. [-]
+    progress : callable or None
+        Told how many fits are there, and of how many. [-]
+
+    Returns
+    -------
+    list of Fit
+        In the order of ``trained``.
+    """
+    told = progress or (lambda done, total: None)
+    fits = kept_fits(key)
+    if fits is None or len(fits) != len(trained):
+        done = count(1)
+        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
+        keep_fits(key, fits)
+    else:
+        told(len(trained), len(trained))
+    return fits
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     """Folds that one process fits one after the other.
@@ -251,14 +288,14 @@ def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
 
 
 def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
-    count = min(processes or os.cpu_count() or 1, len(jobs))
-    if count == 1 or "fork" not in multiprocessing.get_all_start_methods():
+    process_count = min(processes or os.cpu_count() or 1, len(jobs))
+    if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
         for job in jobs:
             yield _fits_of(problem, job)
         return
     _SHARED["problem"] = problem
     try:
-        with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork")) as pool:
+        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
             yield from pool.map(_fits_shared, jobs)
     finally:
         _SHARED.clear()

@@ -92,6 +92,7 @@ def device_kinds() -> dict[str, type[Runnable]]:
     return {"gpu": Gpu, "cpu": Cpu, "measured": MeasuredMachine}
 
 
+@kept_while_unchanged(spec_files.folders_asked_for)
 def load_device(name_or_path: str | Path) -> Runnable:
     """Load a device, or a machine that was measured.
 
@@ -119,11 +120,6 @@ def load_device(name_or_path: str | Path) -> Runnable:
     >>> load_device("gtx_1080").memory_bandwidth_bytes_per_s
     320000000000.0
     """
-    return _device_of(name_or_path)
-
-
-@kept_while_unchanged(spec_files.folders_asked_for)
-def _device_of(name_or_path: str | Path) -> Runnable:
     from perfmodel.hardware.device import Device
 
     path = _device_path(name_or_path)

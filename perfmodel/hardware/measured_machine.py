@@ -26,7 +26,7 @@ from perfmodel.hardware.source import (
     Text,
     fault_at,
 )
-from perfmodel.hardware.spec_files import toml_entries, toml_value
+from perfmodel.hardware.spec_files import toml_document
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import MIB
 
@@ -497,11 +497,4 @@ def measured_text(machine: MeasuredMachine) -> str:
     str
         TOML; reading it gives an equal machine. [-]
     """
-    content = machine.model_dump(mode="python")
-    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
-    for table in _TABLES:
-        lines += ["", f"[{table}]", *toml_entries(content[table])]
-    for table in _LISTS:
-        for entry in content[table]:
-            lines += ["", f"[[{table}]]", *toml_entries(entry)]
-    return "\n".join(lines) + "\n"
+    return toml_document(machine.model_dump(mode="python"), tables=_TABLES, lists=_LISTS)

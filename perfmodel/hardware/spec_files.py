@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -450,3 +450,28 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(entry) for entry in value)}]"
     return value.isoformat() if isinstance(value, date) else repr(value)
+
+
+def toml_document(content: dict[str, Any], *, tables: Iterable[str], lists: Iterable[str]) -> str:
+    """Return a spec file as text: version, name and kind, then tables, then lists of tables.
+
+    Parameters
+    ----------
+    content : dict of str to object
+        All of it, as plain values. [-]
+    tables : iterable of str
+        Keys of tables, in their order. [-]
+    lists : iterable of str
+        Keys of lists of tables, in their order. [-]
+
+    Returns
+    -------
+    str
+        TOML that ends in a new line. [-]
+    """
+    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
+    entries = [(f"[{table}]", content[table]) for table in tables]
+    entries += [(f"[[{table}]]", entry) for table in lists for entry in content[table]]
+    for heading, entry in entries:
+        lines += ["", heading, *toml_entries(entry)]
+    return "\n".join(lines) + "\n"

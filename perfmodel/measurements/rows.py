@@ -147,7 +147,23 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
 def whole_number(
     text: str, *, column: str, number: int, faults: list[str], least: int = 1, allowed: str = ""
 ) -> int | None:
-    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``."""
+    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``.
+
+    Parameters
+    ----------
+    text : str
+        The cell. [-]
+    column : str
+        Its column. [-]
+    number : int
+        Line of the file. [1]
+    faults : list of str
+        Where a fault is added. [-]
+    least : int
+        Smallest number. [1]
+    allowed : str
+        What is allowed, if other words say it better. [-]
+    """
     if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
     allowed = allowed or f"a whole number of at least {least}"

@@ -319,7 +319,17 @@ ONE_FITTED: Final = "one_row_fitted"
 
 
 def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> None:
-    """Score a table that is scored in a way of its own, and add the records."""
+    """Score a table that is scored in a way of its own, and add the records.
+
+    Parameters
+    ----------
+    table : OwnTable
+        With the path of its CSV. [-]
+    collected : Collected
+        Where the records go. [-]
+    is_shipped : bool
+        Whether it comes with perfmodel. [-]
+    """
     report = table.report()
     files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
     collected.add(
@@ -339,7 +349,17 @@ def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> N
 
 
 def collect_parts(table: str, parts: Sequence[PartScore], collected: Collected) -> None:
-    """Add the scores of a table on parts of its rows."""
+    """Add the scores of a table on parts of its rows.
+
+    Parameters
+    ----------
+    table : str
+        Its name. [-]
+    parts : sequence of PartScore
+        The scores, each with its protocol. [-]
+    collected : Collected
+        Where the records go. [-]
+    """
     for each in parts:
         about: dict[str, Any] = {"table": table, "part": each.part, "protocol": each.protocol, "note": each.note}
         collected.add(BoardScore(**about, **asdict(each.score)))

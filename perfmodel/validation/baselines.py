@@ -95,6 +95,15 @@ def scaled_roofline(trained: Cells, tested: Cells, *, fitted_for: str = "mape") 
     r"""Plain roofline of the whole step, divided by one efficiency that makes an error of ``FACTORS`` smallest.
 
     .. math:: T = \frac{1}{e} \max\left(\frac{F}{P}, \frac{B}{W}\right)
+
+    Parameters
+    ----------
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
+    fitted_for : str
+        Key of the error in ``FACTORS``. [-]
     """
     if not trained:
         return np.full(len(tested), np.nan)
@@ -133,6 +142,15 @@ def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> F
     .. math:: \ln T = m + \sum_t x_{t,\,label_t}
 
     fitted by ridge regression around the mean m; a cell with a label that no trained cell has is not predicted.
+
+    Parameters
+    ----------
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
+    ridge : float
+        How strongly the numbers are drawn to zero. [1]
     """
     labels = [*zip(*map(labels_of, (*trained, *tested)), strict=True)]
     known = len(trained)
@@ -179,7 +197,19 @@ def nearest_work(trained: Cells, tested: Cells) -> Floats:
 def sister_times(
     trained: Cells, tested: Cells, *, sisters: Sisters, speed: Callable[[PredictedCell], float] = lambda cell: 1.0
 ) -> Floats:
-    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself."""
+    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself.
+
+    Parameters
+    ----------
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
+    sisters : callable
+        Returns the cells whose times tell of one. [-]
+    speed : callable
+        Returns the speed of the device that a cell ran on; only ratios count. [1]
+    """
     predicted_s = np.full(len(tested), np.nan)
     for place, one in enumerate(tested):
         logs = [
@@ -202,14 +232,36 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return what the other CPU ran with as many threads, or else with its most threads below that."""
+    """Return what the other CPU ran with as many threads, or else with its most threads below that.
+
+    Parameters
+    ----------
+    one : PredictedCell
+        The cell that is asked about. [-]
+    others : sequence of PredictedCell
+        Trained cells without it. [-]
+    same_threads : bool
+        Whether fewer threads will not do. [-]
+    """
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
 
 
 def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
-    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells."""
+    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells.
+
+    Parameters
+    ----------
+    one : PredictedCell
+        The cell that is asked about. [-]
+    others : sequence of PredictedCell
+        Trained cells without it. [-]
+    below : sequence of PredictedCell
+        Cells with up to as many threads as cores. [-]
+    cores : mapping of str to int
+        Physical cores by CPU. [1]
+    """
     del others
     try:
         is_beyond = _threads(one) > cores[one.device]
@@ -319,7 +371,17 @@ def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:
 
 
 def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]) -> tuple[Baseline, ...]:
-    """Return what naive rules predict when each fold tells them its trained cells, fold after fold."""
+    """Return what naive rules predict when each fold tells them its trained cells, fold after fold.
+
+    Parameters
+    ----------
+    rules : sequence of NaiveRule
+        The rules. [-]
+    trained : sequence of sequence of PredictedCell
+        What each fold is told. [-]
+    tested : sequence of sequence of PredictedCell
+        What each fold predicts. [-]
+    """
     return tuple(
         Baseline(
             name=rule.name,

@@ -26,7 +26,17 @@ Progress = Callable[[int, int], None]
 
 
 def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
-    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0."""
+    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Told how much is done of the whole, and how much that is. [-]
+    place : int
+        Parts that are done already. [1]
+    count : int
+        Parts of the whole. [1]
+    """
 
     def told(done: int, total: int) -> None:
         if progress is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
-from perfmodel.calibration.fit_cache import fingerprint, fit_folds, keep_fits, kept_fits
+from perfmodel.calibration.fit_cache import cached_fits, fingerprint
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.problem import KernelProblem
 from perfmodel.hardware.fit_plan import load_fit_plan
@@ -419,12 +419,7 @@ def of_others(
 
 
 def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
-    kept = fingerprint((key, [tuple(rows) for rows in trained]))
-    fits = kept_fits(kept)
-    if fits is None or len(fits) != len(trained):
-        fits = fit_folds(problem, trained)
-        keep_fits(kept, fits)
-    return fits
+    return cached_fits(problem, trained, fingerprint((key, [tuple(rows) for rows in trained])))
 
 
 def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> NDArray[np.float64]:

@@ -36,6 +36,7 @@ CONSTANT: Final = "a constant: the fitted time"
 SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
 """Where it ran, as a scoreboard says it. [-]"""
 
+COMPARED: Final = ("downpour", "delay_compensated")
 CALIBRATED: Final = ("downpour", 3)
 """Scheme and workers of the one time that is fitted."""
 
@@ -312,7 +313,7 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
             found = _epochs(server, away_s, counts, steps=examples / size, **changes)
             lines.append(_growth_row(found, counts, label=view, batch_size=size, away_s=away_s))
     if played_steps:
-        found = _played(server, compute_s, counts, steps=steps, played_steps=played_steps)
+        found = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
         lines.append(_growth_row(found, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
     return Illustration(
         batch_size=batch_size,
@@ -348,32 +349,17 @@ def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
 
 
 def _epochs(
-    server: _Server, compute_s: float, counts: list[int], *, steps: float, **changes: Any
+    server: _Server, compute_s: float, counts: list[int], *, steps: float, played_steps: int = 0, **changes: Any
 ) -> dict[tuple[str, int], float]:
-    """Return the time of an epoch of both schemes with each number of workers. [s]"""
-    return {
-        (name, workers): steps
-        * float(
-            SCHEMES[name].times(replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)).step_s
-        )
-        for name in ("downpour", "delay_compensated")
-        for workers in counts
-    }
+    """Return the time of an epoch of both schemes with each number of workers, by formula or as played. [s]"""
 
+    def step_s(name: str, workers: int) -> float:
+        numbers = replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)
+        if played_steps:
+            return play_asynchronous(SCHEMES[name].in_effect(numbers), step_count=played_steps).step_s
+        return float(SCHEMES[name].times(numbers).step_s)
 
-def _played(
-    server: _Server, compute_s: float, counts: list[int], *, steps: float, played_steps: int
-) -> dict[tuple[str, int], float]:
-    """Return the same from the simulator. [s]"""
-    return {
-        (name, workers): steps
-        * play_asynchronous(
-            SCHEMES[name].in_effect(server.numbers(compute_s=compute_s, worker_count=workers)),
-            step_count=played_steps,
-        ).step_s
-        for name in ("downpour", "delay_compensated")
-        for workers in counts
-    }
+    return {(name, workers): steps * step_s(name, workers) for name in COMPARED for workers in counts}
 
 
 def _growth_row(
@@ -384,10 +370,7 @@ def _growth_row(
     batch_size: int | None = None,
     away_s: float | None = None,
 ) -> GrowthRow:
-    growth = {
-        name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1)
-        for name in ("downpour", "delay_compensated")
-    }
+    growth = {name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1) for name in COMPARED}
     overheads = [100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts]
     return GrowthRow(
         batch_size,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.calibration.fit_cache import fingerprint, fit_folds, keep_fits, kept_fits
+from perfmodel.calibration.fit_cache import cached_fits, fingerprint
 from perfmodel.calibration.problem import Problem
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
@@ -349,7 +349,8 @@ def predict_subset(
     folds = folds_of(protocol, cells) if split is None else split(cells)
     plan = load_fit_plan(PLAN_OF_SUBSET[subset])
     problem = compiled(cells, plan)
-    fits = _fits(problem, cells, folds, plan=plan, progress=progress)
+    trained = [fold.trained for fold in folds]
+    fits = cached_fits(problem, trained, content_key(cells, plan=plan, trained=trained), progress=progress)
     predicted: list[tuple[PredictedCell, ...]] = []
     sources: dict[int, SpecFile] = {}
     for fold, fit in zip(folds, fits, strict=True):
@@ -396,32 +397,3 @@ def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequen
             [tuple(rows) for rows in trained],
         )
     )
-
-
-def _fits(
-    problem: Problem,
-    cells: Sequence[MeasuredCell],
-    folds: Sequence[Fold],
-    *,
-    plan: FitPlan,
-    progress: Callable[[int, int], None] | None,
-) -> list[Fit]:
-    """Return the fit of every fold, from the cache where the same was fitted before."""
-    trained = [fold.trained for fold in folds]
-    key = content_key(cells, plan=plan, trained=trained)
-    fits = kept_fits(key)
-    if fits is not None and len(fits) == len(folds):
-        if progress is not None:
-            progress(len(folds), len(folds))
-        return fits
-    done = 0
-
-    def told() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, len(folds))
-
-    fits = fit_folds(problem, trained, progress=told)
-    keep_fits(key, fits)
-    return fits

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
-    """Return the percentage of predictions whose error is at most ``percent``."""
+    """Return the percentage of predictions whose error is at most ``percent``.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float
+        Positive values. [s]
+    percent : float
+        Largest error that counts. [%]
+    """
     return 100 * metrics.share_within(predicted, measured=measured, percent=percent)
 
 

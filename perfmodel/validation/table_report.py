@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import ScoreRow, score
 from perfmodel.validation.text import Columns, printed
+
+if TYPE_CHECKING:
+    from perfmodel.validation.mullapudi import Illustration
 
 EVERY_ROW: Final = "all"
 """Part of a table that holds all rows that are scored. [-]"""
@@ -40,31 +43,8 @@ class PartScore:
     protocol: str = ""
 
 
-class TableReport(Protocol):
-    """What ``pm.validate`` returns of any table: prints as text, has rows, and an error where one can be told."""
-
-    @property
-    def rows(self) -> Table[Any]:
-        """Each scored row beside its prediction."""
-
-    @property
-    def mape(self) -> float | None:
-        """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-
-
-class OwnReport(TableReport, Protocol):
-    """What a table that is scored in a way of its own comes to, with what a scoreboard keeps of it."""
-
-    @property
-    def parts(self) -> tuple[PartScore, ...]:
-        """Scores of perfmodel and of naive rules, all rows first; empty where nothing is scored."""
-
-    @property
-    def not_scored(self) -> str:
-        """What of the table is not scored, and why; may be empty."""
+OwnReport: TypeAlias = "RowReport | Illustration"
+"""What a table that is scored in a way of its own comes to: prints as text, has rows, scores and an error."""
 
 
 def compared(

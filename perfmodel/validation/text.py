@@ -79,7 +79,17 @@ FACTORS: Final[Columns] = {
 
 
 def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
-    """Return rows as texts, ready to print."""
+    """Return rows as texts, ready to print.
+
+    Parameters
+    ----------
+    rows : iterable
+        Records. [-]
+    columns : mapping
+        Heading of each column, and what it shows. [-]
+    title : str
+        Heading of the table. [-]
+    """
     headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
     line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
     shows = [show.format if isinstance(show, str) else show for show in columns.values()]
