@@ -49,7 +49,6 @@ ROLES: Final[dict[str, tuple[Role, ...]]] = {
 """Phase of a row -> roles of its operations."""
 
 CELLS: Final[dict[str, Callable[..., Layer]]] = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}
-"""Name of a recurrent cell -> the layer."""
 
 FIRST_INPUT: Final = "data"
 """Blob that wants no gradient: the network's input. [-]"""
@@ -161,7 +160,6 @@ OPERATIONS: Final[dict[str, Callable[[MeasuredKernel], Operations]]] = {
     "rnn": _recurrence,
     "layer": _layer,
 }
-"""Name of a format -> the operations of a row."""
 
 
 def operations_of(row: MeasuredKernel, *, kind: str) -> Operations:

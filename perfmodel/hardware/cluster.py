@@ -21,7 +21,6 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring, wire_of
 
 FABRIC: Final = "fabric0"
-"""Name of the fabric's node."""
 
 MachineCount = Annotated[Count, Field(le=4096)]
 """How many machines alike a cluster has: more is a slip of the pen, which would take minutes to wire."""

@@ -53,10 +53,8 @@ def _known_dtype(dtype: str) -> str:
 
 
 DataType = Annotated[str, AfterValidator(_known_dtype)]
-"""A data type of tensors."""
 
 Range = tuple[NonNegativeNumber, NonNegativeNumber]
-"""Smallest and largest value."""
 
 Seconds = Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10, "s"))]
 """A time that one call may take, or a part of it."""

@@ -28,7 +28,6 @@ from perfmodel.hardware.source import (
 )
 
 HourlyPrice = Annotated[PositiveNumber, AfterValidator(InRange(1e-4, 10_000, "USD/h"))]
-"""Price of one instance. [USD/h]"""
 
 HOURS_PER_MONTH: Final = 730.0
 """Hours of a month as clouds count them: 365 / 12 days. [h]"""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound="Price")
 
 FOLDER = "prices"
-"""Kind folder of prices."""
 
 
 def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Price:

@@ -105,7 +105,6 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
 
 ESTIMATE: Final = "estimate"
-"""The title of a source that is our own estimate."""
 
 Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
 """How sure a source is: a document about the thing (data sheet, manual, source code), a measurement of it, a fit to a

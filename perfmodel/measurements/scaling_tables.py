@@ -12,7 +12,6 @@ from perfmodel.errors import UnknownNameError
 from perfmodel.measurements.rows import read_lines, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
-"""Folder of these tables. [-]"""
 
 SCHEMA_VERSION: Final = 1
 """Version of the TOML's format."""

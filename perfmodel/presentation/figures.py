@@ -34,7 +34,6 @@ GROUP_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 """Shapes that tell groups apart in print without colour."""
 
 FORMATS: Final = (".png", ".pdf", ".svg")
-"""Endings of the files a figure can be saved as."""
 
 MANY_POINTS: Final = 100
 """Points of one group from which on they are drawn small. [1]"""
@@ -351,7 +350,6 @@ def _dress_roof(axes: Axes, points: Sequence[RooflinePoint], *, flop_per_s: floa
 
 
 TOTAL_COLOUR: Final = "0.45"
-"""Both totals."""
 
 LONGER_COLOUR: Final = GROUP_COLOURS[1]
 """Parts that take more time."""
@@ -360,7 +358,6 @@ SHORTER_COLOUR: Final = GROUP_COLOURS[0]
 """Parts that take less."""
 
 WATERFALL_TITLE_COLUMNS: Final = 95
-"""Letters of a line of the title. [1]"""
 
 
 def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, str], title: str) -> Figure:
@@ -429,7 +426,6 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
 
 
 TITLE_COLUMNS: Final = 80
-"""Letters of a title in a line. [1]"""
 
 WIDE_RANGE: Final = 8.0
 """Largest over smallest value from which on an axis is logarithmic. [1]"""

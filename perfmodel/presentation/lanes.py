@@ -77,7 +77,6 @@ UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 """Units of the time axis, largest first; the first that the chart is at least two of is taken. [s]"""
 
 LANE_INCHES: Final = 0.24
-"""Height of a lane. [in]"""
 
 WITH_EDGE: Final = 0.006
 """Bars longer than this share of the whole have an edge; it would cover shorter ones. [1]"""

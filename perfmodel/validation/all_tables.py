@@ -207,7 +207,6 @@ PICTURED: Final = {
     "cpu": (NOTHING_FITTED, "leave_one_thread_count_out"),
     "cpu_oversubscribed": (NOTHING_FITTED,),
 }
-"""Subset -> protocols that get a parity plot."""
 
 FEWEST_POINTS: Final = 5
 """Cells from which on a plot tells more than a list. [1]"""

@@ -361,7 +361,6 @@ RULES: dict[str, tuple[NaiveRule, ...]] = {
     ),
     "cpu_oversubscribed": (*_ROOFLINES, *_FILLING_IN),
 }
-"""Naive rules by subset."""
 
 
 def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:

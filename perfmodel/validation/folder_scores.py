@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
-"""Protocols of measured kernels that get a parity plot. [-]"""
 
 
 def score_folder(

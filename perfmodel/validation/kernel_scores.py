@@ -103,10 +103,8 @@ def _network_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
 
 
 AS_SHIPPED: Final = "as_shipped"
-"""Name of the protocol that fits nothing. [-]"""
 
 FIVE_FOLD: Final = "five_fold"
-"""Name of the protocol that holds out shapes. [-]"""
 
 SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, holds_out="a fifth of the shapes", together=False, labels=shape_folds)
 
@@ -128,7 +126,6 @@ PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
 
 
 ROOFLINE_OF_KERNELS: Final = "roofline x two efficiencies + a launch, best log error"
-"""Name of the rule."""
 
 PARAMETER_COUNT: Final = 3
 START: Final = (0.6, 0.6, 4e-6)
@@ -228,7 +225,6 @@ FITTED_DTYPE: Final = "fp32"
 """Data type of the boards that are fitted; others are scored as shipped. [-]"""
 
 MEAN_OF_BOARDS: Final = "mean of the boards"
-"""Name of the line that averages over boards. [-]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -17,7 +17,6 @@ from perfmodel.validation.live_records import LiveMeasurement, LivePlan, LiveSes
 Progress = Callable[[int, int], None]
 
 WORKER = "perfmodel.validation.live_worker"
-"""The module that the process runs."""
 
 LAST_LINES = 3
 """Lines of a failed process's messages that an error quotes [1]."""

@@ -32,7 +32,6 @@ MOST_SPREAD_PERCENT: Final = 15.0
 """Spread of its repeats up to which a network is scored [%]."""
 
 SCORED: Final = "scored"
-"""Status of a row that counts."""
 
 _ROW_COLUMNS: Final = (
     "network", "phase", "dtype", "batch_size", "predicted_s", "measured_s", "spread_percent", "error_percent",

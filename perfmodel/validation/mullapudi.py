@@ -31,7 +31,6 @@ from perfmodel.validation.table_report import PartScore, compared, mean_error, p
 KEY: Final = "mullapudi2017"
 
 CONSTANT: Final = "a constant: the fitted time"
-"""Naive rule. [-]"""
 
 SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
 """Where it ran, as a scoreboard says it. [-]"""
@@ -44,7 +43,6 @@ MODEL_VIEW: Final = "busiest part"
 """The view of the server's queues that is the model; others show what it hangs on. [-]"""
 
 MEASURED: Final = "measured"
-"""Label of the row of what was measured. [-]"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,6 @@ def protocol_board(
 
 
 Jobs = list[tuple[str, str]]
-"""Subsets with protocols."""
 
 
 def protocol_jobs(

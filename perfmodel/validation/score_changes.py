@@ -17,7 +17,6 @@ WORSE: Final = 0.5
 """Rise of an error from which on the changelog must name it. [percentage points]"""
 
 COMPARED: Final = ("mape", "typical_factor_percent", "median_ape", "p90_ape")
-"""Columns that are compared with a recomputation."""
 
 CELLS: Final = "cells"
 """Column of how much was scored, which must not shrink."""

@@ -14,7 +14,6 @@ from perfmodel.calibration.fit_cache import code_fingerprint, fingerprint
 from perfmodel.errors import TableError
 
 PERFMODEL: Final = "perfmodel"
-"""Name of the model that is not naive. [-]"""
 
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
 """The same, scored on the cells that are set aside, too. [-]"""
@@ -229,7 +228,6 @@ class TermScore:
 
 
 FORMAT: Final = 1
-"""Version of the file's layout. [1]"""
 
 DIGITS: Final = 3
 """Decimals that figures are kept with. [1]"""
@@ -470,7 +468,6 @@ def scores_by_key(scores: Iterable[BoardScore]) -> dict[tuple[str, ...], BoardSc
 
 
 FINGERPRINT_DIGITS: Final = 12
-"""Digits of a fingerprint that are kept. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -51,10 +51,8 @@ METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
     ("in 10 %", lambda score: f"{score.percent_within_10:.0f}"),
     ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
 )
-"""Columns of every score."""
 
 INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
-"""Columns of the intervals of predictions."""
 
 MOST_FIGURES: Final = 2000
 """Characters of an explanation that are shown. [1]"""

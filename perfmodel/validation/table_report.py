@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from perfmodel.validation.mullapudi import Illustration
 
 EVERY_ROW: Final = "all"
-"""Part of a table that holds all rows that are scored. [-]"""
 
 MOST_PRINTED: Final = 60
 """Rows up to which a report prints each of them. [1]"""

@@ -116,7 +116,6 @@ SCORE_HEADINGS: Final = {
     "is_pair": "one family of one framework",
     "change": "change",
 }
-"""Heading of each column of scores."""
 
 TWO_PLACES: Final = ("geometric_mean_ratio", "factor")
 

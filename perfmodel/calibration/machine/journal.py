@@ -22,7 +22,6 @@ from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredSto
 from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
 
 VERSION: Final = 2
-"""Of the record's layout [1]."""
 
 Size = Annotated[int, Field(ge=0, strict=True)]
 

@@ -22,7 +22,6 @@ KEPT: Final = "glibc, freed memory kept (mallopt: no trimming, no mapping of sin
 AS_FOUND: Final = "as found: this C library has no mallopt"
 
 PAGE_BYTES: Final = 4096
-"""Size of a page of memory [B]."""
 
 FRESH_BYTES: Final = 32 * 2**20
 """Fresh memory that is touched to time page faults [B]."""

@@ -33,7 +33,6 @@ LONG_EVERY: Final = 6
 """One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
 
 LONG_FACTOR: Final = 5.0
-"""How much longer [1]."""
 
 COLD_POINTS: Final = 3
 """Points of a class that are also timed after the caches were flushed [1]."""

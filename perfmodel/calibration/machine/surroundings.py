@@ -225,10 +225,8 @@ def _slope(
 
 
 FILE_BYTES: Final = 48 * 2**20
-"""Size of the temporary file [B]."""
 
 BLOCK_BYTES: Final = 2**20
-"""Bytes of a sequential read [B]."""
 
 PAGE_BYTES: Final = 4096
 """Bytes of a random read, and what direct reads are aligned to [B]."""

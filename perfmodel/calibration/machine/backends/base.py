@@ -213,7 +213,6 @@ class Backend(ABC):
     """
 
     name: ClassVar[str]
-    """Name of the library. [-]"""
 
     @property
     @abstractmethod

@@ -44,7 +44,6 @@ POOL: Final = 1 << 21
 CLASSES: Final = Family(
     {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 4096, "features")}, batch="rows", sample=("features",)
 )
-"""Scores of classes."""
 
 
 class NumpyTools:
@@ -279,10 +278,8 @@ def _in_role(make: Callable[..., Operation], role: Role, sizes: Sizes) -> Operat
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}
-"""Data type -> that of arrays."""
 
 BENCHMARKS: Final = (numpy_benchmarks,)
-"""What yields the benchmarks of numpy."""
 
 THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """Variables that tell a BLAS how many threads it may use."""

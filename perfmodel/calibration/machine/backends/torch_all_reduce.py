@@ -21,7 +21,6 @@ from perfmodel.calibration.machine.process_allocator import child_environment
 from perfmodel.errors import CalibrationError
 
 MODULE: Final = "perfmodel.calibration.machine.backends.torch_all_reduce"
-"""What each process runs."""
 
 SIZES_BYTES: Final = {"gloo": (1024, 2**24), "nccl": (1024, 2**28)}
 """Library -> bytes of the smallest and the largest tensor [B]."""

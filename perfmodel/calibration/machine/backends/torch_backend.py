@@ -22,10 +22,8 @@ from perfmodel.errors import ArgumentError, MissingPackageError
 from perfmodel.units import GIB, MIB
 
 TORCH_DTYPE: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
-"""Data type -> that of torch's tensors."""
 
 BENCHMARKS: Final = (product_benchmarks, pass_benchmarks, reduction_benchmarks, sequence_benchmarks)
-"""What yields the benchmarks of torch, by kind."""
 
 SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""

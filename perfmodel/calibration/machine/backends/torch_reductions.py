@@ -45,7 +45,6 @@ WINDOWS = Family(
     batch="batch",
     sample=MAPS.sample,
 )
-"""Maps under a pool."""
 
 WHOLE_OR_WINDOWS = Family(
     {**MAPS.axes, "window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))}, batch="batch", sample=MAPS.sample
@@ -367,7 +366,6 @@ def reduction_benchmarks() -> Iterator[Benchmark]:
 
 
 MODULE_OF = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
-"""Cell -> its module."""
 
 
 def _pointwise_flop_count(cell: str) -> int:
