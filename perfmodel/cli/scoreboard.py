@@ -181,13 +181,4 @@ def pages(board: Scoreboard, to: Path) -> dict[str, str]:
 def _draw(picture: Picture, path: Path) -> None:
     from perfmodel.presentation.figures import parity_plot, save
 
-    figure = parity_plot(
-        picture.predicted_s,
-        picture.measured_s,
-        groups=picture.groups,
-        title=picture.title,
-        hollow=picture.hollow,
-        quantity=picture.quantity,
-        intervals=picture.intervals,
-    )
-    save(figure, path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+    save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)

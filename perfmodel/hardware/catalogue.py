@@ -165,11 +165,8 @@ def load_machine(name_or_path: str | Path) -> System:
     if "node" in spec_files.read_toml(path):
         raise SpecError(path, ["node: a cluster: must be a single machine, with [sockets]"])
     file = spec_files.load(path, SystemFile)
-    device: str | Path = file.sockets.device
-    if spec_files.is_path(device):
-        device = path.parent / device
     try:
-        processor = load_device(device)
+        processor = load_device(spec_files.from_folder(path.parent, file.sockets.device))
     except (UnknownNameError, SpecError) as error:
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
     if not isinstance(processor, Cpu):

@@ -188,7 +188,7 @@ class Cluster(Wired):
         """
         asked = self.file.fabric.link if network is None else network
         fabric = self.file.fabric.model_copy(update={"link": asked})
-        link = load_link(folder / asked if spec_files.is_path(asked) else asked)
+        link = load_link(spec_files.from_folder(folder, asked))
         if faults := _without_adapter(machines, link):
             raise SpecError(name, faults)
         file = self.file.model_copy(update={"name": name, "fabric": fabric})
@@ -233,7 +233,7 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
             faults.append(f"{place.rpartition('.')[0]}.names: value {name!r}: must be the name of one machine only")
     faults = list(dict.fromkeys(faults))
     try:
-        link = load_link(path.parent / file.fabric.link if spec_files.is_path(file.fabric.link) else file.fabric.link)
+        link = load_link(spec_files.from_folder(path.parent, file.fabric.link))
     except PerfmodelError as error:
         raise SpecError(path, [*faults, f"fabric.link: value {file.fabric.link!r}: {error}"]) from error
     faults += _without_adapter(machines, link)
@@ -257,7 +257,7 @@ def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]
 def _machine(system: str, *, path: Path) -> System:
     from perfmodel.hardware.catalogue import load_machine
 
-    return load_machine(path.parent / system if spec_files.is_path(system) else system)
+    return load_machine(spec_files.from_folder(path.parent, system))
 
 
 def _adapters(system: System, link: Link) -> list[str]:

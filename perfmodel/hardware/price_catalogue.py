@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,17 +135,14 @@ def _load_file(path: Path) -> Price:
 
 def _resolve(price: InstancePrice, path: Path) -> None:
     """Raise unless device and system of a price have spec files."""
-    if price.accelerators is not None:
-        device = price.accelerators.device
+    device = None if price.accelerators is None else price.accelerators.device
+    find_system = partial(spec_files.find, "systems")
+    for field, named, found in (("accelerators.device", device, load_device), ("system", price.system, find_system)):
         try:
-            load_device(path.parent / device if spec_files.is_path(device) else device)
+            if named is not None:
+                found(spec_files.from_folder(path.parent, named))
         except (UnknownNameError, SpecError) as error:
-            raise SpecError(path, [f"accelerators.device: value {device!r}: {error}"]) from error
-    if price.system is not None:
-        try:
-            spec_files.find("systems", path.parent / price.system if spec_files.is_path(price.system) else price.system)
-        except (UnknownNameError, SpecError) as error:
-            raise SpecError(path, [f"system: value {price.system!r}: {error}"]) from error
+            raise SpecError(path, [f"{field}: value {named!r}: {error}"]) from error
 
 
 def _table_of(name: str) -> dict[str, Any]:

@@ -176,6 +176,11 @@ def is_path(name_or_path: object) -> bool:
     return isinstance(name_or_path, str) and (name_or_path.endswith(".toml") or os.sep in name_or_path)
 
 
+def from_folder(folder: Path, name_or_path: str) -> str | Path:
+    """Return what a file in a folder means by a name, or by a path, which starts at that folder."""
+    return folder / name_or_path if is_path(name_or_path) else name_or_path
+
+
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path.
 

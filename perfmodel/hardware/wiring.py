@@ -189,9 +189,8 @@ class _Wirer:
 
     def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
         """Load a link, or note why not; some protocols can never be at a place."""
-        path = self.folder / name if spec_files.is_path(name) else name
         try:
-            link = load_link(path)
+            link = load_link(spec_files.from_folder(self.folder, name))
         except PerfmodelError as error:
             self.fault(where, name, str(error))
             return None
@@ -294,9 +293,8 @@ class _Wirer:
             where = f"device[{row}]"
             link = self.link(f"{where}.link", slot.link, never=NETWORKS)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
-            named = self.folder / slot.device if spec_files.is_path(slot.device) else slot.device
             try:
-                device = self.given[slot.device] if slot.device in self.given else load_device(named)
+                device = self.given.get(slot.device) or load_device(spec_files.from_folder(self.folder, slot.device))
             except PerfmodelError as error:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
@@ -355,7 +353,7 @@ class _Wirer:
         from perfmodel.hardware.storage import CloudDisk
 
         try:
-            drive = load_storage(self.folder / slot.drive if spec_files.is_path(slot.drive) else slot.drive)
+            drive = load_storage(spec_files.from_folder(self.folder, slot.drive))
         except PerfmodelError as error:
             self.fault(f"{where}.drive", slot.drive, str(error))
             return None

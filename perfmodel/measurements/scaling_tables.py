@@ -14,7 +14,7 @@ from perfmodel.measurements.rows import read_lines, table_error
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
 
 SCHEMA_VERSION: Final = 1
-"""Version of the TOML's format."""
+"""Version of the formats of the TOML files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,7 @@ def load_scaling(key: str) -> ScalingTable:
     if key not in scaling_names():
         raise UnknownNameError(kind="table of several devices", name=key, known=scaling_names())
     path = FOLDER / f"{key}.csv"
-    description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    if description["schema_version"] != SCHEMA_VERSION:
-        fault = f"schema_version: {description['schema_version']!r} is not allowed: {SCHEMA_VERSION}"
-        raise table_error(path.with_suffix(".toml"), [fault])
+    description = _description(path.with_suffix(".toml"))
     header, lines = read_lines(path)
     faults: list[str] = []
     rows = tuple(
@@ -108,6 +105,14 @@ def load_scaling(key: str) -> ScalingTable:
     )
 
 
+def _description(path: Path) -> dict[str, Any]:
+    """Return a TOML of the version that this code reads."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    if content["schema_version"] != SCHEMA_VERSION:
+        raise table_error(path, [f"schema_version: {content['schema_version']!r} is not allowed: {SCHEMA_VERSION}"])
+    return content
+
+
 def _number(text: str, column: str, number: int, faults: list[str]) -> float:
     try:
         return float(text)
@@ -117,9 +122,6 @@ def _number(text: str, column: str, number: int, faults: list[str]) -> float:
 
 
 _FOLDER: Final = Path(__file__).parent / "speedups"
-
-JOB_SCHEMA_VERSION: Final = 1
-"""Version of the TOML's format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +199,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     if key not in speedup_names():
         raise UnknownNameError(kind="table of steps on several devices", name=key, known=speedup_names())
     path = _FOLDER / f"{key}.toml"
-    told = tomllib.loads(path.read_text(encoding="utf-8"))
-    if told["schema_version"] != JOB_SCHEMA_VERSION:
-        fault = f"schema_version: {told['schema_version']!r} is not allowed: {JOB_SCHEMA_VERSION}"
-        raise table_error(path, [fault])
+    told = _description(path)
     return SpeedupJob(
         **{name: value for name, value in told.items() if name not in ("schema_version", "other_systems", "caveat")},
         other_systems=tuple(told["other_systems"]),

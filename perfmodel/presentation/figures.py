@@ -47,6 +47,14 @@ SMALL_MARKER: Final = 12
 DOTS_PER_INCH: Final = 150
 
 
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of this size [in] and its axes; the layout leaves room for all that is drawn."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
 def parity_plot(
     predicted: Sequence[float] | NDArray[np.floating],
     measured: Sequence[float] | NDArray[np.floating],
@@ -84,16 +92,13 @@ def parity_plot(
     ArgumentError
         If there are no points, lengths differ, or a time is not positive.
     """
-    from matplotlib.figure import Figure
-
     times = {"predicted": [float(time) for time in predicted], "measured": [float(time) for time in measured]}
     hollow = [False] * len(groups) if hollow is None else hollow
     _check_points(times, groups)
     if len(hollow) != len(groups):
         allowed = f"as many entries as groups ({len(groups)})"
         raise ArgumentError(argument="hollow", given=f"{len(hollow)} entries", allowed=allowed)
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(6.4, 6.0)
     every_time = [*times["predicted"], *times["measured"]]
     lowest, highest = limits = (min(every_time) / 1.5, max(every_time) * 1.5)
     axes.plot(limits, limits, color="0.2", linewidth=1.2, zorder=1, label="predicted = measured")
@@ -184,14 +189,11 @@ def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
     ArgumentError
         If no part is longer than zero.
     """
-    from matplotlib.figure import Figure
-
     shown = sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: part[1])
     if not shown:
         raise ArgumentError(argument="parts", given=dict(parts), allowed="at least one part longer than 0 s")
     whole = sum(value for _, value in shown)
-    figure = Figure(figsize=(7.0, 1.0 + 0.42 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(7.0, 1.0 + 0.42 * len(shown))
     milliseconds = [1e3 * value for _, value in shown]
     bars = axes.barh([name for name, _ in shown], milliseconds, color=GROUP_COLOURS[0], height=0.66)
     texts = [f"{seconds_text(value)}  ({percent_text(value / whole)})" for _, value in shown]
@@ -384,8 +386,6 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
     ArgumentError
         If it does not begin above zero.
     """
-    from matplotlib.figure import Figure
-
     if not first_s > 0:
         raise ArgumentError("first_s", first_s, "a time above 0")
     steps = sorted(changes.items(), key=lambda change: -abs(change[1]))
@@ -404,8 +404,7 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
     factor, symbol = SECONDS.unit_for(furthest)
     names = [textwrap.fill(name, 34) for name in (ends[0], *(name for name, _ in steps), ends[1])]
     lines = [part for line in title.splitlines() for part in textwrap.wrap(line, WATERFALL_TITLE_COLUMNS)]
-    figure = Figure(figsize=(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(names)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(names))
     places = range(len(names))
     axes.barh(places, [length / factor for length in lengths], left=[at / factor for at in starts], color=colours,
               height=0.62)  # fmt: skip
@@ -485,11 +484,9 @@ def trade_off_figure(
     matplotlib.figure.Figure
         The picture. [-]
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    figure = Figure(figsize=(7.6, 5.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(7.6, 5.0)
     front = sorted((point for point in points if point.is_on_front), key=lambda point: point.x)
     if len(front) > 1:
         across, up = [point.x for point in front], [point.y for point in front]

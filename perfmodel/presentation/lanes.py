@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
-from perfmodel.presentation.figures import GROUP_COLOURS
+from perfmodel.presentation.figures import GROUP_COLOURS, new_figure
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
@@ -113,7 +113,6 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
         If no bar has a length.
     """
     from matplotlib.collections import PolyCollection
-    from matplotlib.figure import Figure
 
     shown = [bar for bar in bars if bar.end_s > bar.start_s]
     if not shown:
@@ -132,8 +131,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
                 right = left + width_s / unit_s
                 box = [(left, top), (right, top), (right, top + height), (left, top + height)]
                 corners.setdefault(bar.kind, []).append(box)
-    figure = Figure(figsize=(11.0, 1.3 + LANE_INCHES * len(lanes)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(11.0, 1.3 + LANE_INCHES * len(lanes))
     by_first_start = sorted(corners, key=lambda kind: min(box[0][0] for box in corners[kind]))
     for index, kind in enumerate(by_first_start):
         colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]

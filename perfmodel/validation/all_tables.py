@@ -247,7 +247,9 @@ def score_steps(
             collected.add(*_scores(each, table=table.key, protocol=label))
         collected.say(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
         if protocol in PICTURED[subset] and len(report.cells) >= FEWEST_POINTS:
-            collected.pictures.append(_picture(report, subset))
+            title = f"{report.table}, {subset}, {report.protocol}: MAPE {report.mape:.1f} %"
+            name = f"{report.table}_{subset}_{report.protocol}"
+            collected.pictures.append(Picture(name=name, shown={**report.shown(), "title": title}))
         if protocol == NOTHING_FITTED:
             _describe_unfitted(table, subset, report, collected)
         if protocol == ALL_FITTED:
@@ -297,19 +299,6 @@ def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, col
             feedforward_mape=fmean(errors) if errors else None,
             feedforward_cells=len(errors),
         )
-    )
-
-
-def _picture(report: Report, subset: str) -> Picture:
-    cells: tuple[PredictedCell, ...] = (*report.cells, *report.set_aside)
-    return Picture(
-        name=f"{report.table}_{subset}_{report.protocol}",
-        title=f"{report.table}, {subset}, {report.protocol}: MAPE {report.mape:.1f} %",
-        predicted_s=tuple(cell.predicted_s for cell in cells),
-        measured_s=tuple(cell.measured_s for cell in cells),
-        groups=tuple(cell.framework for cell in cells),
-        hollow=tuple(cell.status != "measured" for cell in cells),
-        intervals=tuple((cell.low_s, cell.high_s) for cell in cells),
     )
 
 

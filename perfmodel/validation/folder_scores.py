@@ -78,17 +78,9 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
     collect_parts(table.name, scored.scores, collected)
     for protocol in [protocol for protocol in scored.points if protocol in PICTURED]:
         predicted_s, measured_s, boards = zip(*scored.points[protocol], strict=True)
-        collected.pictures.append(
-            Picture(
-                name=f"{table.name}_{protocol}",
-                title=f"{table.name}, {protocol}",
-                predicted_s=predicted_s,
-                measured_s=measured_s,
-                groups=boards,
-                hollow=(False,) * len(boards),
-                quantity="time of a call",
-            )
-        )
+        shown = {"predicted": predicted_s, "measured": measured_s, "groups": boards, "quantity": "time of a call"}
+        shown["title"] = f"{table.name}, {protocol}"
+        collected.pictures.append(Picture(name=f"{table.name}_{protocol}", shown=shown))
 
 
 def _score_system(path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress) -> None:

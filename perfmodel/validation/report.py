@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.presentation.figures import parity_plot
+from perfmodel.presentation.figures import parity_plot, saved
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
@@ -20,7 +20,6 @@ from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRo
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.cells import PredictedCell
@@ -349,10 +348,20 @@ class Report:
             Log-log plot with the identity, the 25 % lines and the intervals, one colour per framework; cells that are
             set aside are hollow.
         """
-        from perfmodel.presentation.figures import saved
-
-        figure = parity_figure(self)
+        scores = ", ".join(f"{subset} {self.only(subset).mape:.1f} %" for subset in self.subsets)
+        figure = parity_plot(**self.shown(), title=f"{self.table}, {self.protocol}: MAPE {scores}")
         return saved(figure, path)
+
+    def shown(self) -> dict[str, Any]:
+        """Return what a parity plot shows of the cells, those that are set aside hollow."""
+        cells = (*self.cells, *self.set_aside)
+        return {
+            "predicted": [cell.predicted_s for cell in cells],
+            "measured": [cell.measured_s for cell in cells],
+            "groups": [cell.framework for cell in cells],
+            "hollow": [cell.status != "measured" for cell in cells],
+            "intervals": [(cell.low_s, cell.high_s) for cell in cells],
+        }
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
         """Return so many cells [1] with the largest |ln ratio|, worst first."""
@@ -366,28 +375,3 @@ class Report:
 
     def _repr_html_(self) -> str:
         return self.scoreboard._repr_html_()
-
-
-def parity_figure(report: Report) -> Figure:
-    """Draw the cells of a report.
-
-    Parameters
-    ----------
-    report : Report
-        A validation. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Log-log plot; intervals are vertical bars. [-]
-    """
-    cells = (*report.cells, *report.set_aside)
-    scores = ", ".join(f"{subset} {report.only(subset).mape:.1f} %" for subset in report.subsets)
-    return parity_plot(
-        [cell.predicted_s for cell in cells],
-        [cell.measured_s for cell in cells],
-        groups=[cell.framework for cell in cells],
-        title=f"{report.table}, {report.protocol}: MAPE {scores}",
-        hollow=[cell.status != "measured" for cell in cells],
-        intervals=[(cell.low_s, cell.high_s) for cell in cells],
-    )

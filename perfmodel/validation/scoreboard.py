@@ -472,32 +472,18 @@ FINGERPRINT_DIGITS: Final = 12
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
-    """What a parity plot shows.
+    """A parity plot to be drawn.
 
     Parameters
     ----------
-    name, title : str
-        Stem of its file, and heading. [-]
-    predicted_s, measured_s : tuple of float
-        Times. [s]
-    groups : tuple of str
-        Group of each point. [-]
-    hollow : tuple of bool
-        Points that are shown and not scored. [-]
-    quantity : str
-        What the times are. [-]
-    intervals : tuple of tuple of float, or None
-        Ends of the 80 % interval of each prediction. [s]
+    name : str
+        Stem of its file. [-]
+    shown : mapping of str to object
+        What :func:`~perfmodel.presentation.figures.parity_plot` takes. [-]
     """
 
     name: str
-    title: str
-    predicted_s: tuple[float, ...]
-    measured_s: tuple[float, ...]
-    groups: tuple[str, ...]
-    hollow: tuple[bool, ...]
-    quantity: str = "step time"
-    intervals: tuple[tuple[float, float], ...] | None = None
+    shown: Mapping[str, Any]
 
 
 @dataclass(eq=False)

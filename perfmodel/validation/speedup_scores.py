@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -309,8 +309,12 @@ def speedup_report(file: Path) -> RowReport:
     models: dict[str, Wired] = {PERFMODEL: system}
     models |= {f"perfmodel, {name}": load_system(name) for name in job.other_systems}
     models[OWN_CLOCK] = _without_boards(system)
-    times = {model: _Predictions(job, wired) for model, wired in models.items()}
-    speedups = {name: [each.speedup(row.run, row.worker_count) for row in scored] for name, each in times.items()}
+    steps = {model: _steps(job, wired) for model, wired in models.items()}
+    speedups = {
+        model: [step(each.run, each.worker_count).samples_per_s / step(each.run, 1).samples_per_s for each in scored]
+        for model, step in steps.items()
+    }
+    own = [steps[PERFMODEL](each.run, each.worker_count) for each in scored]
     measured = [
         each.worker_count * alone[each.row.network, each.row.batch_size].step_s / each.row.step_s  # type: ignore[operator]
         for each in scored
@@ -326,9 +330,9 @@ def speedup_report(file: Path) -> RowReport:
             predicted=predicted,
             error_percent=100 * (predicted / truth - 1),
             linear_percent=100 * (each.worker_count / truth - 1),
-            exposed_percent=times[PERFMODEL].exposed_percent(each.run, each.worker_count),
+            exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
         )
-        for each, truth, predicted in zip(scored, measured, speedups[PERFMODEL], strict=True)
+        for each, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], own, strict=True)
     ]
     by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
     return RowReport(
@@ -356,36 +360,18 @@ def _without_boards(system: Wired) -> Wired:
     return replace(system, wiring=replace(system.wiring, devices=apart))  # type: ignore[type-var]
 
 
-class _Predictions:
-    """Predicted steps of a job on a system, each once."""
+def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
+    """Return what predicts the step of a run by a number of workers [1] on a system, each once."""
+    known: dict[tuple[str, int, int], Prediction] = {}
 
-    def __init__(self, job: SpeedupJob, system: Wired) -> None:
-        self.job, self.system = job, system
-        self.known: dict[tuple[str, int, int], Prediction] = {}
-
-    def step(self, run: Run, workers: int) -> Prediction:
-        """Return the step of so many workers."""
+    def step(run: Run, workers: int) -> Prediction:
         key = run.network, run.batch_size, workers
-        if key not in self.known:
-            self.known[key] = predict(
-                run,
-                system=self.system,
-                workers=workers,
-                sync=self.job.sync,
-                dataset=self.job.dataset if run.feed else None,
-                input_from=self.job.input_from if run.feed else None,
-                decode_cores=self.job.decode_cores if run.feed else None,
-            )
-        return self.known[key]
+        if key not in known:
+            read = {"dataset": job.dataset, "input_from": job.input_from, "decode_cores": job.decode_cores}
+            known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
+        return known[key]
 
-    def speedup(self, run: Run, workers: int) -> float:
-        """Return the throughput of workers over that of one. [1]"""
-        return self.step(run, workers).samples_per_s / self.step(run, 1).samples_per_s
-
-    def exposed_percent(self, run: Run, workers: int) -> float:
-        """Return what exchange adds to a step. [%]"""
-        p = self.step(run, workers)
-        return 100 * float(p.exposed_sync_s / p.step_s)
+    return step
 
 
 def _parts(
