@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import measurements, zoo
 from perfmodel.errors import TableError, UnknownNameError
@@ -367,7 +367,11 @@ def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
     def step(run: Run, workers: int) -> Prediction:
         key = run.network, run.batch_size, workers
         if key not in known:
-            read = {"dataset": job.dataset, "input_from": job.input_from, "decode_cores": job.decode_cores}
+            read: dict[str, Any] = {
+                "dataset": job.dataset,
+                "input_from": job.input_from,
+                "decode_cores": job.decode_cores,
+            }
             known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
         return known[key]
 
