@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -134,34 +134,17 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
     folder = cache_folder()
     if folder is None:
         return
-    content = [
-        {
-            "names": list(fit.names),
-            "log_factors": fit.log_factors.tolist(),
-            "covariance": fit.covariance.tolist(),
-            "parameter_count": fit.parameter_count,
-            "converged": fit.converged,
-            "mean_abs_log_ratio": fit.mean_abs_log_ratio,
-        }
-        for fit in fits
-    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacement_of(folder / f"{key}.json") as path:
-            path.write_text(json.dumps(content), encoding="utf-8")
+            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
     except OSError:
         return
 
 
 def _fit_of(entry: dict[str, Any]) -> Fit:
-    return Fit(
-        names=tuple(entry["names"]),
-        log_factors=np.array(entry["log_factors"]),
-        covariance=np.array(entry["covariance"]),
-        parameter_count=int(entry["parameter_count"]),
-        converged=bool(entry["converged"]),
-        mean_abs_log_ratio=float(entry["mean_abs_log_ratio"]),
-    )
+    arrays = {name: np.array(entry[name]) for name in ("log_factors", "covariance")}
+    return Fit(**{**entry, "names": tuple(entry["names"]), **arrays})
 
 
 FEW = 80

@@ -15,7 +15,7 @@ from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.system import System
-from perfmodel.measurements.checking import check_names
+from perfmodel.measurements.rows import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation import baselines
 from perfmodel.validation.cells import (
