@@ -29,14 +29,13 @@ from perfmodel import measurements
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.validation import baselines, metrics
 from perfmodel.validation.cells import PredictedCell
-from perfmodel.validation.fold_baselines import RULES
 from perfmodel.validation.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"
 OTHERS = ("johnson2016", "mxnet2017", "tensorflow2017", "lambda2019", "sako2018", "nvidia2019", "nvidia2021", "rnn2016")
 K80 = "tesla_k80_gk210"
-SCALING = next(rule for rule in RULES["gpu"] if rule.name.startswith("sqrt"))
+SCALING = next(rule for rule in baselines.RULES["gpu"] if rule.name.startswith("sqrt"))
 FAR_OFF = 1.3
 """Factor from which a cell counts as far off. [1]"""
 

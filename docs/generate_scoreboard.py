@@ -22,8 +22,7 @@ from pathlib import Path
 from perfmodel.cli.app import run
 from perfmodel.cli.scoreboard import RECORDS, write_pages
 from perfmodel.validation.protocol_board import COVERS
-from perfmodel.validation.score_records import PERFMODEL, BoardScore
-from perfmodel.validation.scoreboard import Scoreboard, load_scoreboard, save_scoreboard
+from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, load_scoreboard, save_scoreboard
 from perfmodel.validation.scoreboard_page import SUBSET_TEXT
 
 DOCS = Path(__file__).resolve().parent

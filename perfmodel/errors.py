@@ -23,6 +23,22 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> str:
+    """Return the nearest known name in brackets, to go behind a message; nothing where none is close.
+
+    Parameters
+    ----------
+    name : str
+        What was given. [-]
+    known : iterable of str
+        What there is. [-]
+    what : str
+        What the near one is said to be. [-]
+    """
+    nearest = nearest_match(name, known)
+    return f" ({what}: {nearest})" if nearest else ""
+
+
 class SpecError(PerfmodelError, ValueError):
     """A spec file (or an object built like one) is wrong; lists every fault found in it.
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from perfmodel.calibration.machine.backends.base import Backend, PeakRun
+from perfmodel.calibration.machine.backends.base import Backend, HostClock, PeakRun
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Prepared
-from perfmodel.calibration.machine.columns import Machine, columns_of
+from perfmodel.calibration.machine.classes import Machine, columns_of
 from perfmodel.calibration.machine.families import (
     CONTRACTION_AXES,
     CONVOLUTIONS,
@@ -16,7 +16,6 @@ from perfmodel.calibration.machine.families import (
     contraction,
     of_layer,
 )
-from perfmodel.calibration.machine.timing import HostClock
 from perfmodel.layers import BatchNorm, ReLU
 from perfmodel.records import Role
 

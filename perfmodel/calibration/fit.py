@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from perfmodel.hardware.calibration import Z_80
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_plan import FitPlan, Unknown
+    from perfmodel.calibration.problem import KernelProblem, Problem
 
 Stages = tuple[tuple[float, float], ...]
 """Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
@@ -33,34 +33,8 @@ MOST_EVALUATIONS: Final = 60
 """Evaluations after which a stage that has not converged stops. [1]"""
 
 
-class FitProblem(Protocol):
-    """What a fit needs to know of its rows: steps one by one, or kernels board by board."""
-
-    @property
-    def unknowns(self) -> tuple[Unknown, ...]:
-        """Free numbers. [-]"""
-
-    @property
-    def plan(self) -> FitPlan:
-        """Noise and outliers. [-]"""
-
-    @property
-    def log_measured(self) -> NDArray[np.float64]:
-        """Ln of the measured times, shape (rows,). [1]"""
-
-    def log_times(
-        self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = ...
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln of predicted times and their gradients. [1]"""
-
-    def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
-        """Return the unknowns that scale a constant of some rows. [1]"""
-
-    def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated, but at one set of factors."""
-
-    def prior_root(self) -> NDArray[np.float64]:
-        """Return the matrix W for which W x are independent unit normals under the prior. [1]"""
+FitProblem: TypeAlias = "Problem | KernelProblem"
+"""What a fit needs to know of its rows: steps one by one, or kernels board by board."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

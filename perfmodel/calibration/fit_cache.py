@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.fit import Fit
+from perfmodel.calibration.fit import Fit, FitProblem, fit_unknowns
 from perfmodel.hardware import spec_files
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
@@ -53,8 +57,7 @@ ASIDE: Final = (
 """Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(
-    f"validation/{module}.py"
-    for module in ("ablation", "cells", "fitted", "kernel_protocols", "kernel_scores", "protocols", "system_tables")
+    f"validation/{module}.py" for module in ("ablation", "cells", "kernel_scores", "protocols", "speedup_scores")
 )
 """Modules of the validation that prepare what is fitted; the others only score what came out."""
 
@@ -131,31 +134,160 @@ def keep_fits(key: str, fits: Iterable[Fit]) -> None:
     folder = cache_folder()
     if folder is None:
         return
-    content = [
-        {
-            "names": list(fit.names),
-            "log_factors": fit.log_factors.tolist(),
-            "covariance": fit.covariance.tolist(),
-            "parameter_count": fit.parameter_count,
-            "converged": fit.converged,
-            "mean_abs_log_ratio": fit.mean_abs_log_ratio,
-        }
-        for fit in fits
-    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacement_of(folder / f"{key}.json") as path:
-            path.write_text(json.dumps(content), encoding="utf-8")
+            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
     except OSError:
         return
 
 
 def _fit_of(entry: dict[str, Any]) -> Fit:
-    return Fit(
-        names=tuple(entry["names"]),
-        log_factors=np.array(entry["log_factors"]),
-        covariance=np.array(entry["covariance"]),
-        parameter_count=int(entry["parameter_count"]),
-        converged=bool(entry["converged"]),
-        mean_abs_log_ratio=float(entry["mean_abs_log_ratio"]),
-    )
+    arrays = {name: np.array(entry[name]) for name in ("log_factors", "covariance")}
+    return Fit(**{**entry, "names": tuple(entry["names"]), **arrays})
+
+
+FEW = 80
+"""Folds up to which every fit starts at its priors. [1]"""
+
+GROUPS = 8
+"""Groups of many folds; the folds of one start from a fit that has seen no row that any of them holds out. [1]"""
+
+_SHARED: dict[str, FitProblem] = {}
+"""The problem that forked workers inherit: it need not be sent to them."""
+
+
+def fit_folds(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    *,
+    progress: Callable[[], None] | None = None,
+    processes: int | None = None,
+) -> list[Fit]:
+    """Fit the unknowns to each set of rows.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows. [-]
+    trained : sequence of tuple of int
+        Rows of each fit. [1]
+    progress : callable or None
+        Called after each fit. [-]
+    processes : int or None
+        Processes to use; None for one per processor. [1]
+
+    Returns
+    -------
+    list of Fit
+        In the order of ``trained``.
+
+    Raises
+    ------
+    CalibrationError
+        If a fit has nothing to fit.
+
+    Notes
+    -----
+    Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
+    all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
+    the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
+    """
+    jobs = _jobs(trained)
+    fits: list[Fit | None] = [None] * len(trained)
+    for job, found in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
+        for place, fit in zip(job.places, found, strict=True):
+            fits[place] = fit
+            if progress is not None:
+                progress()
+    return [fit for fit in fits if fit is not None]
+
+
+def cached_fits(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    key: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fit]:
+    """Return the fit to each set of rows, from the cache where the same was fitted before.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows. [-]
+    trained : sequence of tuple of int
+        Rows of each fit. [1]
+    key : str
+        Fingerprint of all that the fits follow from. [-]
+    progress : callable or None
+        Told how many fits are there, and of how many. [-]
+
+    Returns
+    -------
+    list of Fit
+        In the order of ``trained``.
+    """
+    told = progress or (lambda done, total: None)
+    fits = kept_fits(key)
+    if fits is None or len(fits) != len(trained):
+        done = count(1)
+        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
+        keep_fits(key, fits)
+    else:
+        told(len(trained), len(trained))
+    return fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Folds that one process fits one after the other.
+
+    Parameters
+    ----------
+    places : tuple of int
+        Places of the folds among all. [1]
+    trained : tuple of tuple of int
+        Rows of each. [1]
+    common : tuple of int
+        Rows that all of them fit; empty where each starts at its priors. [1]
+    """
+
+    places: tuple[int, ...]
+    trained: tuple[tuple[int, ...], ...]
+    common: tuple[int, ...]
+
+
+def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
+    """Deal folds to jobs: one each where there are few, groups where there are many."""
+    if len(trained) <= FEW:
+        return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
+    jobs = []
+    for group in range(GROUPS):
+        places = tuple(range(group, len(trained), GROUPS))
+        common = set(trained[places[0]]).intersection(*(trained[place] for place in places))
+        jobs.append(_Job(places, tuple(trained[place] for place in places), tuple(sorted(common))))
+    return jobs
+
+
+def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
+    process_count = min(processes or os.cpu_count() or 1, len(jobs))
+    if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        for job in jobs:
+            yield _fits_of(problem, job)
+        return
+    _SHARED["problem"] = problem
+    try:
+        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
+            yield from pool.map(_fits_shared, jobs)
+    finally:
+        _SHARED.clear()
+
+
+def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
+    start = fit_unknowns(problem, job.common).log_factors if job.common else None
+    return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
+
+
+def _fits_shared(job: _Job) -> list[Fit]:
+    return _fits_of(_SHARED["problem"], job)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.errors import CalibrationError
 from perfmodel.hardware.fit_plan import FitPlan, Unknown
 from perfmodel.prediction.covariance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.calibration.kernel_boards import KernelBoard
     from perfmodel.prediction.prepared import Prepared
+
 
 STEP = 0.01
 """Half width of the difference that a gradient is taken over, in ln(factor). [1]"""
@@ -271,3 +275,261 @@ def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     """
     root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
     return root
+
+
+Times = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledBoard:
+    """A board, and how the constants of its times follow from the unknowns.
+
+    Parameters
+    ----------
+    board : KernelBoard
+        Rows, lowered. [-]
+    unknowns_of : dict of str to tuple of int
+        Unknowns that scale each constant, by index. [1]
+    starts : dict of str to float
+        Logarithm of the factor that each constant has where all unknowns are at their start. [1]
+    reached : tuple of int
+        All unknowns that scale any of its constants. [1]
+    """
+
+    board: KernelBoard
+    unknowns_of: dict[str, tuple[int, ...]]
+    starts: dict[str, float]
+    reached: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, board: KernelBoard, unknowns: Sequence[Unknown], *, held: Mapping[Unknown, float] = MappingProxyType({})
+    ) -> CompiledBoard:
+        """Compile a board.
+
+        Parameters
+        ----------
+        board : KernelBoard
+            Rows, lowered. [-]
+        unknowns : sequence of Unknown
+            All free numbers of the fit. [-]
+        held : mapping of Unknown to float
+            Unknowns that are not free, with the logarithms of their factors. [1]
+
+        Returns
+        -------
+        CompiledBoard
+            Ready to be timed. [-]
+
+        Raises
+        ------
+        CalibrationError
+            If two unknowns state where one constant starts, or a constant is a list or zero.
+        """
+        unknowns_of, starts = {}, {}
+        for name in board.constant_names:
+            matching = tuple(index for index, unknown in enumerate(unknowns) if unknown.matches(name))
+            fixed = [unknown for unknown in held if unknown.matches(name)]
+            if matching or fixed:
+                unknowns_of[name] = matching
+                given = [*(unknowns[index] for index in matching), *fixed]
+                starts[name] = _start(name, given, board.constant_values) + sum(held[unknown] for unknown in fixed)
+        reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
+        return cls(board, unknowns_of, starts, reached)
+
+    def factors(self, log_factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Return the factors on the constants of the files.
+
+        Parameters
+        ----------
+        log_factors : ndarray, shape (unknowns,) or (unknowns, configurations)
+            Logarithms of the unknowns. [1]
+
+        Returns
+        -------
+        dict of str to float or ndarray of shape (configurations,)
+            By full name. [1]
+        """
+        return {
+            name: np.exp(self.starts[name] + log_factors[list(indices)].sum(axis=0))
+            for name, indices in self.unknowns_of.items()
+        }
+
+    def log_times(self, log_factors: NDArray[np.float64], *, step: float) -> Times:
+        """Return ln of the predicted times of all rows, and their gradients.
+
+        Parameters
+        ----------
+        log_factors : ndarray, shape (unknowns,)
+            Logarithms of the unknowns. [1]
+        step : float
+            Reach of the central differences, in ln(factor). [1]
+
+        Returns
+        -------
+        ndarray, shape (rows,)
+            ln(seconds). [1]
+        ndarray, shape (rows, unknowns)
+            Gradients; zero for unknowns that do not reach the board. [1]
+        """
+        shifted = shifted_either_way(log_factors, self.reached, step=step)
+        times = self.board.times(self.factors(shifted))
+        times = np.log(np.broadcast_to(times.reshape(len(times), -1), (len(times), shifted.shape[1])))
+        return times[:, 0], central_gradient(times, self.reached, unknown_count=len(log_factors), step=step)
+
+
+def _start(name: str, matching: Sequence[Unknown], values: Mapping[str, object]) -> float:
+    stated = [unknown.start for unknown in matching if unknown.start is not None]
+    if not stated:
+        return 0.0
+    value = values.get(name)
+    if len(stated) > 1 or not isinstance(value, int | float) or value <= 0:
+        message = f"{name} = {value!r} cannot start at {stated}: one start for a constant that is one number above zero"
+        raise CalibrationError(message)
+    return float(np.log(stated[0] / value))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelProblem:
+    """Rows of some boards, with the prior of the unknowns; rows are numbered board after board.
+
+    Parameters
+    ----------
+    boards : tuple of CompiledBoard
+        Measured rows. [-]
+    first : tuple of int
+        Number of the first row of each board. [1]
+    log_measured : ndarray, shape (rows,)
+        ln of the measured times. [1]
+    unknowns : tuple of Unknown
+        Free numbers. [-]
+    plan : FitPlan
+        Noise, outliers, spreads. [-]
+    """
+
+    boards: tuple[CompiledBoard, ...]
+    first: tuple[int, ...]
+    log_measured: NDArray[np.float64]
+    unknowns: tuple[Unknown, ...]
+    plan: FitPlan
+    _known: dict[tuple[int, float, bytes], Times] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, boards: Sequence[KernelBoard], plan: FitPlan, *, held: Mapping[str, float] = MappingProxyType({})
+    ) -> KernelProblem:
+        """Compile boards under a plan.
+
+        Parameters
+        ----------
+        boards : sequence of KernelBoard
+            Measured rows, lowered. [-]
+        plan : FitPlan
+            What is free. [-]
+        held : mapping of str to float
+            Names of unknowns that are not, with the logarithms of their factors. [1]
+
+        Returns
+        -------
+        KernelProblem
+            Ready to be fitted. [-]
+        """
+        everything = plan.unknowns(dict.fromkeys(name for board in boards for name in board.constant_names))
+        unknowns = tuple(unknown for unknown in everything if unknown.name not in held)
+        fixed = {unknown: held[unknown.name] for unknown in everything if unknown.name in held}
+        compiled = tuple(CompiledBoard.of(board, unknowns, held=fixed) for board in boards)
+        ends = np.cumsum([len(board.rows) for board in boards])
+        measured = np.log(np.concatenate([board.measured_s for board in boards]))
+        return cls(compiled, (0, *(int(end) for end in ends[:-1])), measured, unknowns, plan)
+
+    def rows_of(self, board_index: int) -> range:
+        """Return the numbers of the rows of a board.
+
+        Parameters
+        ----------
+        board_index : int
+            Place of the board. [1]
+
+        Returns
+        -------
+        range
+            Row numbers. [1]
+        """
+        first = self.first[board_index]
+        return range(first, first + len(self.boards[board_index].board.rows))
+
+    def log_times(self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP) -> Times:
+        """Return ln of predicted times and their gradients; a board is evaluated once for the same unknowns.
+
+        Parameters
+        ----------
+        log_factors : ndarray, shape (unknowns,)
+            Logarithms of the unknowns. [1]
+        rows : iterable of int
+            Rows wanted, n of them. [1]
+        step : float
+            Reach of the differences, in ln(factor). [1]
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            ln(seconds). [1]
+        ndarray, shape (n, unknowns)
+            Gradients. [1]
+        """
+        wanted = np.fromiter(rows, dtype=np.intp)
+        times, gradients = np.empty(len(wanted)), np.empty((len(wanted), len(log_factors)))
+        for index, compiled in enumerate(self.boards):
+            own = self.rows_of(index)
+            here = (wanted >= own.start) & (wanted < own.stop)
+            if not here.any():
+                continue
+            key = (index, step, log_factors[list(compiled.reached)].tobytes())
+            if key not in self._known:
+                self._known[key] = compiled.log_times(log_factors, step=step)
+            known_times, known_gradients = self._known[key]
+            times[here], gradients[here] = (
+                known_times[wanted[here] - own.start],
+                known_gradients[wanted[here] - own.start],
+            )
+        return times, gradients
+
+    def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
+        """Return the unknowns that scale a constant of some rows.
+
+        Parameters
+        ----------
+        rows : iterable of int
+            Rows. [1]
+
+        Returns
+        -------
+        frozenset of int
+            Places of the unknowns. [1]
+        """
+        asked = set(rows)
+        reached = (
+            compiled.reached for index, compiled in enumerate(self.boards) if not asked.isdisjoint(self.rows_of(index))
+        )
+        return frozenset().union(*reached)
+
+    def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
+        """Drop what was evaluated.
+
+        Parameters
+        ----------
+        keep : ndarray, shape (unknowns,), or None
+            Not used: fits to kernels start at their priors. [1]
+        """
+        del keep
+        self._known.clear()
+
+    def prior_root(self) -> NDArray[np.float64]:
+        """Return the matrix W for which W x are independent unit normals under the prior.
+
+        Returns
+        -------
+        ndarray, shape (unknowns, unknowns)
+            Inverse of the Cholesky root of the covariance. [1]
+        """
+        return prior_root(self.unknowns)

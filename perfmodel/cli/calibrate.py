@@ -101,7 +101,7 @@ def show_command(
     check_plot(plot)
     machine = _loaded(file, argument="file")
     if plot is not None:
-        from perfmodel.calibration.machine.roofline_points import roofline_of
+        from perfmodel.calibration.machine.report import roofline_of
         from perfmodel.presentation.figures import save
 
         save(roofline_of(file, machine), plot)

@@ -13,8 +13,7 @@ from perfmodel.cli.output import progress_bar
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.validation.collected import Collected, Picture
-    from perfmodel.validation.scoreboard import Scoreboard
+    from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
 
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]
 DataOption: TypeAlias = Annotated[
@@ -92,13 +91,11 @@ def write_scoreboard(
         If a table of the data folder is wrong, missing, or not the one that was scored before; if there is no such
         section.
     """
-    from perfmodel.measurements.data_folder import read_data_folder
+    from perfmodel.measurements.kernel_tables import read_data_folder
     from perfmodel.prediction.arguments import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
-    from perfmodel.validation.folder_checks import check_folder
-    from perfmodel.validation.folder_scores import check_hashes, score_folder
-    from perfmodel.validation.score_records import KINDS, STEPS
-    from perfmodel.validation.scoreboard import load_scoreboard
+    from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
+    from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
@@ -111,15 +108,15 @@ def write_scoreboard(
         check_folder(folder)
         if kept is not None and not new_tables:
             check_hashes(folder, kept)
-    tell = _tell if progress is not False else None
+    found = Collected(tell=_tell if progress is not False else None)
     with progress_bar("scoring", shown=progress) as told:
-        found = score_shipped_own(kinds=kinds, tell=tell)
+        score_shipped_own(found, kinds=kinds)
         if STEPS in kinds:
-            found.take(score_shipped(protocols=QUICK if quick else None, progress=told, tell=tell))
+            score_shipped(found, protocols=QUICK if quick else None, progress=told)
         if folder is not None:
-            found.take(score_folder(folder, kinds=kinds, progress=told, tell=tell))
+            score_folder(folder, found, kinds=kinds, progress=told)
         if terms:
-            found.add("terms", *score_terms(progress=told, tell=tell))
+            score_terms(found, progress=told)
     board = found.board()
     if kept is not None:
         board = board.with_slow_scores(kept) if quick else board
@@ -184,13 +181,4 @@ def pages(board: Scoreboard, to: Path) -> dict[str, str]:
 def _draw(picture: Picture, path: Path) -> None:
     from perfmodel.presentation.figures import parity_plot, save
 
-    figure = parity_plot(
-        picture.predicted_s,
-        picture.measured_s,
-        groups=picture.groups,
-        title=picture.title,
-        hollow=picture.hollow,
-        quantity=picture.quantity,
-        intervals=picture.intervals,
-    )
-    save(figure, path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+    save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)

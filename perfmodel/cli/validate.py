@@ -230,9 +230,9 @@ def _tables(
     told: Callable[[int, int], None] | None,
 ) -> list[Table[Any]]:
     from perfmodel.validation.ablation import ablation
+    from perfmodel.validation.ablation import sensitivity as sensitivity_of
     from perfmodel.validation.protocol_board import protocol_board
     from perfmodel.validation.protocols import PROTOCOLS, protocol_names
-    from perfmodel.validation.sensitivity import sensitivity as sensitivity_of
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if sensitivity and protocol != UNASKED:

@@ -61,7 +61,7 @@ def validate_live_command(
 ) -> None:
     """Measure whole torch networks on this machine and predict them from its calibration, which never saw them."""
     from perfmodel.validation.live import validate_live
-    from perfmodel.validation.live_table import check_table_path, save_live_table
+    from perfmodel.validation.live_report import check_table_path, save_live_table
 
     check_writable(out, argument="--out")
     check_plot(plot)

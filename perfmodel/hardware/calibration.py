@@ -20,13 +20,10 @@ from perfmodel.hardware.constant import FiniteNumber
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.seen import Seen
 from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
-from perfmodel.hardware.toml_text import toml_entries, toml_value
+from perfmodel.hardware.spec_files import toml_document
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-INTERVAL_PERCENT: Final = 80
-"""Share of the posterior that the interval of a factor holds. [%]"""
 
 Z_80: Final = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
@@ -273,13 +270,8 @@ def toml_text(calibration: CalibrationFile) -> str:
     str
         TOML; reading it gives an equal calibration. [-]
     """
-    content = calibration.model_dump(mode="python")
-    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
-    lines += ["", "[fitted_on]", *toml_entries(content["fitted_on"])]
-    for table in ("factor", "constant", "source"):
-        for entry in content[table]:
-            lines += ["", f"[[{table}]]", *toml_entries(entry)]
-    return "\n".join(lines) + "\n"
+    lists = ("factor", "constant", "source")
+    return toml_document(calibration.model_dump(mode="python"), tables=("fitted_on",), lists=lists)
 
 
 @lru_cache(maxsize=256)

@@ -97,6 +97,7 @@ def load_dataset(name_or_path: str | Path) -> Dataset:
     return Dataset.of_file(spec_files.load(spec_files.find("datasets", name_or_path), DatasetFile))
 
 
+@kept_while_unchanged(spec_files.folders_asked_for)
 def load_system(name_or_path: str | Path) -> System | Cluster:
     """Load a system and everything that its file names: CPU, devices, links, drives, or the machines of a cluster.
 
@@ -122,11 +123,6 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
     >>> load_system("server_2x_xeon_e5_2630_v3").core_count
     16
     """
-    return _system_of(name_or_path)
-
-
-@kept_while_unchanged(spec_files.folders_asked_for)
-def _system_of(name_or_path: str | Path) -> System | Cluster:
     from perfmodel.hardware.cluster import ClusterFile, cluster_of
 
     path = spec_files.find("systems", name_or_path)
@@ -135,6 +131,7 @@ def _system_of(name_or_path: str | Path) -> System | Cluster:
     return load_machine(path)
 
 
+@kept_while_unchanged(spec_files.folders_asked_for)
 def load_machine(name_or_path: str | Path) -> System:
     """Load a system that is one machine.
 
@@ -160,11 +157,6 @@ def load_machine(name_or_path: str | Path) -> System:
     >>> load_machine("desktop_i7_3820").core_count
     4
     """
-    return _machine_of(name_or_path)
-
-
-@kept_while_unchanged(spec_files.folders_asked_for)
-def _machine_of(name_or_path: str | Path) -> System:
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.system import System, SystemFile
     from perfmodel.hardware.wiring import wiring_of
@@ -173,11 +165,8 @@ def _machine_of(name_or_path: str | Path) -> System:
     if "node" in spec_files.read_toml(path):
         raise SpecError(path, ["node: a cluster: must be a single machine, with [sockets]"])
     file = spec_files.load(path, SystemFile)
-    device: str | Path = file.sockets.device
-    if spec_files.is_path(device):
-        device = path.parent / device
     try:
-        processor = load_device(device)
+        processor = load_device(spec_files.from_folder(path.parent, file.sockets.device))
     except (UnknownNameError, SpecError) as error:
         raise SpecError(path, [f"sockets.device: value {file.sockets.device!r}: {error}"]) from error
     if not isinstance(processor, Cpu):
@@ -185,6 +174,7 @@ def _machine_of(name_or_path: str | Path) -> System:
     return System(file=file, processor=processor, wiring=wiring_of(file, processor=processor, path=path))
 
 
+@kept_while_unchanged(spec_files.folders_asked_for)
 def load_library(name_or_path: str | Path) -> LibraryProfile:
     """Load a library profile.
 
@@ -205,9 +195,12 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
     SpecError
         With every fault of its file.
     """
-    return _library_of(name_or_path)
+    from perfmodel.hardware.library import LibraryProfile
+
+    return spec_files.load(spec_files.find("libraries", name_or_path), LibraryProfile)
 
 
+@kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
 def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
     """Load several library profiles; whether their files changed is looked up once for all of them.
 
@@ -228,19 +221,7 @@ def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
     SpecError
         With every fault of a file.
     """
-    return _libraries_of(names)
-
-
-@kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
-def _libraries_of(names: Any) -> tuple[LibraryProfile, ...]:
     return tuple(load_library(name) for name in names)
-
-
-@kept_while_unchanged(spec_files.folders_asked_for)
-def _library_of(name_or_path: str | Path) -> LibraryProfile:
-    from perfmodel.hardware.library import LibraryProfile
-
-    return spec_files.load(spec_files.find("libraries", name_or_path), LibraryProfile)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Final
 
 from perfmodel.errors import ArgumentError
-
-NODE_KINDS: Final = ("memory", "socket", "root", "switch", "device", "storage", "nic", "fabric")
-"""What a node of a topology can be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

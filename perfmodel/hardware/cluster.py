@@ -9,20 +9,18 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from perfmodel.errors import PerfmodelError, SpecError, nearest_match
+from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.link_catalogue import load_link
-from perfmodel.hardware.link_wires import wire_of
 from perfmodel.hardware.source import Count, Identifier, InRange, NonNegativeNumber, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import Wiring
+from perfmodel.hardware.wiring import Wiring, wire_of
 
 FABRIC: Final = "fabric0"
-"""Name of the fabric's node."""
 
 MachineCount = Annotated[Count, Field(le=4096)]
 """How many machines alike a cluster has: more is a slip of the pen, which would take minutes to wire."""
@@ -190,7 +188,7 @@ class Cluster(Wired):
         """
         asked = self.file.fabric.link if network is None else network
         fabric = self.file.fabric.model_copy(update={"link": asked})
-        link = load_link(folder / asked if spec_files.is_path(asked) else asked)
+        link = load_link(spec_files.from_folder(folder, asked))
         if faults := _without_adapter(machines, link):
             raise SpecError(name, faults)
         file = self.file.model_copy(update={"name": name, "fabric": fabric})
@@ -235,7 +233,7 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
             faults.append(f"{place.rpartition('.')[0]}.names: value {name!r}: must be the name of one machine only")
     faults = list(dict.fromkeys(faults))
     try:
-        link = load_link(path.parent / file.fabric.link if spec_files.is_path(file.fabric.link) else file.fabric.link)
+        link = load_link(spec_files.from_folder(path.parent, file.fabric.link))
     except PerfmodelError as error:
         raise SpecError(path, [*faults, f"fabric.link: value {file.fabric.link!r}: {error}"]) from error
     faults += _without_adapter(machines, link)
@@ -259,7 +257,7 @@ def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]
 def _machine(system: str, *, path: Path) -> System:
     from perfmodel.hardware.catalogue import load_machine
 
-    return load_machine(path.parent / system if spec_files.is_path(system) else system)
+    return load_machine(spec_files.from_folder(path.parent, system))
 
 
 def _adapters(system: System, link: Link) -> list[str]:
@@ -272,12 +270,8 @@ def _without_adapter(machines: list[tuple[str, System]], link: Link) -> list[str
     for name, system in machines:
         if not _adapters(system, link):
             has = sorted({place.detail for place in system.wiring.places if place.kind == "nic"})
-            nearest = nearest_match(link.name, has)
-            hint = f" (nearest: {nearest})" if nearest else ""
-            listed = ", ".join(has) or "no [[nic]]"
-            faults.append(
-                f"fabric.link: value {link.name!r}: must be a network of each machine; {name} has {listed}{hint}"
-            )
+            listed = (", ".join(has) or "no [[nic]]") + nearest_hint(link.name, has)
+            faults.append(f"fabric.link: value {link.name!r}: must be a network of each machine; {name} has {listed}")
     return faults
 
 

@@ -108,8 +108,7 @@ class CollectiveLibrary(SpecFile):
             If it has none of that name.
         """
         if name not in self.operation:
-            kind = f"operation of {self.name}"
-            raise UnknownNameError(kind, name, self.operation)
+            raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
         return self.operation[name]
 
 

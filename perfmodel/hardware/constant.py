@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator
 
-from perfmodel.errors import nearest_match
-from perfmodel.hardware.source import SpecTable, Text
+from perfmodel.errors import nearest_hint
+from perfmodel.hardware.source import SpecTable, Text, at_least
 
 ConstantValue = float | tuple[float, ...]
 """A constant is a number, or a list of numbers where it depends on a step (e.g. tile sizes)."""
@@ -60,14 +60,7 @@ class Constant(SpecTable):
     valid_min: FiniteNumber
     valid_max: FiniteNumber
 
-    @field_validator("valid_max")
-    @classmethod
-    def _range_is_not_empty(cls, valid_max: float, info: Any) -> float:
-        valid_min = info.data.get("valid_min")
-        if valid_min is not None and valid_max < valid_min:
-            message = f"must be at least valid_min = {valid_min:g}"
-            raise ValueError(message)
-        return valid_max
+    _range_is_not_empty = field_validator("valid_max")(at_least("valid_min"))
 
     def admits(self, given: ConstantValue) -> bool:
         """Tell whether a value, or every value of a list, lies in the range.
@@ -109,8 +102,7 @@ def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str,
     for name, given in values.items():
         constant = constants.get(name)
         if constant is None:
-            nearest = nearest_match(name, constants)
-            hint = f" (nearest described constant: {nearest})" if nearest else ""
+            hint = nearest_hint(name, constants, what="nearest described constant")
             yield f"{name}: value {given!r}: needs a table [constant.{name}]{hint}"
         elif not constant.admits(given):
             allowed = f"must be in [{constant.valid_min:g}, {constant.valid_max:g}] {constant.unit}"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable
+from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, at_most
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -149,14 +149,9 @@ class CpuMemory(SpecTable):
             check_listed(bandwidth, computed, formula="channel_count * transfer_rate_mt_per_s * 8 B")
         return bandwidth
 
-    @field_validator("bandwidth_per_core_gb_per_s")
-    @classmethod
-    def _a_core_is_not_faster_than_the_socket(cls, per_core: float, info: ValidationInfo) -> float:
-        bandwidth = info.data.get("bandwidth_gb_per_s")
-        if bandwidth is not None and per_core > bandwidth:
-            message = f"must be at most bandwidth_gb_per_s = {bandwidth:g}"
-            raise ValueError(message)
-        return per_core
+    _a_core_is_not_faster_than_the_socket = field_validator("bandwidth_per_core_gb_per_s")(
+        at_most("bandwidth_gb_per_s")
+    )
 
     @property
     def constant(self) -> dict[str, Constant]:
@@ -288,12 +283,10 @@ class Cpu(Device):
             If the chip lacks the data type or the instruction set.
         """
         if dtype not in self.dtypes:
-            kind = f"dtype of {self.name}"
-            raise UnknownNameError(kind, dtype, self.dtypes)
+            raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
         isa = self.isas[-1] if isa is None else isa
         if isa not in self.isas:
-            kind = f"instruction set of {self.name}"
-            raise UnknownNameError(kind, isa, self.isas)
+            raise UnknownNameError(kind=f"instruction set of {self.name}", name=isa, known=self.isas)
         return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))
 
     def clock_hz(self, *, active_cores: int, isa: str | None = None) -> float:

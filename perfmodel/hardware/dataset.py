@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from perfmodel.errors import SpecError, nearest_match
+from perfmodel.errors import SpecError, nearest_hint
 from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
 from perfmodel.records import ELEMENT_BYTES
@@ -68,9 +68,8 @@ class DatasetFile(SpecFile):
     @model_validator(mode="after")
     def _format_fits_the_numbers(self) -> Self:
         if self.format not in FORMATS:
-            nearest = nearest_match(self.format, FORMATS)
-            hint = f" (nearest: {nearest})" if nearest else ""
-            raise fault_at(("format",), self.format, f"must be one of {', '.join(FORMATS)}{hint}")
+            allowed = f"must be one of {', '.join(FORMATS)}{nearest_hint(self.format, FORMATS)}"
+            raise fault_at(("format",), self.format, allowed)
         how, rate, stored = FORMATS[self.format], self.decode_rate_per_core, self.encoded_bytes_per_example
         used = math.prod(self.decoded_shape) * STORED_BYTES.get(self.decoded_dtype, 0)
         if how == "compressed" and rate is None:

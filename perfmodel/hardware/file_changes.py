@@ -7,11 +7,10 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
-Made = TypeVar("Made")
 Name: TypeAlias = Any
-Loader: TypeAlias = Callable[[Name], Made]
+Loader = TypeVar("Loader", bound=Callable[[Name], Any])
 
 MISSING: Final = -1
 """Time of change of a file that does not exist, or cannot be looked at. [ns]"""
@@ -51,7 +50,7 @@ def _now_ns(path: str | Path) -> int:
 
 def kept_while_unchanged(
     depends_on: Callable[[], Hashable], *, names: tuple[type, ...] = (str, Path)
-) -> Callable[[Loader[Made]], Loader[Made]]:
+) -> Callable[[Loader], Loader]:
     """Return a decorator: a loader gives the same object again while no file that it looked for has changed.
 
     Parameters
@@ -68,11 +67,11 @@ def kept_while_unchanged(
         looked for in vain counts as a change; errors are not kept. [-]
     """
 
-    def keeping(load: Loader[Made]) -> Loader[Made]:
-        kept: dict[Hashable, tuple[Made, dict[str, int]]] = {}
+    def keeping(load: Loader) -> Loader:
+        kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
 
         @wraps(load)
-        def kept_or_loaded(name_or_path: Name) -> Made:
+        def kept_or_loaded(name_or_path: Name) -> Any:
             if not isinstance(name_or_path, names):
                 return load(name_or_path)  # which says what it takes
             key = (name_or_path, _here(), depends_on())
@@ -85,7 +84,7 @@ def kept_while_unchanged(
                 around.update(found[1])
             return found[0]
 
-        return kept_or_loaded
+        return cast("Loader", kept_or_loaded)
 
     return keeping
 
@@ -106,7 +105,7 @@ def _here() -> str | None:
         return None
 
 
-def _loaded(load: Loader[Made], name_or_path: Name) -> tuple[Made, dict[str, int]]:
+def _loaded(load: Callable[[Name], Any], name_or_path: Name) -> tuple[Any, dict[str, int]]:
     """Return what a loader loads, and the files that it looked for."""
     files: dict[str, int] = {}
     token = _looked_for.set(files)

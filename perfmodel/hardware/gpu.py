@@ -8,7 +8,17 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, Text, fault_at
+from perfmodel.hardware.source import (
+    Count,
+    Fraction,
+    InRange,
+    PositiveNumber,
+    SpecTable,
+    Text,
+    at_least,
+    at_most,
+    fault_at,
+)
 from perfmodel.units import MEGA, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
@@ -79,14 +89,7 @@ class GpuMemory(SpecTable):
     l2_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 1_024, "MiB"))]
     l2_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "GB/s"))] | None = None
 
-    @field_validator("usable_gib")
-    @classmethod
-    def _usable_is_at_most_nominal(cls, usable: float | None, info: ValidationInfo) -> float | None:
-        nominal = info.data.get("capacity_gib")
-        if usable is not None and nominal is not None and usable > nominal:
-            message = f"must be at most capacity_gib = {nominal:g}"
-            raise ValueError(message)
-        return usable
+    _usable_is_at_most_nominal = field_validator("usable_gib")(at_most("capacity_gib"))
 
 
 class HostLink(SpecTable):
@@ -209,14 +212,7 @@ class Gpu(Device):
     board: Board | None = None
     bridge: Bridge | None = None
 
-    @field_validator("clock_boost_mhz")
-    @classmethod
-    def _boost_is_at_least_base(cls, boost: float, info: ValidationInfo) -> float:
-        base = info.data.get("clock_base_mhz")
-        if base is not None and boost < base:
-            message = f"must be at least clock_base_mhz = {base:g}"
-            raise ValueError(message)
-        return boost
+    _boost_is_at_least_base = field_validator("clock_boost_mhz")(at_least("clock_base_mhz"))
 
     @field_validator("peak_tflop_per_s")
     @classmethod
@@ -261,8 +257,7 @@ class Gpu(Device):
         """
         listed = getattr(self.peak_tflop_per_s, dtype, None)
         if not isinstance(listed, float | int):
-            kind = f"dtype of {self.name}"
-            raise UnknownNameError(kind, dtype, self.dtypes)
+            raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
         return float(listed) * TERA
 
     def needs_tensor_cores(self, dtype: str) -> bool:

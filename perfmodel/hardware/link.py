@@ -22,6 +22,8 @@ from perfmodel.hardware.source import (
     PositiveNumber,
     SpecFile,
     SpecTable,
+    at_least,
+    at_most,
 )
 from perfmodel.units import GIGA
 
@@ -40,14 +42,7 @@ class LineCode(SpecTable):
     payload_bits: Count
     coded_bits: Count
 
-    @field_validator("coded_bits")
-    @classmethod
-    def _code_does_not_compress(cls, coded: int, info: ValidationInfo) -> int:
-        payload = info.data.get("payload_bits")
-        if payload is not None and coded < payload:
-            message = f"must be at least payload_bits = {payload}"
-            raise ValueError(message)
-        return coded
+    _code_does_not_compress = field_validator("coded_bits")(at_least("payload_bits"))
 
 
 class Packet(SpecTable):
@@ -123,14 +118,7 @@ class LinkFamily(SpecFile):
             raise ValueError(message)
         return typical
 
-    @field_validator("pageable_efficiency")
-    @classmethod
-    def _pageable_is_not_faster(cls, pageable: float | None, info: ValidationInfo) -> float | None:
-        typical = info.data.get("typical_efficiency")
-        if pageable is not None and typical is not None and pageable > typical:
-            message = f"must be at most typical_efficiency = {typical:g}"
-            raise ValueError(message)
-        return pageable
+    _pageable_is_not_faster = field_validator("pageable_efficiency")(at_most("typical_efficiency"))
 
     def describe(self) -> str:
         """Return the family in one line."""

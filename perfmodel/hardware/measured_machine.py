@@ -7,26 +7,375 @@ whose data sheet is the processor's. Nothing in it comes from a whole network.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from perfmodel.atomic_write import replacement_of
+from perfmodel.errors import nearest_hint
 from perfmodel.hardware.device import Runnable
-from perfmodel.hardware.measured_tables import (
-    AllReduce,
-    HostCopy,
-    KernelClass,
-    MeasuredOn,
-    MeasuredStorage,
-    Overheads,
-    Peaks,
-    Session,
-    Software,
+from perfmodel.hardware.source import (
+    Count,
+    Identifier,
+    InRange,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecTable,
+    Text,
+    fault_at,
 )
-from perfmodel.hardware.source import fault_at
-from perfmodel.hardware.toml_text import toml_entries, toml_value
+from perfmodel.hardware.spec_files import toml_document
+from perfmodel.records import ELEMENT_BYTES
+from perfmodel.units import MIB
+
+CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
+    "contraction": (
+        "call_s",
+        "s_per_flop",
+        "s_per_left_byte",
+        "s_per_right_byte",
+        "s_per_result_byte",
+        "s_per_far_byte",
+    ),
+    "convolution": ("call_s", "s_per_flop", "s_per_read_byte", "s_per_written_byte", "s_per_far_byte"),
+    "stream": ("call_s", "s_per_byte", "s_per_far_byte", "s_per_flop", "s_per_serial_step"),
+}
+"""Family of kernel classes -> its constants; :mod:`perfmodel.cost.measured_kernel` says what each is multiplied by."""
+
+
+def _known_dtype(dtype: str) -> str:
+    if dtype in ELEMENT_BYTES:
+        return dtype
+    message = f"must be one of {', '.join(ELEMENT_BYTES)}{nearest_hint(dtype, ELEMENT_BYTES)}"
+    raise ValueError(message)
+
+
+DataType = Annotated[str, AfterValidator(_known_dtype)]
+
+Range = tuple[NonNegativeNumber, NonNegativeNumber]
+
+Seconds = Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10, "s"))]
+"""A time that one call may take, or a part of it."""
+
+
+class MeasuredOn(SpecTable):
+    """What was measured on.
+
+    Attributes
+    ----------
+    processor : str
+        ``cpu`` or ``gpu``. [-]
+    model : str
+        As the operating system or the driver names it. [-]
+    datasheet : str or None
+        Device file whose vendor facts are the processor's. [-]
+    core_count : int
+        Physical cores, or streaming multiprocessors. [1]
+    threads : int or None
+        Threads that the library used; None on a GPU. [1]
+    memory_gib : float
+        Memory of the machine, or of the GPU. [GiB]
+    cache_mib : float
+        Last-level cache; of a GPU its L2. [MiB]
+    near_cache_mib : float
+        Cache in which the operands of one kernel stay while it is repeated: the L2 of all cores. [MiB]
+    reuse_mib : float or None
+        Other traffic after which data has left the caches (all but 1/e of it), if that was measured; else it is taken
+        to be ``cache_mib``. [MiB]
+    vector_lanes : int
+        Elements of single precision that one instruction handles. [1]
+    """
+
+    processor: Literal["cpu", "gpu"]
+    model: Text
+    datasheet: Identifier | None = None
+    core_count: Count
+    threads: Count | None = None
+    memory_gib: PositiveNumber
+    cache_mib: PositiveNumber
+    near_cache_mib: PositiveNumber
+    reuse_mib: PositiveNumber | None = None
+    vector_lanes: Count = 1
+
+    @model_validator(mode="after")
+    def _threads_are_a_cpus(self) -> Self:
+        if (self.threads is None) == (self.processor == "cpu"):
+            allowed = {"cpu": "must be the number of threads that were used", "gpu": "must be left out for a GPU"}
+            raise fault_at(("threads",), self.threads, allowed[self.processor])
+        return self
+
+    @property
+    def near_cache_bytes(self) -> float:
+        """Cache in which one kernel's operands stay. [B]"""
+        return self.near_cache_mib * MIB
+
+    @property
+    def reuse_bytes(self) -> float:
+        """Other traffic after which data has left the caches. [B]"""
+        return (self.cache_mib if self.reuse_mib is None else self.reuse_mib) * MIB
+
+
+class Software(SpecTable):
+    """What ran the kernels.
+
+    Attributes
+    ----------
+    backend : str
+        ``torch`` or ``numpy``. [-]
+    python, numpy, torch, blas, cuda, cudnn, driver, operating_system : str or None
+        Versions. [-]
+    """
+
+    backend: Literal["torch", "numpy"]
+    python: Text | None = None
+    numpy: Text | None = None
+    torch: Text | None = None
+    blas: Text | None = None
+    cuda: Text | None = None
+    cudnn: Text | None = None
+    driver: Text | None = None
+    operating_system: Text | None = None
+
+
+class Session(SpecTable):
+    """How the measuring went.
+
+    Attributes
+    ----------
+    measured_at : datetime
+        When. [-]
+    seconds : float
+        How long. [s]
+    point_count, retaken : int
+        Points in the fit, and those that were taken again. [1]
+    points_digest : str or None
+        Of the points of the record beside the file, so that no other's are taken for them. [-]
+    reference_spread_percent, drift_percent : float
+        Spread of the reference kernel that was timed in between, and its change from beginning to end. [%]
+    repeat_spread_percent : float or None
+        Standard deviation of a time from one run to a later one, by which the intervals of constants are made. [%]
+    clock_mhz : float or None
+        Clock during the session, where it can be read. [MHz]
+    allocator : str or None
+        Which allocator of memory, and how it was set. [-]
+    notes : tuple of str
+        What else a reader should know. [-]
+    complete : bool
+        Whether each class has all the points that its benchmark wants (20, dense products 28), or there are no more
+        shapes; False where the time budget ended before. An interrupt leaves no file: what it kept is resumed. [-]
+    short_class_count : int
+        Classes that have fewer, by data type; 0 where ``complete``, or where that was not told. [1]
+    """
+
+    measured_at: datetime
+    seconds: NonNegativeNumber
+    point_count: Count
+    retaken: Annotated[int, Field(ge=0, strict=True)] = 0
+    points_digest: Text | None = None
+    reference_spread_percent: NonNegativeNumber
+    drift_percent: NonNegativeNumber = 0.0
+    repeat_spread_percent: NonNegativeNumber | None = None
+    clock_mhz: PositiveNumber | None = None
+    allocator: Text | None = None
+    notes: tuple[Text, ...] = ()
+    complete: bool = False
+    short_class_count: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @model_validator(mode="after")
+    def _complete_is_not_short(self) -> Self:
+        if self.complete and self.short_class_count:
+            message = "must be 0 where complete = true"
+            raise fault_at(("short_class_count",), self.short_class_count, message)
+        return self
+
+    @property
+    def ended_early(self) -> str | None:
+        """What a budget that ended early left undone, in words; None where it did not."""
+        if self.complete:
+            return None
+        few = {0: "some classes have", 1: "1 class has"}.get(
+            self.short_class_count, f"{self.short_class_count} classes have"
+        )
+        return f"the budget ended before every class had its points: {few} fewer"
+
+
+class Peaks(SpecTable):
+    """The naive baseline: the best that products and streams reached.
+
+    Attributes
+    ----------
+    gemm_flop_per_s : mapping of str to float
+        Best rate of products by data type. [FLOP/s]
+    stream_bytes_per_s : float
+        Best rate of a copy out of memory. [B/s]
+    """
+
+    gemm_flop_per_s: Annotated[dict[DataType, PositiveNumber], Field(min_length=1)]
+    stream_bytes_per_s: PositiveNumber
+
+
+class KernelClass(SpecTable):
+    """The curve of one class of kernels in one data type.
+
+    Attributes
+    ----------
+    name : str
+        Name of the class; see :mod:`perfmodel.framework.kernel_classes`. [-]
+    dtype : str
+        Data type. [-]
+    family : str
+        Which constants it has, a key of ``CONSTANTS_OF_FAMILY``. [-]
+    constants : mapping of str to float
+        Time of a call, and per FLOP, byte or serial step; those not listed are zero. [s, s/FLOP, s/B]
+    low, high : mapping of str to float
+        Ends of their 80 % intervals, where they are known. [units of the constants]
+    cold_s_per_byte : float
+        Time that a flush of the caches adds, for each byte that was in one before; that of all classes. [s/B]
+    point_count : int
+        Measured points of the class. [1]
+    residual_percent : float
+        Typical abs ln(fitted / measured) of its points. [%]
+    flop_range, byte_range : tuple of float
+        Smallest and largest arithmetic and traffic among its points. [FLOP, B]
+    """
+
+    name: Identifier
+    dtype: DataType
+    family: Literal["contraction", "convolution", "stream"]
+    constants: dict[str, NonNegativeNumber]
+    low: dict[str, NonNegativeNumber] = Field(default_factory=dict)
+    high: dict[str, NonNegativeNumber] = Field(default_factory=dict)
+    cold_s_per_byte: NonNegativeNumber = 0.0
+    point_count: Annotated[int, Field(ge=0, strict=True)]
+    residual_percent: NonNegativeNumber
+    flop_range: Range
+    byte_range: Range
+
+    @field_validator("constants")
+    @classmethod
+    def _constants_are_the_familys(cls, constants: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        family = info.data.get("family")
+        allowed = CONSTANTS_OF_FAMILY.get(str(family), ())
+        for name in constants:
+            if allowed and name not in allowed:
+                among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
+                message = f"{name!r} is no constant of a {family}: must be among {among}"
+                raise ValueError(message)
+        if not any(constants.values()):
+            message = "at least one constant must be above zero, or the kernel takes no time"
+            raise ValueError(message)
+        return constants
+
+    @field_validator("flop_range", "byte_range")
+    @classmethod
+    def _range_rises(cls, given: tuple[float, float]) -> tuple[float, float]:
+        if given[0] > given[1]:
+            message = "must be the smaller and then the larger end"
+            raise ValueError(message)
+        return given
+
+    @model_validator(mode="after")
+    def _intervals_hold_the_constants(self) -> Self:
+        for field in ("low", "high"):
+            for name, end in getattr(self, field).items():
+                if name not in self.constants:
+                    raise fault_at((field, name), end, f"must be among the constants: {', '.join(self.constants)}")
+        for name, value in self.constants.items():
+            low, high = self.low.get(name, value), self.high.get(name, value)
+            if not low <= value <= high:
+                message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
+                raise fault_at(("constants", name), value, message)
+        return self
+
+
+class Overheads(SpecTable):
+    """What the framework takes beyond its kernels, each in seconds.
+
+    Attributes
+    ----------
+    grad_forward_s : float
+        Recording one forward operation for back-propagation. [s]
+    backward_s : float
+        Calling one backward operation, beyond its kernel. [s]
+    parameter_s : float
+        The optimizer's, per parameter tensor, beyond the pass. [s]
+    step_s : float
+        Loop, clearing of gradients and start of back-propagation, per step. [s]
+    dispatch_s : float
+        Host time per launch while the queue of a GPU is full; zero on a CPU, where it is part of a call. [s]
+    page_fault_s : float
+        A fresh page of memory; told, not predicted. [s]
+    """
+
+    grad_forward_s: Seconds = 0.0
+    backward_s: Seconds = 0.0
+    parameter_s: Seconds = 0.0
+    step_s: Seconds = 0.0
+    dispatch_s: Seconds = 0.0
+    page_fault_s: Seconds = 0.0
+
+
+class HostCopy(SpecTable):
+    """Copies between host and device of a GPU.
+
+    Attributes
+    ----------
+    direction : str
+        ``to_device`` or ``to_host``. [-]
+    pinned : bool
+        Whether the host's buffer is page-locked. [-]
+    latency_s : float
+        Time of the smallest copy. [s]
+    bytes_per_s : float
+        Rate of large ones. [B/s]
+    """
+
+    direction: Literal["to_device", "to_host"]
+    pinned: bool = False
+    latency_s: Seconds
+    bytes_per_s: PositiveNumber
+
+
+class AllReduce(SpecTable):
+    """The sum of a tensor over processes of one machine; told, not predicted.
+
+    Attributes
+    ----------
+    library : str
+        ``gloo`` between two processes on a CPU, ``nccl`` between all GPUs of a box. [-]
+    process_count : int
+        Processes, each with a tensor. [1]
+    latency_s : float
+        Time of the smallest tensor. [s]
+    bytes_per_s : float
+        Further bytes of each process's tensor per further time. [B/s]
+    """
+
+    library: Literal["gloo", "nccl"]
+    process_count: Annotated[int, Field(ge=2, strict=True)]
+    latency_s: Seconds
+    bytes_per_s: PositiveNumber
+
+
+class MeasuredStorage(SpecTable):
+    """Reads from a disk.
+
+    Attributes
+    ----------
+    sequential_bytes_per_s : float
+        Rate of large reads one after the other. [B/s]
+    random_read_s : float
+        Time of a small read at a random place. [s]
+    note : str
+        Whether the page cache was avoided, and how. [-]
+    """
+
+    sequential_bytes_per_s: PositiveNumber
+    random_read_s: Seconds
+    note: Text
+
 
 _TABLES: Final = ("machine", "software", "session", "peaks", "overheads")
 _LISTS: Final = ("kernel", "host_copy", "all_reduce", "storage", "source")
@@ -146,11 +495,4 @@ def measured_text(machine: MeasuredMachine) -> str:
     str
         TOML; reading it gives an equal machine. [-]
     """
-    content = machine.model_dump(mode="python")
-    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
-    for table in _TABLES:
-        lines += ["", f"[{table}]", *toml_entries(content[table])]
-    for table in _LISTS:
-        for entry in content[table]:
-            lines += ["", f"[[{table}]]", *toml_entries(entry)]
-    return "\n".join(lines) + "\n"
+    return toml_document(machine.model_dump(mode="python"), tables=_TABLES, lists=_LISTS)

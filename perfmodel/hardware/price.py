@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from perfmodel.errors import nearest_match
+from perfmodel.errors import nearest_hint
 from perfmodel.hardware.source import (
     Count,
     Fraction,
@@ -28,7 +28,6 @@ from perfmodel.hardware.source import (
 )
 
 HourlyPrice = Annotated[PositiveNumber, AfterValidator(InRange(1e-4, 10_000, "USD/h"))]
-"""Price of one instance. [USD/h]"""
 
 HOURS_PER_MONTH: Final = 730.0
 """Hours of a month as clouds count them: 365 / 12 days. [h]"""
@@ -210,9 +209,7 @@ class InstancePrice(Price):
         row = {} if self.published is None else self.published.model_dump()
         for index, correction in enumerate(self.correction):
             if correction.field not in row:
-                nearest = nearest_match(correction.field, row)
-                hint = f" (nearest: {nearest})" if nearest else ""
-                allowed = f"must be a field of [published]{hint}"
+                allowed = f"must be a field of [published]{nearest_hint(correction.field, row)}"
                 raise fault_at(("correction", index, "field"), correction.field, allowed)
             if correction.printed != row[correction.field]:
                 allowed = f"must be {row[correction.field]:g}, as [published] has it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound="Price")
 
 FOLDER = "prices"
-"""Kind folder of prices."""
 
 
 def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Price:
@@ -135,17 +135,14 @@ def _load_file(path: Path) -> Price:
 
 def _resolve(price: InstancePrice, path: Path) -> None:
     """Raise unless device and system of a price have spec files."""
-    if price.accelerators is not None:
-        device = price.accelerators.device
+    device = None if price.accelerators is None else price.accelerators.device
+    find_system = partial(spec_files.find, "systems")
+    for field, named, found in (("accelerators.device", device, load_device), ("system", price.system, find_system)):
         try:
-            load_device(path.parent / device if spec_files.is_path(device) else device)
+            if named is not None:
+                found(spec_files.from_folder(path.parent, named))
         except (UnknownNameError, SpecError) as error:
-            raise SpecError(path, [f"accelerators.device: value {device!r}: {error}"]) from error
-    if price.system is not None:
-        try:
-            spec_files.find("systems", path.parent / price.system if spec_files.is_path(price.system) else price.system)
-        except (UnknownNameError, SpecError) as error:
-            raise SpecError(path, [f"system: value {price.system!r}: {error}"]) from error
+            raise SpecError(path, [f"{field}: value {named!r}: {error}"]) from error
 
 
 def _table_of(name: str) -> dict[str, Any]:
@@ -162,8 +159,7 @@ def _of_instance(instance: str, day: date | None) -> Price:
     tables = {name: _table_of(name) for name in names}
     instances = {str(table["instance"]) for table in tables.values() if "instance" in table}
     if instance not in instances:
-        spec_files_kind = "price or instance"
-        raise UnknownNameError(spec_files_kind, instance, {*names, *instances})
+        raise UnknownNameError(kind="price or instance", name=instance, known={*names, *instances})
     named = [name for name, table in tables.items() if table.get("instance") == instance]
     prices = [load_instance_price(name) for name in named if tables[name].get("purchase", "on_demand") == "on_demand"]
     prices.sort(key=lambda price: price.valid_from)

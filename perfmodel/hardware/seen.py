@@ -21,7 +21,6 @@ KINDS_OF_OPERATION: Final = (
 """Kinds of operation whose shares of a step make its mix; the optimizer's passes are a kind of their own."""
 
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-"""A share of a step's time. [1]"""
 
 PLACES: Final = 1
 """Decimals to which the shares of a mix are kept: finer ones would tell rows apart that are alike. [1]"""

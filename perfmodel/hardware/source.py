@@ -6,7 +6,7 @@ estimate is welcome if it says so: ``title = "estimate"`` and a note that tells 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
@@ -17,12 +17,13 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from perfmodel.errors import nearest_match
+from perfmodel.errors import nearest_hint
 from perfmodel.units import to_base_units
 
 PositiveNumber = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
@@ -64,6 +65,36 @@ class InRange:
         return given
 
 
+Check = Callable[[Any, ValidationInfo], Any]
+"""Checks a field that ``field_validator`` names against those before it: value, and what they are -> the value."""
+
+
+def at_most(field: str) -> Check:
+    """Return the check of a number that must not be above that of a field before it."""
+
+    def check(given: Any, info: ValidationInfo) -> Any:
+        most = info.data.get(field)
+        if given is not None and most is not None and given > most:
+            message = f"must be at most {field} = {most:g}"
+            raise ValueError(message)
+        return given
+
+    return check
+
+
+def at_least(field: str) -> Check:
+    """Return the check of a number that must not be below that of a field before it."""
+
+    def check(given: Any, info: ValidationInfo) -> Any:
+        least = info.data.get(field)
+        if given is not None and least is not None and given < least:
+            message = f"must be at least {field} = {least:g}"
+            raise ValueError(message)
+        return given
+
+    return check
+
+
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
 
@@ -74,7 +105,6 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
 
 ESTIMATE: Final = "estimate"
-"""The title of a source that is our own estimate."""
 
 Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
 """How sure a source is: a document about the thing (data sheet, manual, source code), a measurement of it, a fit to a
@@ -385,11 +415,6 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
     for name in dict.fromkeys(named):
         excused = any(_covers(lost, name) for lost in astray) or name.rpartition(".")[0] in astray_tables
         if name not in existing and not excused:
-            message = f"must name a field of this file{_hint(name, existing)}"
+            message = f"must name a field of this file{nearest_hint(name, sorted(existing), what='nearest field')}"
             faults.append(_detail("unknown_source_field", message, ("source", "fields"), name))
     return faults
-
-
-def _hint(name: str, existing: set[str]) -> str:
-    nearest = nearest_match(name, sorted(existing))
-    return f" (nearest field: {nearest})" if nearest else ""

@@ -7,21 +7,24 @@ file of the same name wins. This module imports no pydantic: only ``load`` needs
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_hint, nearest_match
 from perfmodel.hardware.file_changes import MISSING, changed_ns
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
 
     Spec = TypeVar("Spec", bound=SpecFile)
+
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
 """Names the user's own spec folders, separated as in ``PATH``."""
@@ -173,6 +176,11 @@ def is_path(name_or_path: object) -> bool:
     return isinstance(name_or_path, str) and (name_or_path.endswith(".toml") or os.sep in name_or_path)
 
 
+def from_folder(folder: Path, name_or_path: str) -> str | Path:
+    """Return what a file in a folder means by a name, or by a path, which starts at that folder."""
+    return folder / name_or_path if is_path(name_or_path) else name_or_path
+
+
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path.
 
@@ -203,9 +211,8 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
             raise SpecError(path, ["a path must lead to a .toml file"])
         if not path.is_file():
             beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
-            nearest = nearest_match(path.name, beside)
             reason = "not a file" if path.exists() else "no such file"
-            raise SpecError(path, [reason + (f" (nearest in its folder: {nearest})" if nearest else "")])
+            raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
     noun = NOUN_BY_FOLDER.get(kind_folder, kind_folder)
     if not isinstance(name_or_path, str):
@@ -357,8 +364,9 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
     given = "required key is missing" if kind == "" else f"value {kind!r}"
-    hint = f" (nearest: {nearest})" if (nearest := nearest_match(kind, class_by_kind)) else ""
-    raise SpecError(path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{hint}"])
+    raise SpecError(
+        path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"]
+    )
 
 
 def kind_of(path: str | Path) -> str:
@@ -398,3 +406,77 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
         return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+
+
+def toml_entries(table: dict[str, Any]) -> list[str]:
+    """Return the lines of a table of a TOML file.
+
+    Parameters
+    ----------
+    table : dict
+        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
+
+    Returns
+    -------
+    list of str
+        A line for each key. [-]
+    """
+    return [
+        f"{key} = {toml_value(value)}"
+        for key, value in table.items()
+        if value is not None and value is not False and value != ()
+    ]
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it.
+
+    Parameters
+    ----------
+    value : object
+        Text, a truth, a number, a date, or a list or table of them. [-]
+
+    Returns
+    -------
+    str
+        The value's text. [-]
+
+    Examples
+    --------
+    >>> toml_value({"low": 1e-12, "names": ("a", "b")})
+    '{ low = 1e-12, names = ["a", "b"] }'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{ {', '.join(toml_entries(value))} }}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(entry) for entry in value)}]"
+    return value.isoformat() if isinstance(value, date) else repr(value)
+
+
+def toml_document(content: dict[str, Any], *, tables: Iterable[str], lists: Iterable[str]) -> str:
+    """Return a spec file as text: version, name and kind, then tables, then lists of tables.
+
+    Parameters
+    ----------
+    content : dict of str to object
+        All of it, as plain values. [-]
+    tables : iterable of str
+        Keys of tables, in their order. [-]
+    lists : iterable of str
+        Keys of lists of tables, in their order. [-]
+
+    Returns
+    -------
+    str
+        TOML that ends in a new line. [-]
+    """
+    lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
+    entries = [(f"[{table}]", content[table]) for table in tables]
+    entries += [(f"[[{table}]]", entry) for table in lists for entry in content[table]]
+    for heading, entry in entries:
+        lines += ["", heading, *toml_entries(entry)]
+    return "\n".join(lines) + "\n"

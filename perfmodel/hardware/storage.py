@@ -5,21 +5,80 @@ Each kind is a class that says of itself what limits reads from it (``read_limit
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, ValidationInfo, field_validator
+import numpy as np
+from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.given_quantity import check_quantity
-from perfmodel.hardware.read_limits import ReadLimits
-from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile
+from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
 from perfmodel.numeric import minimum
-from perfmodel.symbolic import Quantity
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.units import GIB, KIB, MIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadLimits:
+    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``.
+
+    Parameters
+    ----------
+    latency_s : float
+        Time from asking to the first byte. [s]
+    stream_bytes_per_s : float, ndarray or sympy.Expr
+        What one stream delivers once it flows. [B/s]
+    most_bytes_per_s : float, ndarray or sympy.Expr
+        What the whole delivers at most. [B/s]
+    most_reads_per_s : float, ndarray or sympy.Expr
+        Reads that the whole serves at most. [1/s]
+    most_outstanding_reads : float, ndarray or sympy.Expr
+        Reads that can be under way at once for one host; infinity where only the reader decides. [1]
+    """
+
+    latency_s: float
+    stream_bytes_per_s: Quantity
+    most_bytes_per_s: Quantity
+    most_reads_per_s: Quantity
+    most_outstanding_reads: Quantity = math.inf
+
+
+def check_quantity(name: str, given: Quantity, *, low: float, high: float, allowed: str) -> None:
+    """Raise unless a quantity lies in a range; symbols may stand for anything.
+
+    Parameters
+    ----------
+    name : str
+        Argument it was given for. [-]
+    given : float, ndarray or sympy.Expr
+        What was given. [as ``low``]
+    low, high : float
+        Smallest and largest value allowed, in every element of an array. [any]
+    allowed : str
+        How a sentence calls that. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it lies elsewhere, is NaN, or is no number, as texts and truth values are none.
+
+    Examples
+    --------
+    >>> check_quantity("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
+    """
+    if is_symbolic(given):
+        return
+    is_array = isinstance(given, np.ndarray) and given.dtype.kind in "iuf"
+    is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+    within = is_array and bool(((given >= low) & (given <= high)).all())
+    if not (within or (is_number and not math.isnan(given) and low <= given <= high)):
+        raise ArgumentError(name, given, allowed)
+
 
 MOST_GIB: Final = 1_000_000
 """Largest disk of a cloud that a file may state. [GiB]"""
@@ -142,14 +201,9 @@ class Drive(Storage):
     random_read_block_kib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 1_024, "KiB"))]
     active_w: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 500, "W"))] | None = None
 
-    @field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")
-    @classmethod
-    def _interface_caps_it(cls, rate: float, info: ValidationInfo) -> float:
-        cap = info.data.get("interface_gb_per_s")
-        if cap is not None and rate > cap:
-            message = f"must be at most interface_gb_per_s = {cap:g}"
-            raise ValueError(message)
-        return rate
+    _interface_caps_it = field_validator("sequential_read_gb_per_s", "sequential_write_gb_per_s")(
+        at_most("interface_gb_per_s")
+    )
 
     def read_limits(
         self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None

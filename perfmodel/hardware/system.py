@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
-"""A number in [0, 1]."""
 
 SocketCount = Annotated[Count, Field(le=64)]
 """Sockets of one machine: fewer than other parts, as each is linked to each."""

@@ -35,7 +35,6 @@ RESERVED_NAMES: Final = ("host", "memory")
 RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
 
 Pair = Annotated[tuple[Identifier, ...], Field(min_length=2, max_length=2)]
-"""Two ends of a link."""
 
 
 class PartTable(SpecTable):

@@ -7,6 +7,7 @@ staged in host memory.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -16,10 +17,77 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
-from perfmodel.hardware.widest_path import quickest, widest
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
+    """Return the largest capacity that all channels of some way have.
+
+    Parameters
+    ----------
+    edges : dict of str to list of tuple
+        From each node the next ones and the channels to them. [-]
+    source, sink : str
+        Ends of the way. [-]
+
+    Returns
+    -------
+    float or None
+        Capacity of the widest way; None where there is none. [B/s]
+    """
+    best: dict[str, float] = {}
+    heap = [(-float("inf"), source)]
+    while heap:
+        width, name = heapq.heappop(heap)
+        if name in best:
+            continue
+        best[name] = -width
+        if name == sink:
+            return -width
+        for following, channel in edges[name]:
+            heapq.heappush(heap, (-min(-width, channel.capacity_bytes_per_s), following))
+    return None
+
+
+def quickest(
+    edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
+) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
+    """Return the way of lowest latency over channels that are wide enough.
+
+    Parameters
+    ----------
+    edges : dict of str to list of tuple
+        From each node the next ones and the channels to them. [-]
+    source, sink : str
+        Ends of the way. [-]
+    width : float
+        Capacity that each channel must have, which some way has. [B/s]
+
+    Returns
+    -------
+    tuple
+        Nodes and channels in order; of equally quick ways the one with fewest hops, then the first by name. [-]
+    """
+    heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
+    by_name: dict[str, Channel] = {}
+    done: set[str] = set()
+    while heap:
+        latency, hops, nodes, names = heapq.heappop(heap)
+        if nodes[-1] == sink:
+            return nodes, tuple(by_name[name] for name in names)
+        if nodes[-1] in done:
+            continue
+        done.add(nodes[-1])
+        for following, channel in edges[nodes[-1]]:
+            if channel.capacity_bytes_per_s >= width:
+                by_name[channel.name] = channel
+                label = (latency + channel.latency_s, hops + 1, (*nodes, following), (*names, channel.name))
+                heapq.heappush(heap, label)
+    message = f"no way from {source} to {sink}"
+    raise AssertionError(message)
+
 
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
@@ -339,15 +407,13 @@ class Topology:
 
     def _place(self, name: str) -> Place:
         if name not in self.places:
-            kind = "node of the system"
-            raise UnknownNameError(kind, name, self.places)
+            raise UnknownNameError(kind="node of the system", name=name, known=self.places)
         return self.places[name]
 
     def _device(self, name: str) -> Place:
         place = self._place(name)
         if place.kind != "device":
-            kind = "device of the system"
-            raise UnknownNameError(kind, name, self.devices())
+            raise UnknownNameError(kind="device of the system", name=name, known=self.devices())
         return place
 
     def _peers(self, device: str) -> set[str]:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from perfmodel.hardware.channel import Wire
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
-    from perfmodel.hardware.link_wires import StorageArray
     from perfmodel.hardware.source import SpecFile
     from perfmodel.hardware.system import System
-    from perfmodel.hardware.wiring import Wiring
+    from perfmodel.hardware.wiring import StorageArray, Wiring
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

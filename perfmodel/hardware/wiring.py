@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import PerfmodelError, SpecError, nearest_match
+from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.link_catalogue import load_link, negotiated_link
-from perfmodel.hardware.link_wires import StorageArray, wire_of, wire_of_array
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
 from perfmodel.units import GIGA, MICROSECOND
@@ -24,6 +23,111 @@ if TYPE_CHECKING:
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.system import SystemFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageArray:
+    """One drive, or several striped into one array.
+
+    Parameters
+    ----------
+    name : str
+        Its node's name. [-]
+    drive : Storage
+        Each of its drives. [-]
+    drive_count : int
+        Drives. [1]
+    efficiency : float
+        Share of the drives' summed rate that the array reaches. [1]
+    link_name : str
+        Link of one drive. [-]
+    """
+
+    name: str
+    drive: Storage
+    drive_count: int = 1
+    efficiency: float = 1.0
+    link_name: str = ""
+
+
+def wire_of(
+    lower: str, upper: str, link: Link, *, latency_s: float = 0.0, startup_s: float = 0.0, peer: bool = False
+) -> Wire:
+    """Return the wire that a link makes between two places.
+
+    Parameters
+    ----------
+    lower, upper : str
+        Its ends. [-]
+    link : Link
+        The link. [-]
+    latency_s, startup_s : float
+        What passing it adds, and what a copy over it costs once. [s]
+    peer : bool
+        Whether it joins devices past the host. [-]
+
+    Returns
+    -------
+    Wire
+        One channel for each direction, or one for both where the link is half-duplex. [-]
+    """
+    return Wire.between(
+        lower,
+        upper,
+        capacity_bytes_per_s=link.effective_bandwidth_bytes_per_s,
+        raw_bytes_per_s=link.raw_bandwidth_bytes_per_s,
+        link=link.name,
+        latency_s=latency_s,
+        startup_s=startup_s,
+        half_duplex=link.family.duplex == "half",
+        peer=peer,
+    )
+
+
+def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
+    """Return the wire of a drive or array: its reads go up, its writes down, each capped by the drives' own links.
+
+    Parameters
+    ----------
+    array : StorageArray
+        Drives, one or several. [-]
+    port : str
+        What they hang off. [-]
+    link : Link
+        Link of one drive. [-]
+
+    Returns
+    -------
+    Wire
+        From the array to the port. [-]
+
+    Notes
+    -----
+    A drive's rate is what it was seen to reach, so its link caps it by what the line code leaves, not by what copies
+    of GPUs reach over such a link.
+    """
+    plain = wire_of(array.name, port, link)
+    count = array.drive_count
+    name = link.name if count == 1 else f"{count} x {link.name}"
+
+    def capped(link_rate: float, drive_rate: float) -> float:
+        return count * min(link_rate, drive_rate * array.efficiency)
+
+    read = array.drive.read_bandwidth_bytes_per_s
+    write = getattr(array.drive, "write_bandwidth_bytes_per_s", read)  # a store that states none writes as it reads
+    rate, raw = link.bandwidth_bytes_per_s, count * plain.upward.raw_bytes_per_s
+    return replace(
+        plain,
+        upward=replace(
+            plain.upward,
+            capacity_bytes_per_s=capped(rate, read),
+            raw_bytes_per_s=raw,
+            latency_s=array.drive.latency_s,
+            link=name,
+        ),
+        downward=replace(plain.downward, capacity_bytes_per_s=capped(rate, write), raw_bytes_per_s=raw, link=name),
+    )
+
 
 NETWORKS: Final = frozenset({"ethernet", "infiniband"})
 """Protocols between machines, which no slot, hub or peer link speaks."""
@@ -81,14 +185,12 @@ class _Wirer:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def fault(self, where: str, given: object, allowed: str, known: Iterable[str] = ()) -> None:
-        nearest = nearest_match(str(given), known)
-        self.faults.append(f"{where}: value {given!r}: {allowed}" + (f" (nearest: {nearest})" if nearest else ""))
+        self.faults.append(f"{where}: value {given!r}: {allowed}{nearest_hint(str(given), known)}")
 
     def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
         """Load a link, or note why not; some protocols can never be at a place."""
-        path = self.folder / name if spec_files.is_path(name) else name
         try:
-            link = load_link(path)
+            link = load_link(spec_files.from_folder(self.folder, name))
         except PerfmodelError as error:
             self.fault(where, name, str(error))
             return None
@@ -191,9 +293,8 @@ class _Wirer:
             where = f"device[{row}]"
             link = self.link(f"{where}.link", slot.link, never=NETWORKS)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
-            named = self.folder / slot.device if spec_files.is_path(slot.device) else slot.device
             try:
-                device = self.given[slot.device] if slot.device in self.given else load_device(named)
+                device = self.given.get(slot.device) or load_device(spec_files.from_folder(self.folder, slot.device))
             except PerfmodelError as error:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
@@ -252,7 +353,7 @@ class _Wirer:
         from perfmodel.hardware.storage import CloudDisk
 
         try:
-            drive = load_storage(self.folder / slot.drive if spec_files.is_path(slot.drive) else slot.drive)
+            drive = load_storage(spec_files.from_folder(self.folder, slot.drive))
         except PerfmodelError as error:
             self.fault(f"{where}.drive", slot.drive, str(error))
             return None

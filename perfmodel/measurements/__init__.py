@@ -13,8 +13,7 @@ Map of the folder, lowest module first:
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
 
-from perfmodel.measurements.frames import from_frame
-from perfmodel.measurements.reading import load, names
+from perfmodel.measurements.reading import from_frame, load, names
 from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.scaling_tables import ScalingTable, load_scaling, scaling_names
 from perfmodel.measurements.table import Erratum, Hardware, MeasuredRow, MeasurementTable

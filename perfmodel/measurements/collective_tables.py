@@ -14,7 +14,7 @@ from typing import Final
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.measurements.kernel_tables import content_hash
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,13 +239,8 @@ def _row(
     record: Mapping[str, str], kind: CollectiveFormat, *, number: int, faults: list[str]
 ) -> MeasuredCollective | None:
     found: list[str] = []
-    counts = {}
-    for column, least in (("n_devices", 2), ("bytes", 1)):
-        text = record[column]
-        if text.isascii() and text.isdecimal() and int(text) >= least:
-            counts[column] = int(text)
-        else:
-            found.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least {least}")
+    devices = whole_number(record["n_devices"], column="n_devices", number=number, faults=found, least=2)
+    size_bytes = whole_number(record["bytes"], column="bytes", number=number, faults=found)
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=found)
     names = {}
     for column, known in (
@@ -254,19 +249,18 @@ def _row(
         (kind.operation, kind.operations),
     ):
         if record[column] not in known:
-            what = f"value of row {number}, column {column},"
-            raise UnknownNameError(what, record[column], known)
+            raise UnknownNameError(kind=f"value of row {number}, column {column},", name=record[column], known=known)
         names[column] = known[record[column]]
     faults += found
-    if found or seconds is None:
+    if devices is None or size_bytes is None or seconds is None:
         return None
     return MeasuredCollective(
         row_number=number,
         system=names[kind.device],
         library=names[kind.library],
         operation=names[kind.operation],
-        worker_count=counts["n_devices"],
-        size_bytes=float(counts["bytes"]),
+        worker_count=devices,
+        size_bytes=float(size_bytes),
         seconds=seconds,
-        is_fitted=kind.fitted(counts["n_devices"], counts["bytes"]),
+        is_fitted=kind.fitted(devices, size_bytes),
     )

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+)
 
 from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, GPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
@@ -13,6 +23,21 @@ SCHEMA_VERSION = 1
 """Version of the format that this code reads."""
 
 Text = Field(min_length=1)
+
+
+def _one_of(value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        message = f"must be one of {', '.join(sorted(allowed))}"
+        raise ValueError(message)
+    return value
+
+
+Origin = Annotated[str, AfterValidator(partial(_one_of, allowed=ORIGINS))]
+OptimizerName = Annotated[str, AfterValidator(partial(_one_of, allowed=OPTIMIZERS))]
+Clipping = Annotated[str, AfterValidator(partial(_one_of, allowed=CLIPPINGS))]
+PhaseName = Annotated[str, AfterValidator(partial(_one_of, allowed=PHASES))]
+CpuDtype = Annotated[str, AfterValidator(partial(_one_of, allowed=CPU_DTYPES))]
+GpuDtype = Annotated[str, AfterValidator(partial(_one_of, allowed=GPU_DTYPES))]
 
 
 class _Entry(BaseModel):
@@ -51,13 +76,8 @@ class FeedEntry(_Entry):
     name: str = Text
     elements_per_sample: PositiveInt
     element_bytes: PositiveInt = 4
-    origin: str = "host_tensor"
+    origin: Origin = "host_tensor"
     prefetched: bool = False
-
-    @field_validator("origin")
-    @classmethod
-    def _known_origin(cls, origin: str) -> str:
-        return _one_of(origin, ORIGINS)
 
 
 class RunEntry(_Entry):
@@ -67,43 +87,18 @@ class RunEntry(_Entry):
     framework: str = Text
     builder: str = Text
     builder_options: dict[str, bool | int | float | str] = {}
-    optimizer: str = "sgd"
+    optimizer: OptimizerName = "sgd"
     optimizer_options: dict[str, float] = {}
-    clipping: str = "none"
-    phase: str = "step"
+    clipping: Clipping = "none"
+    phase: PhaseName = "step"
     training_mode: bool = False
     input_gradient: bool = False
-    cpu_dtype: str = "fp32"
-    gpu_dtype: str = "fp32"
+    cpu_dtype: CpuDtype = "fp32"
+    gpu_dtype: GpuDtype = "fp32"
     subnormal_products_per_sample: NonNegativeFloat = 0.0
     averaged_steps: NonNegativeInt = 0
     feed: list[FeedEntry] = []
     evidence: dict[str, str] = {}
-
-    @field_validator("optimizer")
-    @classmethod
-    def _known_optimizer(cls, optimizer: str) -> str:
-        return _one_of(optimizer, OPTIMIZERS)
-
-    @field_validator("clipping")
-    @classmethod
-    def _known_clipping(cls, clipping: str) -> str:
-        return _one_of(clipping, CLIPPINGS)
-
-    @field_validator("phase")
-    @classmethod
-    def _known_phase(cls, phase: str) -> str:
-        return _one_of(phase, PHASES)
-
-    @field_validator("cpu_dtype")
-    @classmethod
-    def _known_cpu_dtype(cls, dtype: str) -> str:
-        return _one_of(dtype, CPU_DTYPES)
-
-    @field_validator("gpu_dtype")
-    @classmethod
-    def _known_gpu_dtype(cls, dtype: str) -> str:
-        return _one_of(dtype, GPU_DTYPES)
 
     @field_validator("evidence")
     @classmethod
@@ -151,10 +146,3 @@ class TableDescription(_Entry):
             message = f"this perfmodel reads schema_version {SCHEMA_VERSION}"
             raise ValueError(message)
         return version
-
-
-def _one_of(value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        message = f"must be one of {', '.join(sorted(allowed))}"
-        raise ValueError(message)
-    return value

@@ -2,7 +2,7 @@
 
 The formats are those in which Baidu's DeepBench (matrix products, convolutions, recurrent layers) and the logs by layer
 of ``caffe time`` (convnet-benchmarks) are passed on. What a row means as an operation is said higher up
-(``calibration/kernel_operations.py``); here it is only read and checked.
+(``calibration/kernel_boards.py``); here it is only read and checked.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from perfmodel.errors import TableError, nearest_match
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+from perfmodel.errors import TableError, nearest_hint
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
 
 Shape = tuple[int, ...]
 
@@ -210,14 +210,9 @@ def format_of(header: Iterable[str]) -> KernelFormat | None:
     missing = [name for name in nearly.columns if name not in present]
     if len(missing) > len(nearly.columns) / 3:
         return None
-    hints = [f"{name}{_nearest(name, present - set(nearly.columns))}" for name in missing]
+    hints = [f"{name}{nearest_hint(name, present - set(nearly.columns))}" for name in missing]
     message = f"row 1: a table of {nearly.name} kernels lacks column {', '.join(hints)}"
     raise TableError(message)
-
-
-def _nearest(name: str, others: Iterable[str]) -> str:
-    nearest = nearest_match(name, others)
-    return f" (nearest: {nearest})" if nearest else ""
 
 
 def read_kernels(path: str | Path) -> KernelMeasurements | None:
@@ -281,9 +276,10 @@ def _row(
     faults: list[str],
 ) -> MeasuredKernel | None:
     found: list[str] = []
-    sizes = {name: _extent(values.get(name, ""), least=1, place=(number, name), faults=found) for name in kind.sizes}
-    sizes |= {
-        name: _extent(values.get(name, ""), least=0, place=(number, name), faults=found) for name in kind.paddings
+    least = dict.fromkeys(kind.sizes, 1) | dict.fromkeys(kind.paddings, 0)
+    sizes = {
+        name: whole_number(values.get(name, ""), column=name, number=number, faults=found, least=least[name]) or 0
+        for name in least
     }
     seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=found)
     shapes: tuple[Shape, ...] = ()
@@ -307,14 +303,6 @@ def _row(
     )
 
 
-def _extent(text: str, *, least: int, place: tuple[int, str], faults: list[str]) -> int:
-    if text.isascii() and text.isdecimal() and int(text) >= least:
-        return int(text)
-    number, column = place
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number of at least {least}")
-    return 0
-
-
 def _layer_shapes(
     records: list[tuple[int, dict[str, str]]],
 ) -> Callable[[Mapping[str, str]], tuple[Shape, ...]]:
@@ -334,7 +322,7 @@ def _layer_shapes(
         found = next((shapes[network, name] for name in names if (network, name) in shapes), None)
         if found is None:
             known = sorted(layer for of_network, layer in shapes if of_network == network)
-            message = f"column params: reads {blob!r}, which no layer of {network} yields{_nearest(blob, known)}"
+            message = f"column params: reads {blob!r}, which no layer of {network} yields{nearest_hint(blob, known)}"
             raise TableError(message)
         return found
 
@@ -361,3 +349,54 @@ def blobs_read(params: str) -> tuple[str, ...]:
     """
     stated = dict(part.partition("=")[::2] for part in params.split())
     return tuple(filter(None, stated.get("bottom", "").split(",")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFolder:
+    """A folder of tables that do not come with perfmodel.
+
+    Parameters
+    ----------
+    kernels : tuple of KernelMeasurements
+        Tables of timed calls, by name. [-]
+    systems : tuple of Path
+        Tables of timed training steps. [-]
+    unread : tuple of str
+        Files of a format that no score is made of. [-]
+    """
+
+    kernels: tuple[KernelMeasurements, ...]
+    systems: tuple[Path, ...]
+    unread: tuple[str, ...]
+
+
+def read_data_folder(folder: str | Path) -> DataFolder:
+    """Read a folder with ``kernels/*.csv`` and ``systems/*.csv``.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder. [-]
+
+    Returns
+    -------
+    DataFolder
+        What is there.
+
+    Raises
+    ------
+    TableError
+        If there is no such folder, or no table in it, or a table is wrong.
+    """
+    folder = Path(folder)
+    kernel_files, system_files = sorted((folder / "kernels").glob("*.csv")), sorted((folder / "systems").glob("*.csv"))
+    if not kernel_files and not system_files:
+        problem = "holds neither kernels/*.csv nor systems/*.csv" if folder.is_dir() else "is no folder"
+        message = f"{folder}: {problem}"
+        raise TableError(message)
+    read = {path: read_kernels(path) for path in kernel_files}
+    return DataFolder(
+        kernels=tuple(table for table in read.values() if table is not None),
+        systems=tuple(system_files),
+        unread=tuple(f"kernels/{path.name}" for path, table in read.items() if table is None),
+    )

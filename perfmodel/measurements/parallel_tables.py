@@ -133,8 +133,7 @@ def load(key: str) -> ParallelTable:
     8
     """
     if key not in names():
-        kind = "table of many devices"
-        raise UnknownNameError(kind, str(key), names())
+        raise UnknownNameError(kind="table of many devices", name=str(key), known=names())
     path = FOLDER / f"{key}.csv"
     try:
         description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))

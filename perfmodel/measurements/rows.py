@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from perfmodel.errors import TableError, nearest_match
-from perfmodel.measurements.table import MeasuredRow
+from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 
 COLUMNS: Final = ("network", "batch_size", "framework", "device", "threads", "step_s")
 """Columns of the CSV, in the order the shipped tables have them."""
@@ -117,9 +118,9 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     """Return one row, or None after adding what is wrong with it to ``faults``."""
     empty = (column for column in ("network", "framework", "device") if not values[column])
     found = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
-    batch_size = _count(values["batch_size"], column="batch_size", number=number, faults=found)
-    threads_text = values.get("threads", "")
-    threads = _count(threads_text, column="threads", number=number, faults=found) if threads_text else None
+    count = partial(whole_number, number=number, faults=found, allowed="a whole number above 0")
+    batch_size = count(values["batch_size"], column="batch_size")
+    threads = count(values["threads"], column="threads") if values.get("threads") else None
     empty_is_missing = "seconds above 0, or empty where it is missing"
     stated = values["step_s"]
     step_s = (
@@ -143,10 +144,30 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
     )
 
 
-def _count(text: str, *, column: str, number: int, faults: list[str]) -> int | None:
-    if text.isascii() and text.isdecimal() and int(text) > 0:
+def whole_number(
+    text: str, *, column: str, number: int, faults: list[str], least: int = 1, allowed: str = ""
+) -> int | None:
+    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``.
+
+    Parameters
+    ----------
+    text : str
+        The cell. [-]
+    column : str
+        Its column. [-]
+    number : int
+        Line of the file. [1]
+    faults : list of str
+        Where a fault is added. [-]
+    least : int
+        Smallest number. [1]
+    allowed : str
+        What is allowed, if other words say it better. [-]
+    """
+    if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: a whole number above 0")
+    allowed = allowed or f"a whole number of at least {least}"
+    faults.append(f"row {number}, column {column}: {text!r} is not allowed: {allowed}")
     return None
 
 
@@ -189,3 +210,83 @@ def _twice(earlier: MeasuredRow, row: MeasuredRow) -> str:
         f"row {row.row_number}, column step_s: {row.step_s} {same} row {earlier.row_number}, which has "
         f"{earlier.step_s} for the same network, framework, batch size, device and threads"
     )
+
+
+def check_names(
+    table: MeasurementTable,
+    *,
+    thread_counts: Mapping[str, int | None],
+    frameworks: Iterable[str],
+    builders: Iterable[str],
+) -> None:
+    """Raise unless every row with a time names a known device, framework and network, and threads that it has.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        The table. [-]
+    thread_counts : mapping of str to int or None
+        Hardware threads of every known device and system; None for a GPU, whose rows have no threads. [1]
+    frameworks : iterable of str
+        Known frameworks. [-]
+    builders : iterable of str
+        Known networks. [-]
+
+    Raises
+    ------
+    TableError
+        Naming the file and, for each wrong value, its rows, column, what is allowed and the nearest name.
+
+    Examples
+    --------
+    >>> from perfmodel import measurements
+    >>> table = measurements.load("shi2016")
+    >>> devices = {row.device: None if row.threads is None else 32 for row in table}
+    >>> names = {run.framework for run in table.runs}
+    >>> check_names(table, thread_counts=devices, frameworks=names, builders={run.builder for run in table.runs})
+    """
+    frameworks, builders = tuple(frameworks), tuple(builders)
+    rows_by_fault: dict[str, list[int]] = {}
+    for row in table:
+        if row.step_s is None:
+            continue
+        builder = table.run_of(row).builder
+        named = f"network {row.network!r} is built by {builder!r}, which" if builder != row.network else repr(builder)
+        found = [
+            _unknown("device", repr(row.device), row.device, thread_counts),
+            _unknown("framework", repr(row.framework), row.framework, frameworks),
+            _unknown("network", named, builder, builders),
+            _threads_fault(row, thread_counts),
+        ]
+        for fault in found:
+            if fault:
+                rows_by_fault.setdefault(fault, []).append(row.row_number)
+    if rows_by_fault:
+        faults = [f"row{'s' * (len(rows) > 1)} {_listed(rows)}, {fault}" for fault, rows in rows_by_fault.items()]
+        raise table_error(table.path or Path(f"table {table.key}"), faults)
+
+
+def _unknown(column: str, shown: str, name: str, known: Iterable[str]) -> str:
+    known = tuple(known)
+    if name in known:
+        return ""
+    nearest = nearest_match(name, known)
+    hint = f", nearest is {nearest}" if nearest else f"; known are {', '.join(sorted(known))}"
+    return f"column {column}: {shown} is not known{hint}"
+
+
+def _threads_fault(row: MeasuredRow, thread_counts: Mapping[str, int | None]) -> str:
+    if row.device not in thread_counts:
+        return ""
+    most = thread_counts[row.device]
+    if most is None and row.threads is not None:
+        return f"column threads: {row.threads} is not allowed: empty, as {row.device} is a GPU"
+    if most is not None and row.threads is None:
+        return f"column threads: empty is not allowed: a number up to {most}, as {row.device} is a CPU"
+    if most is not None and row.threads is not None and row.threads > most:
+        return f"column threads: {row.threads} is not allowed: at most the {most} hardware threads of {row.device}"
+    return ""
+
+
+def _listed(rows: list[int]) -> str:
+    return ", ".join(map(str, rows))

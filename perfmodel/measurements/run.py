@@ -13,19 +13,15 @@ CLIPPINGS = ("none", "per_batch", "per_sample")
 """Gradient clipping: none, by the norm of all gradients together, or against a threshold for each sample."""
 
 PHASES = ("step", "forward_backward", "forward")
-"""What was timed."""
 
 CPU_DTYPES = ("fp32", "fp64")
-"""Data types that a script may have computed in on CPUs."""
 
 GPU_DTYPES = ("fp32", "tf32", "fp16", "bf16")
-"""Data types that a script may have computed in on GPUs."""
 
 ORIGINS = ("reader", "host_tensor", "interpreter")
 """Where a fed array lives: a reader's buffer, a framework's tensor in host memory, an array of the script."""
 
 Option = str | int | float | bool
-"""A value of a builder's or an optimizer's option."""
 
 
 class Evidence(NamedTuple):

@@ -12,10 +12,9 @@ from perfmodel.errors import UnknownNameError
 from perfmodel.measurements.rows import read_lines, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
-"""Folder of these tables. [-]"""
 
 SCHEMA_VERSION: Final = 1
-"""Version of the TOML's format."""
+"""Version of the formats of the TOML files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +81,9 @@ def load_scaling(key: str) -> ScalingTable:
     (3.52, 6)
     """
     if key not in scaling_names():
-        kind = "table of several devices"
-        raise UnknownNameError(kind, key, scaling_names())
+        raise UnknownNameError(kind="table of several devices", name=key, known=scaling_names())
     path = FOLDER / f"{key}.csv"
-    description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    if description["schema_version"] != SCHEMA_VERSION:
-        fault = f"schema_version: {description['schema_version']!r} is not allowed: {SCHEMA_VERSION}"
-        raise table_error(path.with_suffix(".toml"), [fault])
+    description = _description(path.with_suffix(".toml"))
     header, lines = read_lines(path)
     faults: list[str] = []
     rows = tuple(
@@ -110,9 +105,103 @@ def load_scaling(key: str) -> ScalingTable:
     )
 
 
+def _description(path: Path) -> dict[str, Any]:
+    """Return a TOML of the version that this code reads."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    if content["schema_version"] != SCHEMA_VERSION:
+        raise table_error(path, [f"schema_version: {content['schema_version']!r} is not allowed: {SCHEMA_VERSION}"])
+    return content
+
+
 def _number(text: str, column: str, number: int, faults: list[str]) -> float:
     try:
         return float(text)
     except ValueError:
         faults.append(f"row {number}, column {column}: {text!r} is not allowed: a number")
         return 0.0
+
+
+_FOLDER: Final = Path(__file__).parent / "speedups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupJob:
+    """Where and how the rows of a table ran.
+
+    Parameters
+    ----------
+    key, title : str
+        Stem of the files; one line. [-]
+    system : str
+        The machine. [-]
+    other_systems : tuple of str
+        The same machine, wired as it may be too. [-]
+    sync : str
+        How workers agree. [-]
+    dataset, input_from : str
+        What rows of real data read, and from where. [-]
+    decode_cores : int
+        Cores that decode it. [1]
+    source : mapping of str to str
+        Where the numbers come from and how they were read. [-]
+    caveats : tuple of str
+        What to know before believing a score. [-]
+    """
+
+    key: str
+    title: str
+    system: str
+    other_systems: tuple[str, ...]
+    sync: str
+    dataset: str
+    input_from: str
+    decode_cores: int
+    source: Mapping[str, str] = field(hash=False)
+    caveats: tuple[str, ...]
+
+
+def speedup_names() -> tuple[str, ...]:
+    """Return the tables of steps on several devices of which perfmodel knows what ran.
+
+    Examples
+    --------
+    >>> speedup_names()
+    ('tensorflow_docs_2017_gce_k80',)
+    """
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load_speedup_job(key: str) -> SpeedupJob:
+    """Load what ran behind a table.
+
+    Parameters
+    ----------
+    key : str
+        One of ``speedup_names()``. [-]
+
+    Returns
+    -------
+    SpeedupJob
+        System, strategy, data and caveats.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such table.
+    TableError
+        If its description is of another version.
+
+    Examples
+    --------
+    >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
+    'parameter_server'
+    """
+    if key not in speedup_names():
+        raise UnknownNameError(kind="table of steps on several devices", name=key, known=speedup_names())
+    path = _FOLDER / f"{key}.toml"
+    told = _description(path)
+    return SpeedupJob(
+        **{name: value for name, value in told.items() if name not in ("schema_version", "other_systems", "caveat")},
+        other_systems=tuple(told["other_systems"]),
+        caveats=tuple(each["text"] for each in told["caveat"]),
+    )

@@ -20,10 +20,8 @@ SET_ASIDE = ("barred", "suspect")
 """Statuses of rows that have a time and are not scored, with their reason in ``note``."""
 
 STATUSES = (SCORED, "missing", *SET_ASIDE)
-"""Every status of a row."""
 
 Subset = Literal["gpu", "cpu", "cpu_oversubscribed"]
-"""Name of a subset of rows."""
 
 SUBSETS: tuple[Subset, ...] = ("gpu", "cpu", "cpu_oversubscribed")
 """What ``subset`` can be limited to."""

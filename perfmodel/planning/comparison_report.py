@@ -143,7 +143,7 @@ def figure_of(c: Comparison) -> Figure:
     matplotlib.figure.Figure
         A waterfall. [-]
     """
-    from perfmodel.presentation.waterfall import waterfall
+    from perfmodel.presentation.figures import waterfall
 
     return waterfall(
         c.total.first_s,

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.measured_machine import MeasuredMachine
-    from perfmodel.hardware.measured_tables import KernelClass
+    from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
     from perfmodel.prediction.prepared import Prepared, TimedStep
 
 TOLD: Final = 5

@@ -372,7 +372,7 @@ class Prediction(Billed):
         """
         from perfmodel.prediction.report import title
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.gantt import gantt_chart
+        from perfmodel.presentation.lanes import gantt_chart
 
         figure = gantt_chart(self.timeline.bars(), title=title(self))
         return saved(figure, path)

@@ -16,9 +16,8 @@ from perfmodel.prediction.machine import Host, Machine, shared_rates
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.link_wires import StorageArray
-    from perfmodel.hardware.read_limits import ReadLimits
-    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.storage import ReadLimits, Storage
+    from perfmodel.hardware.wiring import StorageArray
 
 OUTSTANDING_READS: Final = 64
 """Reads that the loader of a host keeps under way, as far as the storage allows it. [1]"""

@@ -7,19 +7,22 @@ touched, so a figure can be made on a server without a display. matplotlib is im
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
-from perfmodel.presentation.quantities import percent_text, seconds_text
+from perfmodel.presentation.quantities import SECONDS, percent_text, seconds_text
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
+
 
 TOLERANCE: Final = 0.25
 """Error of the two guide lines of a parity plot. [1]"""
@@ -31,7 +34,6 @@ GROUP_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 """Shapes that tell groups apart in print without colour."""
 
 FORMATS: Final = (".png", ".pdf", ".svg")
-"""Endings of the files a figure can be saved as."""
 
 MANY_POINTS: Final = 100
 """Points of one group from which on they are drawn small. [1]"""
@@ -43,6 +45,14 @@ SMALL_MARKER: Final = 12
 """Area of a point among many. [pt^2]"""
 
 DOTS_PER_INCH: Final = 150
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of this size [in] and its axes; the layout leaves room for all that is drawn."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def parity_plot(
@@ -82,16 +92,13 @@ def parity_plot(
     ArgumentError
         If there are no points, lengths differ, or a time is not positive.
     """
-    from matplotlib.figure import Figure
-
     times = {"predicted": [float(time) for time in predicted], "measured": [float(time) for time in measured]}
     hollow = [False] * len(groups) if hollow is None else hollow
     _check_points(times, groups)
     if len(hollow) != len(groups):
         allowed = f"as many entries as groups ({len(groups)})"
         raise ArgumentError(argument="hollow", given=f"{len(hollow)} entries", allowed=allowed)
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(6.4, 6.0)
     every_time = [*times["predicted"], *times["measured"]]
     lowest, highest = limits = (min(every_time) / 1.5, max(every_time) * 1.5)
     axes.plot(limits, limits, color="0.2", linewidth=1.2, zorder=1, label="predicted = measured")
@@ -182,14 +189,11 @@ def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
     ArgumentError
         If no part is longer than zero.
     """
-    from matplotlib.figure import Figure
-
     shown = sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: part[1])
     if not shown:
         raise ArgumentError(argument="parts", given=dict(parts), allowed="at least one part longer than 0 s")
     whole = sum(value for _, value in shown)
-    figure = Figure(figsize=(7.0, 1.0 + 0.42 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(7.0, 1.0 + 0.42 * len(shown))
     milliseconds = [1e3 * value for _, value in shown]
     bars = axes.barh([name for name, _ in shown], milliseconds, color=GROUP_COLOURS[0], height=0.66)
     texts = [f"{seconds_text(value)}  ({percent_text(value / whole)})" for _, value in shown]
@@ -215,8 +219,7 @@ def check_format(path: Path) -> None:
         If the ending is not one of ``FORMATS``.
     """
     if path.suffix.lower() not in FORMATS:
-        allowed = f"a file name that ends in {', '.join(FORMATS)}"
-        raise ArgumentError(argument="path", given=str(path), allowed=allowed)
+        raise ArgumentError(argument="path", given=str(path), allowed=f"a file name that ends in {', '.join(FORMATS)}")
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
@@ -271,3 +274,274 @@ def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH
     with replacement_of(path) as temporary:
         figure.savefig(temporary, dpi=dots_per_inch, format=path.suffix[1:].lower())
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePoint:
+    """One measured kernel.
+
+    Parameters
+    ----------
+    intensity : float
+        Arithmetic per byte moved. [FLOP/B]
+    flop_per_s : float
+        Rate that it reached. [FLOP/s]
+    measured_s, fitted_s : float
+        Its time, and that of the fitted curve. [s]
+    group : str
+        What it is drawn with. [-]
+    """
+
+    intensity: float
+    flop_per_s: float
+    measured_s: float
+    fitted_s: float
+    group: str
+
+
+def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float, title: str) -> Figure:
+    """Draw kernels under the roof of the best product and stream, and beside it their fitted times.
+
+    Parameters
+    ----------
+    points : sequence of RooflinePoint
+        Kernels; those without arithmetic are in the right panel only. [-]
+    flop_per_s, bytes_per_s : float
+        Best rates. [FLOP/s, B/s]
+    title : str
+        What was measured. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Two panels, logarithmic. [-]
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    roof, times = figure.subplots(1, 2)
+    for index, group in enumerate(dict.fromkeys(point.group for point in points)):
+        style = {
+            "color": GROUP_COLOURS[index % 8],
+            "marker": GROUP_MARKERS[index % 10],
+            "s": SMALL_MARKER,
+            "alpha": 0.6,
+        }
+        of_group = [point for point in points if point.group == group]
+        counted = [point for point in of_group if point.flop_per_s > 0]
+        roof.scatter(
+            [point.intensity for point in counted], [point.flop_per_s for point in counted], label=group, **style
+        )
+        times.scatter([point.measured_s for point in of_group], [point.fitted_s for point in of_group], **style)
+    _dress_roof(roof, points, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    ends = [point.measured_s for point in points] or [1e-6, 1.0]
+    times.plot([min(ends), max(ends)], [min(ends), max(ends)], color="black", linewidth=1)
+    times.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="fitted [s]")
+    if points:  # else there is nothing to tell apart
+        roof.legend(frameon=False)
+    figure.suptitle(title)
+    return figure
+
+
+def _dress_roof(axes: Axes, points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float) -> None:
+    knee = flop_per_s / bytes_per_s
+    counted = [point.intensity for point in points if point.flop_per_s > 0] or [knee]
+    low, high = min(*counted, knee) / 2, max(*counted, knee) * 2
+    axes.plot([low, knee, high], [low * bytes_per_s, flop_per_s, flop_per_s], color="black", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity [FLOP/B]", ylabel="rate [FLOP/s]")
+
+
+TOTAL_COLOUR: Final = "0.45"
+
+LONGER_COLOUR: Final = GROUP_COLOURS[1]
+"""Parts that take more time."""
+
+SHORTER_COLOUR: Final = GROUP_COLOURS[0]
+"""Parts that take less."""
+
+WATERFALL_TITLE_COLUMNS: Final = 95
+
+
+def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, str], title: str) -> Figure:
+    """Draw the way from one total to another, the largest change first.
+
+    Parameters
+    ----------
+    first_s : float
+        Where it begins. [s]
+    changes : mapping of str to float
+        What each part adds, or with a minus takes away. [s]
+    ends : tuple of str
+        What the first and the last bar are called. [-]
+    title : str
+        Heading; long lines are wrapped. [-]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture: a bar for each end and each change, from top to bottom. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If it does not begin above zero.
+    """
+    if not first_s > 0:
+        raise ArgumentError("first_s", first_s, "a time above 0")
+    steps = sorted(changes.items(), key=lambda change: -abs(change[1]))
+    last_s = first_s + sum(changes.values())
+    starts, lengths, colours, texts = [0.0], [first_s], [TOTAL_COLOUR], [seconds_text(first_s)]
+    reached = first_s
+    for _, change in steps:
+        starts.append(min(reached, reached + change))
+        lengths.append(abs(change))
+        colours.append(LONGER_COLOUR if change > 0 else SHORTER_COLOUR)
+        texts.append(f"{'+' if change > 0 else '-'}{seconds_text(abs(change))}")
+        reached += change
+    starts, lengths = [*starts, 0.0], [*lengths, last_s]
+    colours, texts = [*colours, TOTAL_COLOUR], [*texts, seconds_text(last_s)]
+    furthest = max(start + length for start, length in zip(starts, lengths, strict=True))
+    factor, symbol = SECONDS.unit_for(furthest)
+    names = [textwrap.fill(name, 34) for name in (ends[0], *(name for name, _ in steps), ends[1])]
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, WATERFALL_TITLE_COLUMNS)]
+    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(names))
+    places = range(len(names))
+    axes.barh(places, [length / factor for length in lengths], left=[at / factor for at in starts], color=colours,
+              height=0.62)  # fmt: skip
+    for place, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        axes.annotate(texts[place], ((start + length) / factor, place), xytext=(4, 0), textcoords="offset points",
+                      va="center", fontsize="small")  # fmt: skip
+    level = first_s
+    for place, (_, change) in enumerate([*steps, ("", 0.0)]):
+        axes.plot([level / factor] * 2, [place + 0.31, place + 0.69], color="0.5", linewidth=0.9)
+        level += change
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"time [{symbol}]", xlim=(0, 1.2 * furthest / factor))
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+TITLE_COLUMNS: Final = 80
+
+WIDE_RANGE: Final = 8.0
+"""Largest over smallest value from which on an axis is logarithmic. [1]"""
+
+
+HALF: Final = 0.5
+"""Share of the width from which on a name stands to the left of its point. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One thing with two costs.
+
+    Parameters
+    ----------
+    group : str
+        What the legend calls its kind. [-]
+    label : str
+        Its name, written beside it where it is on the front. [-]
+    x, y : float
+        Costs. [as the axes say]
+    is_on_front : bool
+        Whether nothing is better in both. [-]
+    """
+
+    group: str
+    label: str
+    x: float
+    y: float
+    is_on_front: bool
+
+
+def trade_off_figure(
+    points: Sequence[Point],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    most_x: float | None = None,
+    most_y: float | None = None,
+) -> Figure:
+    """Draw points, a line through those on the front, and limits.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        At least one. [-]
+    title : str
+        Heading. [-]
+    x_label, y_label : str
+        What the axes are. [-]
+    most_x, most_y : float or None
+        Limits, drawn as lines; None for none. [as the axes say]
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The picture. [-]
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    figure, axes = new_figure(7.6, 5.0)
+    front = sorted((point for point in points if point.is_on_front), key=lambda point: point.x)
+    if len(front) > 1:
+        across, up = [point.x for point in front], [point.y for point in front]
+        label = "front: nothing is better in both"
+        axes.plot(across, up, color="0.4", linewidth=1.2, drawstyle="steps-post", zorder=1, label=label)
+    for index, group in enumerate(dict.fromkeys(point.group for point in points)):
+        of_group = [point for point in points if point.group == group]
+        colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+        axes.scatter(
+            [point.x for point in of_group],
+            [point.y for point in of_group],
+            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
+            facecolors=[colour if point.is_on_front else "white" for point in of_group],
+            edgecolors=colour,
+            zorder=2,
+            label=group,
+        )
+    for scale, limit, values in (
+        (axes.set_xscale, most_x, [point.x for point in points]),
+        (axes.set_yscale, most_y, [point.y for point in points]),
+    ):
+        shown = [*values, *([] if limit is None else [limit])]
+        if min(shown) > 0 and max(shown) > WIDE_RANGE * min(shown):
+            scale("log")
+    axes.margins(0.08)
+    _name(axes, front)
+    if most_x is not None:
+        axes.axvline(most_x, color="0.2", linestyle="--", linewidth=1.0, label=f"at most {most_x:g} {x_label}")
+    if most_y is not None:
+        axes.axhline(most_y, color="0.2", linestyle=":", linewidth=1.2, label=f"at most {most_y:g} {y_label}")
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.grid(True, which="major", color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title("\n".join(textwrap.wrap(title, TITLE_COLUMNS)), fontsize="medium")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    return figure
+
+
+def _name(axes: Axes, points: Sequence[Point]) -> None:
+    """Write names beside points, towards the middle of the figure."""
+    from matplotlib.patheffects import withStroke
+
+    for point in points:
+        across_share, _ = axes.transAxes.inverted().transform(axes.transData.transform((point.x, point.y)))
+        is_right = across_share > HALF
+        axes.annotate(
+            point.label,
+            (point.x, point.y),
+            xytext=(-7, -12) if is_right else (7, 6),  # the front comes from above and leaves to the right
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            fontsize="small",
+            path_effects=[withStroke(linewidth=3, foreground="white")],  # lines may pass beneath
+        )

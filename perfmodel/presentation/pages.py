@@ -22,7 +22,6 @@ figure { display: inline-block; margin: 0.5rem 1rem 0.5rem 0; }
 figure img { max-width: 32rem; width: 100%; }
 li { margin: 0.4rem 0; }
 """
-"""Style sheet of an HTML page."""
 
 
 class Block(ABC):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.presentation.figures import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -93,8 +95,6 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
     matplotlib.figure.Figure
         The picture; labels are GB/s per direction. [-]
     """
-    from matplotlib.figure import Figure
-
     places = layered_places(nodes, lines)
     columns = max((x for x, _ in places.values()), default=0.0) + 1
     top = max((y for _, y in places.values()), default=0.0) + 0.5
@@ -103,8 +103,7 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
     bottom -= 1.1 if arcs else 0.0
     spacing = max(NARROWEST_LEAF, min(INCHES_PER_LEAF, WIDEST_INCHES / columns))
     width = max(6.4, 0.4 + spacing * columns)
-    figure = Figure(figsize=(width, 1.0 + INCHES_PER_LAYER * (top - bottom)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(width, 1.0 + INCHES_PER_LAYER * (top - bottom))
     size = 8.0
     _draw_groups(axes, nodes, places, size=size)
     _draw_lines(axes, lines, places, size=size)

@@ -20,7 +20,6 @@ DOUBLING_RATIO: Final = 8
 """Ratio of most to fewest workers from which on the axes double from tick to tick, where points are few. [1]"""
 
 TITLE_COLUMNS: Final = 55
-"""Letters of a title over each panel. [1]"""
 
 LEGEND_COLUMNS: Final = 3
 """Names that fit below each panel in a line. [1]"""

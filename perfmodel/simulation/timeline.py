@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
-from perfmodel.presentation.chrome_trace import save_trace
-from perfmodel.presentation.lanes import LaneBar
+from perfmodel.presentation.lanes import LaneBar, save_trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -207,7 +206,7 @@ class Timeline:
             If nothing took time, or the path cannot be written.
         """
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.gantt import gantt_chart
+        from perfmodel.presentation.lanes import gantt_chart
 
         figure = gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
         return saved(figure, path)

@@ -2,27 +2,357 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import measurements
 from perfmodel.errors import CalibrationError
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.measurements.table import SET_ASIDE, SUBSETS
-from perfmodel.validation.collected import Collected
-from perfmodel.validation.own_scores import collect_own
-from perfmodel.validation.own_tables import OWN_TABLES
+from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
+from perfmodel.validation.cells import (
+    MeasuredCell,
+    PredictedCell,
+    Progress,
+    prediction_of,
+    prepare_cells,
+    progress_of_part,
+)
+from perfmodel.validation.collective_scores import HELD_OUT
+from perfmodel.validation.own_tables import OWN_TABLES, OwnTable
+from perfmodel.validation.protocol_board import protocol_jobs, protocol_reports, reports_apart
 from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED
-from perfmodel.validation.score_records import KINDS, STEPS, ScoredTable, TermScore
-from perfmodel.validation.step_scores import Protocols, score_steps
+from perfmodel.validation.scoreboard import (
+    COLLECTIVES,
+    KINDS,
+    PERFMODEL,
+    STEPS,
+    BoardScore,
+    Collected,
+    FactorRange,
+    PairOrder,
+    Picture,
+    RatioRange,
+    ScoredTable,
+    TermScore,
+    WorstCell,
+)
+from perfmodel.validation.table_report import PartScore
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
+    from perfmodel.measurements.run import Run
     from perfmodel.measurements.table import MeasurementTable
+    from perfmodel.prediction.prediction import Prediction
+    from perfmodel.validation.report import Report
 
-Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
+
+COUNT: Final = 10
+"""Cells that are explained. [1]"""
+
+LARGEST: Final = 3
+"""Parts and layers that are named. [1]"""
+
+PLAUSIBLE: Final = 4.0
+"""Largest factor on one part that counts as a possible explanation. [1]"""
+
+SISTERS: Final = (
+    ("other networks with this framework on this device", ("framework", "device", "threads")),
+    ("other frameworks on this network and device", ("network", "device", "threads")),
+    ("the same network and framework elsewhere", ("network", "framework")),
+)
+"""Cells that share all but one thing with a cell, and the fields that they share."""
+
+
+def worst_cells(
+    table: MeasurementTable,
+    cells: Sequence[MeasuredCell],
+    predicted: Sequence[PredictedCell],
+    *,
+    subset: str,
+    protocol: str,
+) -> tuple[WorstCell, ...]:
+    """Return the cells with the largest |ln ratio|, each with what is known of it.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        Whose Runs say what was executed. [-]
+    cells : sequence of MeasuredCell
+        Scored cells. [-]
+    predicted : sequence of PredictedCell
+        Their predictions by the constants of the files, in the same order. [-]
+    subset, protocol : str
+        Labels. [-]
+
+    Returns
+    -------
+    tuple of WorstCell
+        At most ``COUNT``, worst first. [-]
+    """
+    ranked = sorted(zip(cells, predicted, strict=True), key=lambda pair: -abs(math.log(pair[1].ratio)))
+    return tuple(
+        WorstCell(
+            table=table.key,
+            subset=subset,
+            protocol=protocol,
+            cell=_name(one),
+            measured_s=one.measured_s,
+            predicted_s=one.predicted_s,
+            ratio=one.ratio,
+            explanation=" ".join(_sentences(table, cell, one, predicted)),
+        )
+        for cell, one in ranked[:COUNT]
+    )
+
+
+def _name(cell: PredictedCell) -> str:
+    threads = "" if cell.threads is None else f", {cell.threads} thread{'s' if cell.threads > 1 else ''}"
+    return f"{cell.network}, {cell.framework}, {cell.device}{threads}"
+
+
+def _sentences(
+    table: MeasurementTable, cell: MeasuredCell, one: PredictedCell, everything: Sequence[PredictedCell]
+) -> list[str]:
+    prediction = prediction_of(cell)
+    parts = [
+        _parts_sentence(prediction),
+        _layers_sentence(prediction),
+        _gap_sentence(prediction, measured_s=one.measured_s),
+        _sisters_sentence(one, everything),
+        _run_sentence(table.run_of(cell.row), batch_size=cell.row.batch_size, on_cpu=cell.row.threads is not None),
+        f"The table notes: {cell.row.note}" if cell.row.note else "",
+        *(f"Remark: {remark}." for remark in prediction.remarks),
+    ]
+    return [part for part in parts if part]
+
+
+def _parts_sentence(prediction: Prediction) -> str:
+    whole = prediction.step_s
+    largest = sorted(prediction.breakdown.items(), key=lambda part: -part[1])[:LARGEST]
+    texts = [
+        f"{name.removesuffix('_s').replace('_', ' ')} {percent_text(value / whole)}" for name, value in largest if value
+    ]
+    return f"Predicted {seconds_text(whole)}: {', '.join(texts)}; bound by {prediction.bottleneck.replace('_', ' ')}."
+
+
+def _layers_sentence(prediction: Prediction) -> str:
+    of_layer: dict[tuple[str, str], float] = {}
+    kernels = 0.0
+    for row in prediction.layers:
+        key = (row.layer, row.kernel)
+        of_layer[key] = of_layer.get(key, 0.0) + row.seconds
+        kernels += row.seconds
+    largest = sorted(of_layer.items(), key=lambda entry: -entry[1])[:LARGEST]
+    texts = [f"{layer} ({kernel}) {percent_text(seconds / kernels)}" for (layer, kernel), seconds in largest]
+    return f"Largest of its kernels: {', '.join(texts)}."
+
+
+def _gap_sentence(prediction: Prediction, *, measured_s: float) -> str:
+    """Say which single part, off by how much, would explain the whole error."""
+    gap_s = measured_s - prediction.step_s
+    factors = {
+        name: (value + gap_s) / value
+        for name, value in prediction.breakdown.items()
+        if value > 0 and 1 / PLAUSIBLE <= (value + gap_s) / value <= PLAUSIBLE
+    }
+    if not factors:
+        return f"No part alone explains the error: none comes within a factor of {PLAUSIBLE:g} of closing the gap."
+    texts = [f"{name.removesuffix('_s').replace('_', ' ')} {factor:.2g}" for name, factor in sorted(factors.items())]
+    return f"It would be right if one part alone took so many times as long: {', '.join(texts)}."
+
+
+def _sisters_sentence(one: PredictedCell, everything: Sequence[PredictedCell]) -> str:
+    texts = []
+    for name, shared in SISTERS:
+        sisters = [
+            other
+            for other in everything
+            if other is not one and all(getattr(other, field) == getattr(one, field) for field in shared)
+        ]
+        if sisters:
+            bias = math.exp(fmean(math.log(other.ratio) for other in sisters))
+            texts.append(f"{name} {bias:.2f} ({len(sisters)})")
+    return f"Predicted over measured of its sisters, geometric mean: {'; '.join(texts)}." if texts else ""
+
+
+def _run_sentence(run: Run, *, batch_size: int, on_cpu: bool) -> str:
+    options = ", ".join(f"{name}={value}" for name, value in run.builder_options.items())
+    fed = sum(item.bytes_per_sample for item in run.feed) * batch_size
+    facts = [
+        f"{run.builder}({options})",
+        f"batch of {batch_size}",
+        run.phase.replace("_", " and "),
+        f"optimizer {run.optimizer}" if run.optimizer != "none" else "no update",
+        f"feeds {bytes_text(fed)} a step ({', '.join(sorted({item.origin for item in run.feed}))})"
+        if fed
+        else "feeds nothing",
+    ]
+    extra = [
+        "gradient of the input too" if run.input_gradient else "",
+        f"gradients clipped {run.clipping.replace('_', ' ')}" if run.clipping != "none" else "",
+        "subnormal operands" if on_cpu and run.subnormal_products_per_sample else "",
+    ]
+    return f"What ran: {'; '.join([*facts, *filter(None, extra)])}."
+
+
+Protocols = Mapping[str, Sequence[str]]
+"""Subset -> names of protocols."""
+
+PICTURED: Final = {
+    "gpu": (NOTHING_FITTED, "leave_one_device_out", "leave_one_family_out"),
+    "cpu": (NOTHING_FITTED, "leave_one_thread_count_out"),
+    "cpu_oversubscribed": (NOTHING_FITTED,),
+}
+
+FEWEST_POINTS: Final = 5
+"""Cells from which on a plot tells more than a list. [1]"""
+
+
+def score_steps(
+    table: MeasurementTable,
+    entry: ScoredTable,
+    collected: Collected,
+    *,
+    protocols: Protocols | None,
+    progress: Progress | None,
+) -> None:
+    """Score a table of steps, and say what is worst.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        Checked. [-]
+    entry : ScoredTable
+        What is to be said of it. [-]
+    collected : Collected
+        Where records and pictures go. [-]
+    protocols : mapping of str to sequence of str, or None
+        Protocols by subset; None for all that leave every fold something to fit. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+    """
+    asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
+    jobs, senseless = protocol_jobs(table, protocols=asked)
+    if protocols is not None:
+        jobs = [(subset, protocol) for subset, protocol in jobs if protocol in protocols.get(subset, ())]
+    left = ", ".join(dict.fromkeys(protocol for _, protocol in senseless))
+    unfit = f"Nothing is left to fit under {left}." if left else ""
+    collected.add(replace(entry, not_scored=" ".join(filter(None, (entry.not_scored, unfit)))))
+    for subset, protocol, report in protocol_reports(table, jobs, progress=progress):
+        for label, each in reports_apart(report, protocol):
+            collected.add(*_scores(each, table=table.key, protocol=label))
+        collected.say(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
+        if protocol in PICTURED[subset] and len(report.cells) >= FEWEST_POINTS:
+            title = f"{report.table}, {subset}, {report.protocol}: MAPE {report.mape:.1f} %"
+            name = f"{report.table}_{subset}_{report.protocol}"
+            collected.pictures.append(Picture(name=name, shown={**report.shown(), "title": title}))
+        if protocol == NOTHING_FITTED:
+            _describe_unfitted(table, subset, report, collected)
+        if protocol == ALL_FITTED:
+            collected.add(*(FactorRange(table=table.key, **asdict(row)) for row in report.factors))
+
+
+def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore]:
+    low, high = report.bootstrap
+    of_perfmodel: dict[str, Any] = {"mape_low": low, "mape_high": high, **_interval_figures(report)}
+    for row in report.scoreboard:
+        extra = of_perfmodel if row.model == PERFMODEL else {}
+        yield BoardScore(table=table, protocol=protocol, **asdict(row), **extra)
+
+
+def _interval_figures(report: Report) -> dict[str, float]:
+    """Return what is told of the intervals of a report of one subset; nothing where none was made."""
+    own = [row for row in report.intervals if row.intervals == PERFMODEL]
+    constant = [row.log_score for row in report.intervals if row.intervals != PERFMODEL]
+    if not own or not math.isfinite(own[0].coverage_percent):
+        return {}
+    figures = {
+        "interval_coverage_percent": own[0].coverage_percent,
+        "interval_width": own[0].median_ratio,
+        "interval_score": own[0].log_score,
+    }
+    return figures | ({"constant_interval_score": min(constant)} if constant else {})
+
+
+def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, collected: Collected) -> None:
+    """Add what is told of the predictions that nothing was fitted for: worst cells, ratios, order of frameworks."""
+    cells = prepare_cells(table, table.subset(subset))  # type: ignore[arg-type]
+    collected.add(*worst_cells(table, cells, report.cells, subset=subset, protocol=NOTHING_FITTED))
+    ranges: dict[tuple[str, str], list[float]] = {}
+    for cell in report.cells:
+        ranges.setdefault((cell.network, cell.framework), []).append(cell.ratio)
+    for (network, framework), found in ranges.items():
+        ends = {"lowest": min(found), "highest": max(found)}
+        collected.add(RatioRange(table=table.key, subset=subset, network=network, framework=framework, **ends))
+    share, pairs = report.rank_order
+    errors = [100 * abs(cell.ratio - 1) for cell in report.cells if not cell.is_recurrent]
+    collected.add(
+        PairOrder(
+            table=table.key,
+            subset=subset,
+            right_percent=100 * share,
+            pairs=pairs,
+            feedforward_mape=fmean(errors) if errors else None,
+            feedforward_cells=len(errors),
+        )
+    )
+
+
+ONE_FITTED: Final = "one_row_fitted"
+"""Protocol: some rows fix what the table does not state; the others are scored. [-]"""
+
+
+def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> None:
+    """Score a table that is scored in a way of its own, and add the records.
+
+    Parameters
+    ----------
+    table : OwnTable
+        With the path of its CSV. [-]
+    collected : Collected
+        Where the records go. [-]
+    is_shipped : bool
+        Whether it comes with perfmodel. [-]
+    """
+    report = table.report()
+    files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
+    collected.add(
+        ScoredTable(
+            name=table.name,
+            kind=table.kind,
+            is_shipped=is_shipped,
+            sha256=content_hash(*files),
+            rows=report.parts[0].score.cells if report.parts else 0,
+            not_scored=report.not_scored,
+        )
+    )
+    unlike = HELD_OUT if table.kind == COLLECTIVES else ONE_FITTED
+    fitted = any(each.score.fitted for each in report.parts if each.score.model == PERFMODEL)
+    protocol = unlike if fitted else NOTHING_FITTED
+    collect_parts(table.name, [replace(each, protocol=protocol) for each in report.parts], collected)
+
+
+def collect_parts(table: str, parts: Sequence[PartScore], collected: Collected) -> None:
+    """Add the scores of a table on parts of its rows.
+
+    Parameters
+    ----------
+    table : str
+        Its name. [-]
+    parts : sequence of PartScore
+        The scores, each with its protocol. [-]
+    collected : Collected
+        Where the records go. [-]
+    """
+    for each in parts:
+        about: dict[str, Any] = {"table": table, "part": each.part, "protocol": each.protocol, "note": each.note}
+        collected.add(BoardScore(**about, **asdict(each.score)))
+    collected.say(f"{table}: {len(parts)} scores")
+
 
 QUICK: Final = {
     "gpu": (NOTHING_FITTED, ALL_FITTED, "leave_one_device_out", "leave_one_family_out"),
@@ -45,74 +375,44 @@ ABLATED: Final = {
 """Subset -> protocols whose terms are left out one by one."""
 
 
-def score_shipped(
-    *, protocols: Protocols | None = None, progress: Progress | None = None, tell: Tell | None = None
-) -> Collected:
-    """Score every table that comes with perfmodel.
+def score_shipped(collected: Collected, *, protocols: Protocols | None, progress: Progress | None = None) -> None:
+    """Score every table of steps that comes with perfmodel.
 
     Parameters
     ----------
+    collected : Collected
+        Where scores, worst cells and pictures go. [-]
     protocols : mapping of str to sequence of str, or None
         Protocols by subset; None for all that leave every fold something to fit. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores, worst cells, pictures.
     """
-    collected = Collected()
     names = measurements.names()
     for done, name in enumerate(names):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(names))
-
+        told = progress_of_part(progress, done, len(names))
         table = checked_table(name)
         assert table.path is not None
-        description = table.path.with_suffix(".toml")
         entry = ScoredTable(
             name=name,
             kind=STEPS,
             is_shipped=True,
-            sha256=content_hash(table.path, description),
+            sha256=content_hash(table.path, table.path.with_suffix(".toml")),
             rows=sum(row.status == "measured" for row in table.rows),
             not_scored=_set_aside_text(table),
         )
         asked = protocols if name in FITTED else UNFITTED
         try:
-            score_steps(table, entry, collected, protocols=asked, progress=told, tell=tell)
+            score_steps(table, entry, collected, protocols=asked, progress=told)
         except CalibrationError as error:
-            refused = ScoredTable(**{**asdict(entry), "rows": 0, "not_scored": f"all of it: {error}"})
             collected.forget(name)
-            collected.add("tables", refused)
-    return collected
+            collected.add(replace(entry, rows=0, not_scored=f"all of it: {error}"))
 
 
-def score_shipped_own(*, kinds: Collection[str] = KINDS, tell: Tell | None = None) -> Collected:
-    """Score every table that comes with perfmodel and is scored in a way of its own: of several devices.
-
-    Parameters
-    ----------
-    kinds : collection of str
-        Kinds of tables that are wanted. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores. [-]
-    """
-    collected = Collected()
+def score_shipped_own(collected: Collected, *, kinds: Collection[str] = KINDS) -> None:
+    """Score every table of these kinds that comes with perfmodel and is scored in a way of its own."""
     for table in OWN_TABLES.values():
         if table.is_shipped and table.kind in kinds:
-            collect_own(table, collected, is_shipped=True, tell=tell)
-    return collected
+            collect_own(table, collected, is_shipped=True)
 
 
 def _set_aside_text(table: MeasurementTable) -> str:
@@ -122,36 +422,22 @@ def _set_aside_text(table: MeasurementTable) -> str:
     return " ".join([*texts, f"{missing} missing." if missing else ""]).strip()
 
 
-def score_terms(
-    *, table: str = "shi2016", progress: Progress | None = None, tell: Tell | None = None
-) -> tuple[TermScore, ...]:
-    """Score the headline protocols without each physical term.
+def score_terms(collected: Collected, *, table: str = "shi2016", progress: Progress | None = None) -> None:
+    """Score the headline protocols with all physical terms, then without each of them.
 
     Parameters
     ----------
+    collected : Collected
+        Where the scores go. [-]
     table : str
         A shipped table. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each subset as it is done. [-]
-
-    Returns
-    -------
-    tuple of TermScore
-        For each protocol all terms first, then without each of them. [-]
     """
     from perfmodel.validation.ablation import ablation
 
-    found: list[TermScore] = []
     for done, (subset, protocols) in enumerate(ABLATED.items()):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(ABLATED))
-
+        told = progress_of_part(progress, done, len(ABLATED))
         rows = ablation(table, protocols=protocols, only=subset, progress=told)
-        found += [TermScore(table=table, **asdict(row)) for row in rows]
-        if tell is not None:
-            tell(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")
-    return tuple(found)
+        collected.add(*(TermScore(table=table, **asdict(row)) for row in rows))
+        collected.say(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")

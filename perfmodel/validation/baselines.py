@@ -1,28 +1,47 @@
-"""Naive predictions that a model has to beat, on any device: pure functions of plain arrays.
+"""Naive predictions that a model has to beat, each told what the model was told: the trained cells and nothing else.
 
-Each returns a Baseline, which says what it was told. ``predicted_s`` is NaN where the rule has nothing to say
-(no other device has the cell): scores are taken over ``covered`` rows only. No prediction is computed from
-the row it predicts, except with ``folds=None``, which fits on every row and says so in ``trained_on``.
+A rule takes trained cells and cells to predict. It gives their times, NaN where it has nothing to say (no other device
+has the cell); scores are taken over the others. No rule uses the time of the cell that it predicts, unless that cell is
+among the trained ones, as it is where nothing is held out; rules that look for sister cells leave it out even then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.validation.columns import Floats, Labels, column_like, label_codes, mean_over, times_column
-from perfmodel.validation.metrics import factor_of_least_log_error, factor_of_least_mape
+from perfmodel.cost.roofline import roofline_time
+from perfmodel.errors import ArgumentError
+from perfmodel.validation.metrics import Floats, factor_of_least_log_error, factor_of_least_mape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.validation.cells import PredictedCell
 
 FACTORS = {"mape": ("MAPE", factor_of_least_mape), "log": ("log error", factor_of_least_log_error)}
 """Error -> its name, and the factor on predictions that makes it smallest."""
 
+RIDGE = 0.1
+"""How strongly the numbers of a filled-in table are drawn to zero. [1]"""
+
+Cells = Sequence["PredictedCell"]
+Rule = Callable[[Cells, Cells], Floats]
+"""Trained cells, and cells to be predicted -> predicted times, NaN where the rule has nothing to say. [s]"""
+
+Sisters = Callable[["PredictedCell", Cells], Iterable["PredictedCell"]]
+"""A cell and the other trained ones -> those whose times tell of it."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Baseline:
-    """What a naive rule predicts, and what it was told.
+    """What a naive rule predicts.
 
     Parameters
     ----------
@@ -32,14 +51,11 @@ class Baseline:
         Predicted times; NaN where the rule has nothing to say. [s]
     parameter_count : int
         Numbers fitted for one fold. [1]
-    trained_on : str
-        Which measured rows each prediction has seen. [-]
     """
 
     name: str
     predicted_s: Floats
     parameter_count: int
-    trained_on: str
 
     @property
     def covered(self) -> NDArray[np.bool_]:
@@ -48,304 +64,328 @@ class Baseline:
         return mask
 
 
-def roofline_one_efficiency(
-    measured_s: ArrayLike,
-    *,
-    flop_count: ArrayLike,
-    moved_bytes: ArrayLike,
-    peak_flop_per_s: ArrayLike,
-    bandwidth_bytes_per_s: ArrayLike,
-    folds: Labels | None = None,
-    fitted_for: str = "mape",
-) -> Baseline:
-    r"""Plain roofline of the whole step, divided by one fitted efficiency.
+def column(cells: Cells, name: str) -> Floats:
+    """Return a field of all cells, every value of which must be a positive finite number."""
+    numbers = np.array([getattr(cell, name) for cell in cells], dtype=np.float64)
+    if not np.all(np.isfinite(numbers) & (numbers > 0)):
+        allowed = f"a list of {numbers.size} positive finite numbers"
+        raise ArgumentError(argument=name, given=numbers.tolist(), allowed=allowed)
+    return numbers
 
-    .. math:: T = \frac{1}{e} \max\left(\frac{F}{P}, \frac{B}{W}\right), \qquad
-              e = \arg\min \overline{\left|T / T_{measured} - 1\right|}
+
+def _item(cell: PredictedCell) -> Hashable:
+    return cell.framework, cell.network, cell.batch_size
+
+
+def _threads(cell: PredictedCell) -> int:
+    return cell.threads or 1
+
+
+def plain_roofline(trained: Cells, tested: Cells) -> Floats:
+    """Arithmetic at the peak or compulsory traffic at the bandwidth, whichever takes longer: told nothing."""
+    del trained
+    times: Floats = roofline_time(
+        compute_s=column(tested, "flop_count") / column(tested, "peak_flop_per_s"),
+        memory_s=column(tested, "moved_bytes") / column(tested, "bandwidth_bytes_per_s"),
+    )
+    return times
+
+
+def scaled_roofline(trained: Cells, tested: Cells, *, fitted_for: str = "mape") -> Floats:
+    r"""Plain roofline of the whole step, divided by one efficiency that makes an error of ``FACTORS`` smallest.
+
+    .. math:: T = \frac{1}{e} \max\left(\frac{F}{P}, \frac{B}{W}\right)
 
     Parameters
     ----------
-    measured_s : array_like of float, shape (n,)
-        Measured times. [s]
-    flop_count : array_like of float, shape (n,)
-        Arithmetic of a step, F. [FLOP]
-    moved_bytes : array_like of float, shape (n,)
-        Traffic of a step, B. [B]
-    peak_flop_per_s : array_like of float, shape (n,)
-        Peak of each row's device, P. [FLOP/s]
-    bandwidth_bytes_per_s : array_like of float, shape (n,)
-        Memory bandwidth of each row's device, W. [B/s]
-    folds : sequence, length n, optional
-        Label of each row's fold, e.g. its device: a row is fitted on the other folds. None fits on all rows. [-]
-
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
     fitted_for : str
-        Error that the efficiency makes smallest: ``mape``, or ``log`` for the mean of |ln(T / measured)|. [-]
-
-    Returns
-    -------
-    Baseline
-        One fitted number. NaN where a fold has no other fold to learn from. [s]
-
-    Examples
-    --------
-    >>> baseline = roofline_one_efficiency([2.0, 4.0], flop_count=[1e12, 2e12], moved_bytes=[1e9, 1e9],
-    ...                                    peak_flop_per_s=[1e12, 1e12], bandwidth_bytes_per_s=[1e11, 1e11])
-    >>> baseline.predicted_s
-    array([2., 4.])
+        Key of the error in ``FACTORS``. [-]
     """
-    measured = times_column(measured_s)
-    roofline_s = np.maximum(
-        column_like(flop_count, measured, "flop_count") / column_like(peak_flop_per_s, measured, "peak_flop_per_s"),
-        column_like(moved_bytes, measured, "moved_bytes")
-        / column_like(bandwidth_bytes_per_s, measured, "bandwidth_bytes_per_s"),
-    )
-    return Baseline(
-        name=f"roofline x one efficiency, best {FACTORS[fitted_for][0]}",
-        predicted_s=_scaled(roofline_s, measured, groups=[0] * len(measured), folds=folds, fitted_for=fitted_for),
-        parameter_count=1,
-        trained_on=_trained_on(folds),
-    )
+    if not trained:
+        return np.full(len(tested), np.nan)
+    find = FACTORS[fitted_for][1]
+    factor = find(plain_roofline((), trained), measured=column(trained, "measured_s"))
+    return factor * plain_roofline((), tested)
 
 
-def percent_of_peak(
-    measured_s: ArrayLike,
-    *,
-    flop_count: ArrayLike,
-    peak_flop_per_s: ArrayLike,
-    frameworks: Labels,
-    folds: Labels | None = None,
-) -> Baseline:
-    r"""One fitted percent of peak per framework, as Paleo has it.
+def percent_of_peak(trained: Cells, tested: Cells) -> Floats:
+    r"""One fitted percent of peak per framework, as Paleo has it, on the cells that it can express: no recurrent layer.
 
-    .. math:: T = \frac{F}{e_f P}, \qquad e_f = \arg\min \overline{\left|T / T_{measured} - 1\right|}
+    .. math:: T = \frac{F}{e_f P}
 
-    Parameters
-    ----------
-    measured_s : array_like of float, shape (n,)
-        Measured times. [s]
-    flop_count : array_like of float, shape (n,)
-        Arithmetic of a step, F. [FLOP]
-    peak_flop_per_s : array_like of float, shape (n,)
-        Peak of each row's device, P. [FLOP/s]
-    frameworks : sequence, length n
-        Framework of each row, f. [-]
-    folds : sequence, length n, optional
-        Label of each row's fold: a row's percentage is fitted on the other folds. None fits on all rows. [-]
-
-    Returns
-    -------
-    Baseline
-        One fitted number for each framework; a framework that the other folds do not have gets
-        the number of all their rows. [s]
+    A framework that no trained cell has gets the percentage of them all.
 
     References
     ----------
     .. [1] Qi, Sparks, Talwalkar, Paleo: A Performance Model for Deep Neural Networks, ICLR 2017, section 3
        (platform percent of peak).
-
-    Examples
-    --------
-    >>> percent_of_peak([2.0, 4.0], flop_count=[1e12, 1e12], peak_flop_per_s=[1e12, 1e12],
-    ...                 frameworks=["caffe", "torch"]).predicted_s
-    array([2., 4.])
     """
-    measured = times_column(measured_s)
-    at_peak_s = column_like(flop_count, measured, "flop_count") / column_like(
-        peak_flop_per_s, measured, "peak_flop_per_s"
-    )
-    return Baseline(
-        name="percent of peak (Paleo)",
-        predicted_s=_scaled(at_peak_s, measured, groups=frameworks, folds=folds),
-        parameter_count=len(set(frameworks)),
-        trained_on=_trained_on(folds),
-    )
+    known = [cell for cell in trained if not cell.is_recurrent]
+    predicted_s = np.full(len(tested), np.nan)
+    for place, one in enumerate(tested):
+        alike = [cell for cell in known if cell.framework == one.framework] or known
+        if alike and not one.is_recurrent:
+            at_peak_s = column([one, *alike], "flop_count") / column([one, *alike], "peak_flop_per_s")
+            predicted_s[place] = at_peak_s[0] * factor_of_least_mape(
+                at_peak_s[1:], measured=column(alike, "measured_s")
+            )
+    return predicted_s
 
 
-def device_scaling(
-    measured_s: ArrayLike,
-    *,
-    items: Labels,
-    devices: Labels,
-    peak_flop_per_s: ArrayLike,
-    bandwidth_bytes_per_s: ArrayLike,
-) -> Baseline:
-    r"""Geometric mean of the other devices' times, each scaled by sqrt(FLOP/s x bandwidth).
+def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> Floats:
+    r"""Fill in a table: the logarithm of a time as a sum of one number for each label of each term of ``labels_of``.
 
-    .. math:: T_d = \exp\left(\overline{\ln\left(T_o \sqrt{\frac{P_o W_o}{P_d W_d}}\right)}\right)_{o \ne d}
+    .. math:: \ln T = m + \sum_t x_{t,\,label_t}
+
+    fitted by ridge regression around the mean m; a cell with a label that no trained cell has is not predicted.
 
     Parameters
     ----------
-    measured_s : array_like of float, shape (n,)
-        Measured times. [s]
-    items : sequence, length n
-        What each row ran, e.g. (framework, network). [-]
-    devices : sequence, length n
-        Device of each row. [-]
-    peak_flop_per_s : array_like of float, shape (n,)
-        Peak of each row's device. A K80 die does best at its issue limit, 0.667 x 4.368 = 2.91 TFLOP/s.
-        [FLOP/s]
-    bandwidth_bytes_per_s : array_like of float, shape (n,)
-        Memory bandwidth of each row's device. [B/s]
-
-    Returns
-    -------
-    Baseline
-        Nothing fitted; NaN where no other device ran the item. [s]
-    """
-    measured = times_column(measured_s)
-    speed = np.sqrt(
-        column_like(peak_flop_per_s, measured, "peak_flop_per_s")
-        * column_like(bandwidth_bytes_per_s, measured, "bandwidth_bytes_per_s")
-    )
-    item, device = label_codes(items, measured, "items"), label_codes(devices, measured, "devices")
-    others = (item[:, None] == item[None, :]) & (device[:, None] != device[None, :])
-    predicted = np.exp(mean_over(np.log(measured * speed), others)) / speed
-    return Baseline(
-        name="sqrt(FLOP/s x bandwidth) scaling",
-        predicted_s=predicted,
-        parameter_count=0,
-        trained_on="the same framework and network on every other device",
-    )
-
-
-def log_additive(
-    measured_s: ArrayLike, *, terms: Sequence[Labels], folds: Labels | None = None, ridge: float = 0.1
-) -> Baseline:
-    r"""Fill in a table: the logarithm of a time as a sum of one number for each label of each term.
-
-    .. math:: \ln T_i = \mu + \sum_t a_{t, l_t(i)}, \qquad
-              a = \arg\min \sum_i \left(\ln T_i - \ln T_{measured, i}\right)^2 + \lambda \lVert a \rVert^2
-
-    With (framework, network) and (network, device) as terms it is what one who knows no hardware would fill a missing
-    cell with.
-
-    Parameters
-    ----------
-    measured_s : array_like of float, shape (n,)
-        Measured times. [s]
-    terms : sequence of sequences, each of length n
-        Labels of the rows, one sequence for each term. [-]
-    folds : sequence, length n, optional
-        Label of each row's fold: a row is fitted on the other folds. None fits on all rows. [-]
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
     ridge : float
-        Weight of the squares of the numbers, lambda. [1]
-
-    Returns
-    -------
-    Baseline
-        One fitted number for each label. NaN where the other folds lack one of a row's labels. [s]
-
-    Examples
-    --------
-    >>> log_additive([1.0, 2.0, 3.0, 6.0], terms=["aabb", "cdcd"], ridge=1e-9).predicted_s
-    array([1., 2., 3., 6.])
+        How strongly the numbers are drawn to zero. [1]
     """
-    measured = times_column(measured_s)
-    codes = [label_codes(labels, measured, "terms") for labels in terms]
-    design = np.hstack([code[:, None] == np.arange(code.max() + 1) for code in codes]).astype(np.float64)
-    log_s, predicted = np.log(measured), np.full_like(measured, np.nan)
-    for asked, known in _splits(folds, measured):
-        seen = design[known]
-        mean = log_s[known].mean() if known.any() else np.nan
-        normal = seen.T @ seen + ridge * np.eye(design.shape[1])
-        numbers = np.linalg.solve(normal, seen.T @ (log_s[known] - mean))
-        filled = asked & ((design @ (seen.sum(axis=0) > 0)) == len(codes))
-        predicted[filled] = np.exp(mean + design[filled] @ numbers)
-    return Baseline(
-        name="log-additive",
-        predicted_s=predicted,
-        parameter_count=1 + design.shape[1],
-        trained_on=_trained_on(folds),
-    )
+    labels = [*zip(*map(labels_of, (*trained, *tested)), strict=True)]
+    known = len(trained)
+    design = np.hstack([_one_hot(term) for term in labels])
+    seen, log_s = design[:known], np.log(column(trained, "measured_s"))
+    mean = log_s.mean() if known else np.nan
+    numbers = np.linalg.solve(seen.T @ seen + ridge * np.eye(design.shape[1]), seen.T @ (log_s - mean))
+    is_known = design[known:] @ (seen.sum(axis=0) > 0) == len(labels)
+    return np.where(is_known, np.exp(mean + design[known:] @ numbers), np.nan)
 
 
-def nearest_work(
-    measured_s: ArrayLike,
-    *,
-    items: Labels,
-    networks: Labels,
-    flop_count: ArrayLike,
-    moved_bytes: ArrayLike,
-    folds: Labels | None = None,
-) -> Baseline:
+def labels_of(cell: PredictedCell) -> tuple[Hashable, Hashable]:
+    """Return a cell's places in the tables of framework by network and of network by device."""
+    return _item(cell), (cell.network, cell.batch_size, cell.device, cell.threads)
+
+
+def _one_hot(labels: Sequence[Hashable]) -> Floats:
+    """Return a column of ones and zeros for each label, in order of first appearance."""
+    numbers = {label: place for place, label in enumerate(dict.fromkeys(labels))}
+    return np.eye(len(numbers))[[numbers[label] for label in labels]]
+
+
+def nearest_work(trained: Cells, tested: Cells) -> Floats:
     r"""Time of the network that is most alike, on the same device with the same framework, by its FLOP.
 
-    .. math:: T = T_o \frac{F}{F_o}, \qquad o = \arg\min \left|\ln\frac{F / B}{F_o / B_o}\right|
+    Most alike is the one whose logarithm of FLOP per byte is nearest.
+    """
+    predicted_s = np.full(len(tested), np.nan)
+    for place, one in enumerate(tested):
+        others = [
+            cell
+            for cell in trained
+            if (cell.framework, cell.device, cell.threads) == (one.framework, one.device, one.threads)
+            and cell.network != one.network
+        ]
+        if others:
+            flop = column([one, *others], "flop_count")
+            intensity = np.log(flop / column([one, *others], "moved_bytes"))
+            nearest = int(np.argmin(np.abs(intensity[1:] - intensity[0])))
+            predicted_s[place] = column(others, "measured_s")[nearest] * flop[0] / flop[1 + nearest]
+    return predicted_s
+
+
+def sister_times(
+    trained: Cells, tested: Cells, *, sisters: Sisters, speed: Callable[[PredictedCell], float] = lambda cell: 1.0
+) -> Floats:
+    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself.
 
     Parameters
     ----------
-    measured_s : array_like of float, shape (n,)
-        Measured times. [s]
-    items : sequence, length n
-        What two rows must share, e.g. (framework, device, threads). [-]
-    networks : sequence, length n
-        What two rows must differ in. [-]
-    flop_count : array_like of float, shape (n,)
-        Arithmetic of a step, F. [FLOP]
-    moved_bytes : array_like of float, shape (n,)
-        Traffic of a step, B; two networks of like arithmetic intensity are alike. [B]
-    folds : sequence, length n, optional
-        Label of each row's fold: a row looks among the other folds only. None looks among all rows. [-]
-
-    Returns
-    -------
-    Baseline
-        Nothing fitted; NaN where no other network was measured. [s]
-
-    Examples
-    --------
-    >>> nearest_work([1.0, 2.0], items=["gtx", "gtx"], networks=["fcn5", "fcn8"], flop_count=[1e9, 3e9],
-    ...              moved_bytes=[1e6, 3e6]).predicted_s
-    array([0.66666667, 3.        ])
+    trained : sequence of PredictedCell
+        What the rule may learn from. [-]
+    tested : sequence of PredictedCell
+        What it predicts. [-]
+    sisters : callable
+        Returns the cells whose times tell of one. [-]
+    speed : callable
+        Returns the speed of the device that a cell ran on; only ratios count. [1]
     """
-    measured = times_column(measured_s)
-    flop = column_like(flop_count, measured, "flop_count")
-    intensity = np.log(flop / column_like(moved_bytes, measured, "moved_bytes"))
-    item, network = label_codes(items, measured, "items"), label_codes(networks, measured, "networks")
-    predicted = np.full_like(measured, np.nan)
-    for asked, known in _splits(folds, measured):
-        for row in np.flatnonzero(asked):
-            others = np.flatnonzero(known & (item == item[row]) & (network != network[row]))
-            if len(others):
-                other = others[np.argmin(np.abs(intensity[others] - intensity[row]))]
-                predicted[row] = measured[other] * flop[row] / flop[other]
-    return Baseline(
-        name="most alike network, by its FLOP",
-        predicted_s=predicted,
-        parameter_count=0,
-        trained_on="the same framework and device with another network",
+    predicted_s = np.full(len(tested), np.nan)
+    for place, one in enumerate(tested):
+        logs = [
+            math.log(sister.measured_s * speed(sister))
+            for sister in sisters(one, [cell for cell in trained if cell is not one])
+        ]
+        if logs:
+            predicted_s[place] = math.exp(fmean(logs)) / speed(one)
+    return predicted_s
+
+
+def on_other_devices(one: PredictedCell, others: Cells) -> list[PredictedCell]:
+    """Return the cells that ran the same on another device."""
+    return [cell for cell in others if _item(cell) == _item(one) and cell.device != one.device]
+
+
+def device_speed(cell: PredictedCell) -> float:
+    """Return sqrt(FLOP/s x bandwidth). A K80 die does best at its issue limit, 0.667 x 4.368 = 2.91 TFLOP/s."""
+    return math.sqrt(cell.peak_flop_per_s * cell.bandwidth_bytes_per_s)
+
+
+def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
+    """Return what the other CPU ran with as many threads, or else with its most threads below that.
+
+    Parameters
+    ----------
+    one : PredictedCell
+        The cell that is asked about. [-]
+    others : sequence of PredictedCell
+        Trained cells without it. [-]
+    same_threads : bool
+        Whether fewer threads will not do. [-]
+    """
+    below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
+    used = _threads(one) if same_threads else max(map(_threads, below), default=0)
+    return [cell for cell in below if _threads(cell) == used]
+
+
+def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
+    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells.
+
+    Parameters
+    ----------
+    one : PredictedCell
+        The cell that is asked about. [-]
+    others : sequence of PredictedCell
+        Trained cells without it. [-]
+    below : sequence of PredictedCell
+        Cells with up to as many threads as cores. [-]
+    cores : mapping of str to int
+        Physical cores by CPU. [1]
+    """
+    del others
+    try:
+        is_beyond = _threads(one) > cores[one.device]
+    except KeyError as error:
+        allowed = "the cores of every CPU in the rows"
+        raise ArgumentError(argument="physical_cores", given=dict(cores), allowed=allowed) from error
+    alike = [
+        cell
+        for cell in below
+        if (_item(cell), cell.device) == (_item(one), one.device) and _threads(cell) <= cores[one.device]
+    ]
+    most = max(map(_threads, alike), default=0)
+    return [cell for cell in alike if is_beyond and _threads(cell) == most]
+
+
+def amdahl_log(trained: Cells, tested: Cells) -> Floats:
+    r"""Amdahl's law with a logarithmic overhead, fitted to the other thread counts of the same row.
+
+    .. math:: T(k) = a + \frac{b}{k} + c \ln k, \qquad a, b, c \ge 0
+
+    fitted by least squares on relative errors: it interpolates a measured row, and knows nothing of any other.
+    """
+    from scipy.optimize import nnls  # scipy loads only where something is fitted
+
+    def terms(cells: Cells) -> Floats:
+        counts = np.array([_threads(cell) for cell in cells], dtype=np.float64)
+        return np.stack([np.ones_like(counts), 1 / counts, np.log(counts)], axis=1)
+
+    predicted_s = np.full(len(tested), np.nan)
+    for place, one in enumerate(tested):
+        seen = [cell for cell in trained if cell.row_key == one.row_key and _threads(cell) != _threads(one)]
+        if seen:
+            constants, _ = nnls(terms(seen) / column(seen, "measured_s")[:, None], np.ones(len(seen)))
+            predicted_s[place] = terms([one])[0] @ constants
+    predicted_s[predicted_s <= 0] = np.nan
+    return predicted_s
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveRule:
+    """A naive rule that can be asked in any fold.
+
+    Parameters
+    ----------
+    name : str
+        Name for reports. [-]
+    rule : Rule
+        What it predicts. [s]
+    parameter_count : Callable
+        Numbers that it fits to trained cells. [1]
+    """
+
+    name: str
+    rule: Rule
+    parameter_count: Callable[[Cells], int] = field(default=lambda _: 0)
+
+
+_ROOFLINES = (
+    NaiveRule("plain roofline", plain_roofline),
+    *(
+        NaiveRule(f"roofline x one efficiency, best {label}", partial(scaled_roofline, fitted_for=error), lambda _: 1)
+        for error, (label, _) in FACTORS.items()
+    ),
+)
+_PALEO = NaiveRule(
+    "percent of peak by framework (Paleo), no LSTM",
+    percent_of_peak,
+    lambda cells: len({cell.framework for cell in cells if not cell.is_recurrent}),
+)
+_FILLING_IN = (
+    NaiveRule(
+        "log-additive: framework by network, network by device",
+        filled_in_table,
+        lambda cells: 1 + sum(len(set(term)) for term in zip(*map(labels_of, cells), strict=True)),
+    ),
+    NaiveRule("most alike network, by its FLOP", nearest_work),
+)
+_ON_ANY_DEVICE = (*_ROOFLINES, _PALEO, *_FILLING_IN)
+
+
+def _of_other_cpus(name: str, *, same_threads: bool) -> NaiveRule:
+    return NaiveRule(name, partial(sister_times, sisters=partial(on_other_cpus, same_threads=same_threads)))
+
+
+RULES: dict[str, tuple[NaiveRule, ...]] = {
+    "gpu": (
+        *_ON_ANY_DEVICE,
+        NaiveRule(
+            "sqrt(FLOP/s x bandwidth) scaling", partial(sister_times, sisters=on_other_devices, speed=device_speed)
+        ),
+    ),
+    "cpu": (
+        *_ON_ANY_DEVICE,
+        _of_other_cpus("same time as the other CPU, same threads", same_threads=True),
+        _of_other_cpus("same time as the other CPU", same_threads=False),
+        NaiveRule("Amdahl + log per row", amdahl_log, lambda cells: 3 * len({cell.row_key for cell in cells})),
+    ),
+    "cpu_oversubscribed": (*_ROOFLINES, *_FILLING_IN),
+}
+
+
+def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:
+    """Return the rule for more threads than cores: as fast as with as many threads as cores, ``below`` among them."""
+    sisters = partial(on_all_cores, below=below, cores=cores)
+    return NaiveRule("same as all physical cores", partial(sister_times, sisters=sisters))
+
+
+def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]) -> tuple[Baseline, ...]:
+    """Return what naive rules predict when each fold tells them its trained cells, fold after fold.
+
+    Parameters
+    ----------
+    rules : sequence of NaiveRule
+        The rules. [-]
+    trained : sequence of sequence of PredictedCell
+        What each fold is told. [-]
+    tested : sequence of sequence of PredictedCell
+        What each fold predicts. [-]
+    """
+    return tuple(
+        Baseline(
+            name=rule.name,
+            predicted_s=np.concatenate([rule.rule(*told) for told in zip(trained, tested, strict=True)]),
+            parameter_count=max(map(rule.parameter_count, trained)),
+        )
+        for rule in rules
     )
-
-
-def _splits(folds: Labels | None, measured: Floats) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Yield the rows of each fold, and those of the others; all rows and all rows without folds."""
-    if folds is None:
-        everything = np.ones(len(measured), dtype=bool)
-        yield everything, everything
-        return
-    fold = label_codes(folds, measured, "folds")
-    for own in range(fold.max() + 1):
-        yield fold == own, fold != own
-
-
-def _scaled(
-    model_s: Floats, measured: Floats, *, groups: Labels, folds: Labels | None, fitted_for: str = "mape"
-) -> Floats:
-    """Scale model times by the factor of least error on the training rows of the group."""
-    group = label_codes(groups, measured, "groups")
-    training = np.ones((len(measured), len(measured)), dtype=bool)
-    if folds is not None:
-        fold = label_codes(folds, measured, "folds")
-        training = fold[:, None] != fold[None, :]
-    same_group = training & (group[:, None] == group[None, :])
-    factors = np.full_like(measured, np.nan)
-    for cell, (own, other) in enumerate(zip(same_group, training, strict=True)):
-        rows = own if own.any() else other
-        if rows.any():
-            factors[cell] = FACTORS[fitted_for][1](model_s[rows], measured=measured[rows])
-    scaled: Floats = model_s * factors
-    return scaled
-
-
-def _trained_on(folds: Labels | None) -> str:
-    return "every row, the predicted one too" if folds is None else "every row of the other folds"

@@ -25,6 +25,27 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the number of things done and of all things."""
 
+
+def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
+    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Told how much is done of the whole, and how much that is. [-]
+    place : int
+        Parts that are done already. [1]
+    count : int
+        Parts of the whole. [1]
+    """
+
+    def told(done: int, total: int) -> None:
+        if progress is not None:
+            progress(100 * place + round(100 * done / total), 100 * count)
+
+    return told
+
+
 FAMILIES = ((LSTM.kind, "LSTM"), (Convolution2d.kind, "CNN"))
 """Kind of layer -> family of a network that has it; the first that holds. Others are fully connected, ``FCN``."""
 

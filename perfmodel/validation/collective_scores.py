@@ -17,7 +17,7 @@ from perfmodel.measurements.collective_tables import CollectiveMeasurements, Mea
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
-from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import score
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport
 

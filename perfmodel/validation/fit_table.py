@@ -17,9 +17,8 @@ from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.constants import stated_constant
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.fitted import PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.intervals import seen_in
-from perfmodel.validation.protocols import ALL_FITTED
+from perfmodel.validation.protocols import ALL_FITTED, PLAN_OF_SUBSET, FittedSubset, content_key, predict_subset
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def fit(
     63
     """
     if only not in SUBSETS:
-        kind = "subset"
-        raise UnknownNameError(kind, only, SUBSETS)
+        raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
     if not cells:

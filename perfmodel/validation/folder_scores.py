@@ -2,88 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.errors import TableError
+from perfmodel import zoo
+from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
+from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, nearest_hint
+from perfmodel.hardware.wording import device_of_text
 from perfmodel.measurements.collective_tables import read_collectives
-from perfmodel.measurements.data_folder import DataFolder
-from perfmodel.measurements.kernel_tables import KernelMeasurements, content_hash
-from perfmodel.validation.collected import Collected, Picture
-from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD
-from perfmodel.validation.kernel_scores import kernel_scores
-from perfmodel.validation.own_scores import collect_own
+from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
+from perfmodel.measurements.rows import read_lines, table_error
+from perfmodel.measurements.run import PHASES
+from perfmodel.validation.all_tables import collect_own, collect_parts, score_steps
+from perfmodel.validation.cells import Progress, progress_of_part
+from perfmodel.validation.kernel_scores import AS_SHIPPED, FIVE_FOLD, kernel_scores
 from perfmodel.validation.own_tables import tables_of_file
 from perfmodel.validation.protocols import NOTHING_FITTED
-from perfmodel.validation.score_records import KERNELS, KINDS, SYSTEMS, BoardScore, ScoredTable
-from perfmodel.validation.step_scores import score_steps
-from perfmodel.validation.system_tables import read_system_table
+from perfmodel.validation.scoreboard import KERNELS, KINDS, SYSTEMS, Collected, Picture, ScoredTable
+from perfmodel.validation.speedup_scores import COLUMNS, framework_of_text, read_system_table
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from perfmodel.validation.scoreboard import Scoreboard
 
-Progress = Callable[[int, int], None]
-Tell = Callable[[str], None]
 
 PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
-"""Protocols of measured kernels that get a parity plot. [-]"""
 
 
 def score_folder(
-    folder: DataFolder,
-    *,
-    kinds: Collection[str] = KINDS,
-    progress: Progress | None = None,
-    tell: Tell | None = None,
-) -> Collected:
+    folder: DataFolder, collected: Collected, *, kinds: Collection[str] = KINDS, progress: Progress | None = None
+) -> None:
     """Score the tables of a folder.
 
     Parameters
     ----------
     folder : DataFolder
-        Tables that do not come with perfmodel. [-]
+        Tables. [-]
+    collected : Collected
+        Where scores and pictures go. [-]
     kinds : collection of str
         Kinds of tables that are wanted. [-]
     progress : callable or None
         Told how much is done, and of how much. [-]
-    tell : callable or None
-        Told each score as it is there. [-]
-
-    Returns
-    -------
-    Collected
-        Scores and pictures.
 
     Raises
     ------
     TableError, UnknownNameError
         If a table is wrong, or names something unknown.
     """
-    collected = Collected()
     things: list[KernelMeasurements | Path] = [*folder.kernels, *folder.systems]
     for done, thing in enumerate(things):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(1000 * before + round(1000 * part / whole), 1000 * len(things))
-
+        told = progress_of_part(progress, done, len(things))
         if not isinstance(thing, KernelMeasurements):
-            _score_system(thing, collected, kinds=kinds, progress=told, tell=tell)
+            _score_system(thing, collected, kinds=kinds, progress=told)
         elif KERNELS in kinds:
-            _score_kernels(thing, collected, progress=told, tell=tell)
-    return collected
+            _score_kernels(thing, collected, progress=told)
 
 
-def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress, tell: Tell | None) -> None:
+def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress) -> None:
     scored = kernel_scores(table, progress=progress)
     not_scored = [f"{count} rows of another data type ({precision})" for precision, count in scored.left_out.items()]
     not_scored += [f"{table.skipped} lines of a log that time nothing"] if table.skipped else []
     collected.add(
-        "tables",
         ScoredTable(
             name=table.name,
             kind=KERNELS,
@@ -91,38 +73,20 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
             sha256=table.sha256,
             rows=len(table.rows) - sum(scored.left_out.values()),
             not_scored="; ".join(not_scored),
-        ),
+        )
     )
-    for each in scored.scores:
-        collected.add(
-            "scores",
-            BoardScore(table=table.name, part=each.part, protocol=each.protocol, note=each.note, **asdict(each.score)),
-        )
-    for protocol, points in scored.points.items():
-        if protocol not in PICTURED:
-            continue
-        times = [(float(predicted), float(measured), board) for predicted, measured, board in points]
-        collected.pictures.append(
-            Picture(
-                name=f"{table.name}_{protocol}",
-                title=f"{table.name}, {protocol}",
-                predicted_s=tuple(time[0] for time in times),
-                measured_s=tuple(time[1] for time in times),
-                groups=tuple(time[2] for time in times),
-                hollow=(False,) * len(times),
-                quantity="time of a call",
-            )
-        )
-    if tell is not None:
-        tell(f"{table.name}: {len(scored.scores)} scores")
+    collect_parts(table.name, scored.scores, collected)
+    for protocol in [protocol for protocol in scored.points if protocol in PICTURED]:
+        predicted_s, measured_s, boards = zip(*scored.points[protocol], strict=True)
+        shown = {"predicted": predicted_s, "measured": measured_s, "groups": boards, "quantity": "time of a call"}
+        shown["title"] = f"{table.name}, {protocol}"
+        collected.pictures.append(Picture(name=f"{table.name}_{protocol}", shown=shown))
 
 
-def _score_system(
-    path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress, tell: Tell | None
-) -> None:
+def _score_system(path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress) -> None:
     for own in tables_of_file(path):
         if own.kind in kinds:
-            collect_own(own, collected, is_shipped=False, tell=tell)
+            collect_own(own, collected, is_shipped=False)
     table = None if SYSTEMS not in kinds or read_collectives(path) is not None else read_system_table(path)
     if table is None:
         progress(1, 1)
@@ -136,14 +100,8 @@ def _score_system(
         rows=len(table.measurements.rows),
         not_scored=f"{several} rows of several devices, which are scored by their speed-up" if several else "",
     )
-    score_steps(
-        checked_table(table.measurements),
-        entry,
-        collected,
-        protocols={"gpu": (NOTHING_FITTED,)},
-        progress=progress,
-        tell=tell,
-    )
+    protocols = {"gpu": (NOTHING_FITTED,)}
+    score_steps(checked_table(table.measurements), entry, collected, protocols=protocols, progress=progress)
 
 
 def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:
@@ -169,3 +127,99 @@ def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:
         lines = "; ".join(f"{name}: SHA-256 {present[name][:16]} where {known[name][:16]} was scored" for name in wrong)
         message = f"tables are not those of the committed results: {lines}; --new-tables scores them all the same"
         raise TableError(message)
+
+
+MOST_MISSING: Final = len(COLUMNS) // 3
+"""Columns that a table of steps on systems may lack and still be meant as one. [1]"""
+
+
+def check_folder(folder: DataFolder) -> None:
+    """Refuse a folder whose tables cannot be scored as they are.
+
+    Boards, libraries and operations of measured kernels are resolved, and tables of systems are read.
+
+    Parameters
+    ----------
+    folder : DataFolder
+        Tables that do not come with perfmodel. [-]
+
+    Raises
+    ------
+    TableError
+        Naming file, row, column, value and the nearest that is known; the first file with faults.
+    """
+    for table in folder.kernels:
+        _check_kernels(table)
+    for path in folder.systems:
+        _check_system(path)
+
+
+def _check_kernels(table: KernelMeasurements) -> None:
+    path = Path("kernels") / f"{table.name}.csv"
+    faults: list[str] = []
+    rows = [row for row in table.rows if dtype_of_text(row.precision, kind=table.format.name) is not None]
+    for row in {row.device: row for row in reversed(rows)}.values():
+        place = f"row {row.row_number}, column {table.format.device}"
+        faults += _faults(partial(device_of_text, row.device), place=place)
+    for row in rows:
+        faults += _faults(partial(operations_of, row, kind=table.format.name), place=f"row {row.row_number}")
+    if not faults:
+        faults += _faults(partial(boards_of, table), place="")
+    if faults:
+        raise table_error(path, faults)
+
+
+def _check_system(path: Path) -> None:
+    header, lines = read_lines(path)
+    missing = [name for name in COLUMNS if name not in header]
+    if len(missing) > MOST_MISSING:
+        return
+    if missing:
+        others = [name for name in header if name not in COLUMNS]
+        hints = [f"{name}{nearest_hint(name, others)}" for name in missing]
+        raise table_error(path, [f"row 1: a table of steps on systems lacks column {', '.join(hints)}"])
+    faults: list[str] = []
+    for number, values in lines:
+        if len(values) != len(header):
+            faults.append(f"row {number}: {len(values)} values where the header has {len(header)} columns")
+            continue
+        record = dict(zip(header, values, strict=True))
+        if record["n_devices"] == "1":
+            faults += _name_faults(record, number=number)
+    if faults:
+        raise table_error(path, faults)
+    found = _faults(partial(_read_whole, path), place="")
+    if found:
+        raise table_error(path, found)
+
+
+def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:
+    resolve: dict[str, Callable[[], object]] = {
+        "framework": partial(framework_of_text, record["framework"], record["framework_version"]),
+        "network": partial(_known, "network", record["network"], zoo.names()),
+        "device": partial(device_of_text, record["device"]),
+        "phase": partial(_known, "phase", record["phase"], PHASES),
+    }
+    return [
+        fault for column, call in resolve.items() for fault in _faults(call, place=f"row {number}, column {column}")
+    ]
+
+
+def _known(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+
+
+def _read_whole(path: Path) -> None:
+    table = read_system_table(path)
+    if table is not None:
+        checked_table(table.measurements)
+
+
+def _faults(call: Callable[[], object], *, place: str) -> list[str]:
+    """Return what is wrong with something, behind its place; nothing where it can be done."""
+    try:
+        call()
+    except PerfmodelError as error:
+        return [f"{place}: {error}" if place else str(error)]
+    return []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.interval_metrics import coverage, interval_score, median_ratio
+from perfmodel.validation.metrics import coverage, interval_score, median_ratio
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

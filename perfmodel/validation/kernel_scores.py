@@ -8,22 +8,204 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import least_squares
 
-from perfmodel.calibration.fit_cache import fingerprint, keep_fits, kept_fits
-from perfmodel.calibration.folds import fit_folds
+from perfmodel.calibration.fit_cache import cached_fits, fingerprint
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
-from perfmodel.calibration.kernel_problem import KernelProblem
+from perfmodel.calibration.problem import KernelProblem
 from perfmodel.hardware.fit_plan import load_fit_plan
-from perfmodel.validation.kernel_baselines import PARAMETER_COUNT, ROOFLINE_OF_KERNELS, roofline_of_kernels
-from perfmodel.validation.kernel_protocols import AS_SHIPPED, EVERY_ROW, PARTS, PROTOCOLS, KernelProtocol
-from perfmodel.validation.scores import ScoreRow, score
+from perfmodel.validation.cells import progress_of_part
+from perfmodel.validation.scores import METRICS, ScoreRow, score
+from perfmodel.validation.table_report import EVERY_ROW, PartScore
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from perfmodel.calibration.fit import Fit
     from perfmodel.hardware.fit_plan import FitPlan
-    from perfmodel.measurements.kernel_tables import KernelMeasurements
+    from perfmodel.measurements.kernel_tables import KernelMeasurements, MeasuredKernel
+
+
+LARGE_EXTENT: Final = 128
+"""Least rows and columns of a product that fills its tiles. [1]"""
+
+FOLDS: Final = 5
+"""Folds of shapes. [1]"""
+
+Belongs = Callable[["MeasuredKernel"], bool]
+
+
+def _is_forward(row: MeasuredKernel) -> bool:
+    return row.phase == "forward"
+
+
+def _is_convolution(row: MeasuredKernel) -> bool:
+    return row.words["layer_type"] == "Convolution"
+
+
+PARTS: Final[dict[str, dict[str, Belongs]]] = {
+    "gemm": {"min(m, n) > 128": lambda row: min(row.sizes["M"], row.sizes["N"]) > LARGE_EXTENT},
+    "conv": {"forward": _is_forward, "gradients": lambda row: not _is_forward(row)},
+    "rnn": {"forward": _is_forward, "gradients": lambda row: not _is_forward(row)},
+    "layer": {
+        "convolutions, forward": lambda row: _is_convolution(row) and _is_forward(row),
+        "convolutions, backward": lambda row: _is_convolution(row) and not _is_forward(row),
+        "other layers": lambda row: not _is_convolution(row),
+    },
+}
+"""Name of a format -> parts of a table that are scored by themselves, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProtocol:
+    """A way to split measured kernels into fitted and scored rows.
+
+    Parameters
+    ----------
+    name, holds_out : str
+        Name, and what a fold does without. [-]
+    together : bool
+        Whether all boards are fitted together, or each by itself. [-]
+    labels : callable
+        Boards to a label for each of their rows: a fold holds out the rows of one label. [-]
+    """
+
+    name: str
+    holds_out: str
+    together: bool
+    labels: Callable[[Sequence[KernelBoard]], list[Hashable]]
+
+
+def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    """Return the number of the fold of each row, the same for all rows of one shape, whatever board they ran on.
+
+    Parameters
+    ----------
+    boards : sequence of KernelBoard
+        Rows, board after board. [-]
+
+    Returns
+    -------
+    list of int
+        Below ``FOLDS``, drawn with a fixed seed. [1]
+    """
+    keys = [board.kind.shape_of(row) for board in boards for row in board.rows]
+    place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    drawn = np.random.default_rng(0).permutation(len(place)) % FOLDS
+    return [int(drawn[place[key]]) for key in keys]
+
+
+def _board_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    return [board.device for board in boards for _ in board.rows]
+
+
+def _network_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
+    return [row.words["network"] for board in boards for row in board.rows]
+
+
+AS_SHIPPED: Final = "as_shipped"
+
+FIVE_FOLD: Final = "five_fold"
+
+SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, holds_out="a fifth of the shapes", together=False, labels=shape_folds)
+
+SHAPES_OUT_OF_ALL = replace(SHAPES_OUT, together=True)
+
+BOARD_OUT = KernelProtocol(name="leave_one_board_out", holds_out="a board", together=True, labels=_board_labels)
+
+NETWORK_OUT = KernelProtocol(
+    name="leave_one_network_out", holds_out="a network's layers", together=False, labels=_network_labels
+)
+
+PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
+    "gemm": (SHAPES_OUT, BOARD_OUT),
+    "conv": (SHAPES_OUT_OF_ALL, BOARD_OUT),
+    "rnn": (SHAPES_OUT, BOARD_OUT),
+    "layer": (SHAPES_OUT, NETWORK_OUT),
+}
+"""Name of a format -> protocols that fit, after ``as_shipped``. Boards share a library's classes of convolution."""
+
+
+ROOFLINE_OF_KERNELS: Final = "roofline x two efficiencies + a launch, best log error"
+
+PARAMETER_COUNT: Final = 3
+START: Final = (0.6, 0.6, 4e-6)
+LOWEST: Final = (1e-3, 1e-3, 1e-7)
+HIGHEST: Final = (3.0, 3.0, 1e-3)
+
+
+def roofline_of_kernels(
+    measured_s: ArrayLike,
+    *,
+    flop_count: ArrayLike,
+    moved_bytes: ArrayLike,
+    peak_flop_per_s: ArrayLike,
+    bandwidth_bytes_per_s: ArrayLike,
+    folds: Sequence[Hashable] | None = None,
+) -> NDArray[np.float64]:
+    r"""Roofline of each kernel with a fitted share of the peak, a fitted share of the bandwidth, and a fitted launch.
+
+    .. math:: T = \max\left(\frac{F}{e_c P}, \frac{B}{e_m W}\right) + t_0, \qquad
+              e_c, e_m, t_0 = \arg\min \overline{\left|\ln(T / T_{measured})\right|}
+
+    Parameters
+    ----------
+    measured_s : array_like of float, shape (n,)
+        Measured times. [s]
+    flop_count, moved_bytes : array_like of float, shape (n,)
+        Arithmetic F and traffic B of each kernel. [FLOP], [B]
+    peak_flop_per_s, bandwidth_bytes_per_s : array_like of float, shape (n,)
+        Peak P and memory bandwidth W of each row's board. [FLOP/s], [B/s]
+    folds : sequence of hashable, length n, optional
+        Label of each row's fold: a row is predicted from the other folds. None fits on all rows. [-]
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Predicted times; NaN where a fold has no other fold to learn from. [s]
+
+    Notes
+    -----
+    The mean of absolute logarithms is approached by a soft one, so that a few odd rows do not decide.
+
+    Examples
+    --------
+    >>> times = roofline_of_kernels([2.0, 4.0], flop_count=[1e12, 2e12], moved_bytes=[1e9, 1e9],
+    ...                             peak_flop_per_s=[1e12, 1e12], bandwidth_bytes_per_s=[1e11, 1e11])
+    >>> times.round(2)
+    array([2., 4.])
+    """
+    measured = np.asarray(measured_s, dtype=float)
+    arithmetic_s = np.asarray(flop_count, dtype=float) / np.asarray(peak_flop_per_s, dtype=float)
+    traffic_s = np.asarray(moved_bytes, dtype=float) / np.asarray(bandwidth_bytes_per_s, dtype=float)
+
+    def times(log_unknowns: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+        of_peak, of_bandwidth, launch_s = np.exp(log_unknowns)
+        return np.asarray(np.maximum(arithmetic_s[rows] / of_peak, traffic_s[rows] / of_bandwidth) + launch_s)
+
+    def fitted(rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+        def residuals(log_unknowns: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(np.log(times(log_unknowns, rows) / measured[rows]))
+
+        found = least_squares(
+            residuals,
+            np.log(START),
+            bounds=(np.log(LOWEST), np.log(HIGHEST)),
+            loss="soft_l1",
+            f_scale=0.05,
+            diff_step=[0.01] * PARAMETER_COUNT,
+        )
+        return np.asarray(found.x)
+
+    everything = np.ones(len(measured), dtype=bool)
+    if folds is None:
+        return times(fitted(everything), everything)
+    predicted_s = np.full(len(measured), np.nan)
+    for fold in dict.fromkeys(folds):
+        held_out = np.array([label == fold for label in folds])
+        if not held_out.all():
+            predicted_s[held_out] = times(fitted(~held_out), held_out)
+    return predicted_s
+
 
 PLANS: Final = {
     "gemm": "kernels_contraction",
@@ -43,27 +225,6 @@ FITTED_DTYPE: Final = "fp32"
 """Data type of the boards that are fitted; others are scored as shipped. [-]"""
 
 MEAN_OF_BOARDS: Final = "mean of the boards"
-"""Name of the line that averages over boards. [-]"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelScore:
-    """A score on a part of the rows of a board.
-
-    Parameters
-    ----------
-    protocol, part : str
-        What was held out, and which rows. [-]
-    score : ScoreRow
-        The score; its subset is the board. [-]
-    note : str
-        What must be known beside it; mostly empty. [-]
-    """
-
-    protocol: str
-    part: str
-    score: ScoreRow
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -84,7 +245,7 @@ class ScoredKernels:
 
     Parameters
     ----------
-    scores : tuple of KernelScore
+    scores : tuple of PartScore
         For each protocol: every board, all rows and each part, perfmodel and the naive rule; then means. [-]
     left_out : dict of str to int
         Rows that are not predicted, by the precision that perfmodel does not have. [1]
@@ -92,7 +253,7 @@ class ScoredKernels:
         Predicted and measured times with their board, by protocol. [s, s, -]
     """
 
-    scores: tuple[KernelScore, ...]
+    scores: tuple[PartScore, ...]
     left_out: dict[str, int]
     points: dict[str, list[tuple[float, float, str]]]
 
@@ -127,8 +288,7 @@ def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], N
         for place, scope in enumerate(scopes):
             others = [board for board in fitted if board.device not in {each.device for each in scope}]
             outcomes += _in_folds(scope, protocol, plan=plan, key=table.sha256, others=others)
-            if progress is not None:
-                progress(100 * done + round(100 * (place + 1) / len(scopes)), 100 * len(protocols))
+            progress_of_part(progress, done, len(protocols))(place + 1, len(scopes))
     scores = [each for outcome in outcomes for each in _scores(outcome)]
     return ScoredKernels(
         scores=(*scores, *_means(scores, {_label(board) for board in fitted})),
@@ -255,12 +415,7 @@ def of_others(
 
 
 def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
-    kept = fingerprint((key, [tuple(rows) for rows in trained]))
-    fits = kept_fits(kept)
-    if fits is None or len(fits) != len(trained):
-        fits = fit_folds(problem, trained)
-        keep_fits(kept, fits)
-    return fits
+    return cached_fits(problem, trained, fingerprint((key, [tuple(rows) for rows in trained])))
 
 
 def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> NDArray[np.float64]:
@@ -279,7 +434,7 @@ def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> ND
     )
 
 
-def _scores(outcome: _Outcome) -> list[KernelScore]:
+def _scores(outcome: _Outcome) -> list[PartScore]:
     board = outcome.board
     everything = {EVERY_ROW: lambda row: True, **PARTS[board.kind.name]}
     found = []
@@ -292,37 +447,25 @@ def _scores(outcome: _Outcome) -> list[KernelScore]:
             (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
         ):
             row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
-            found.append(KernelScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
+            found.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
     return found
 
 
-AVERAGED: Final = (
-    "mape",
-    "median_ape",
-    "p90_ape",
-    "typical_factor_percent",
-    "geometric_mean_ratio",
-    "percent_within_10",
-    "percent_within_25",
-)
-"""Columns of a score that a mean over boards is taken of."""
-
-
-def _means(scores: Sequence[KernelScore], boards: set[str]) -> list[KernelScore]:
+def _means(scores: Sequence[PartScore], boards: set[str]) -> list[PartScore]:
     """Return the mean over the fitted boards of each protocol, part and model, where there are several."""
     groups: dict[tuple[str, str, str], list[ScoreRow]] = {}
     for each in scores:
         if each.score.subset in boards:
             groups.setdefault((each.protocol, each.part, each.score.model), []).append(each.score)
     return [
-        KernelScore(protocol=protocol, part=part, score=_mean(rows))
+        PartScore(protocol=protocol, part=part, score=_mean(rows))
         for (protocol, part, _), rows in groups.items()
         if len(rows) > 1
     ]
 
 
 def _mean(rows: Sequence[ScoreRow]) -> ScoreRow:
-    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in AVERAGED}
+    means: dict[str, Any] = {name: fmean(getattr(row, name) for row in rows) for name in METRICS}
     return replace(
         rows[0],
         subset=f"{MEAN_OF_BOARDS}, {FITTED_DTYPE}",

@@ -16,8 +16,7 @@ from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress
-from perfmodel.validation.live_device import check_device, processor_of
+from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress, check_device, processor_of
 from perfmodel.validation.live_networks.catalogue import find_networks
 from perfmodel.validation.live_prediction import cases_of, check_datasheet, predict_case
 from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
@@ -70,8 +69,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
     """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
     for dtype in asked or ():
         if dtype not in machine.dtypes:
-            kind = f"data type of {machine.name!r}"
-            raise UnknownNameError(kind, dtype, machine.dtypes)
+            raise UnknownNameError(kind=f"data type of {machine.name!r}", name=dtype, known=machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
         allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
@@ -83,8 +81,7 @@ def _check_run(dtypes: Sequence[str] | None) -> None:
     """Refuse data types in which no network is run, before anything is calibrated."""
     for dtype in dtypes or ():
         if dtype not in LIVE_DTYPES:
-            kind = "data type of the live check"
-            raise UnknownNameError(kind, dtype, LIVE_DTYPES)
+            raise UnknownNameError(kind="data type of the live check", name=dtype, known=LIVE_DTYPES)
 
 
 def _whole(argument: str, given: Any, *, least: int) -> int:

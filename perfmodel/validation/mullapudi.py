@@ -9,7 +9,7 @@ else is fitted. The batch size is stated nowhere, so the answer is given for sev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from perfmodel import zoo
@@ -25,15 +25,162 @@ from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
-from perfmodel.validation.mullapudi_report import (
-    CALIBRATED,
-    KEY,
-    MEASURED,
-    MODEL_VIEW,
-    EpochRow,
-    GrowthRow,
-    Illustration,
-)
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.table_report import PartScore, compared, mean_error, parts_text
+
+KEY: Final = "mullapudi2017"
+
+CONSTANT: Final = "a constant: the fitted time"
+
+SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
+"""Where it ran, as a scoreboard says it. [-]"""
+
+COMPARED: Final = ("downpour", "delay_compensated")
+CALIBRATED: Final = ("downpour", 3)
+"""Scheme and workers of the one time that is fitted."""
+
+MODEL_VIEW: Final = "busiest part"
+"""The view of the server's queues that is the model; others show what it hangs on. [-]"""
+
+MEASURED: Final = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One measured time beside what it was expected to be.
+
+    Parameters
+    ----------
+    scheme : str
+        Name of the scheme. [-]
+    node_count, worker_count : int
+        Machines; those that train. [1]
+    measured_s, predicted_s : float
+        Time of an epoch; of the first row, which is fitted, they are the same. [s]
+    constant_s : float
+        What the fitted time alone would predict. [s]
+    mean_staleness : float
+        Updates of others that a gradient has missed. [1]
+    server_utilisation : float
+        Share of time that the busiest part of the server works. [1]
+    """
+
+    scheme: str
+    node_count: int
+    worker_count: int
+    measured_s: float
+    predicted_s: float
+    constant_s: float
+    mean_staleness: float
+    server_utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRow:
+    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price.
+
+    Parameters
+    ----------
+    batch_size : int or None
+        Assumed; None in the row of what was measured, and of a constant. [samples]
+    queues : str
+        Where visitors queue, or whose numbers these are. [-]
+    away_ms : float or None
+        Time per step away from the server's queue, fitted. [ms]
+    downpour_growth, compensated_growth : float
+        From 4 to 12 machines. [%]
+    overhead_4, overhead_8, overhead_12 : float
+        Compensated over Downpour on so many machines. [%]
+    """
+
+    batch_size: int | None
+    queues: str
+    away_ms: float | None
+    downpour_growth: float
+    compensated_growth: float
+    overhead_4: float
+    overhead_8: float
+    overhead_12: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Illustration:
+    """The rows, the sensitivity, and what everything rests on.
+
+    Parameters
+    ----------
+    batch_size : int
+        Assumed for the rows. [samples]
+    rows : Table
+        Each measured time beside its prediction. [-]
+    sensitivity : Table
+        Growth and overhead by batch size and view. [-]
+    assumptions : tuple of str
+        In words. [-]
+    caveats : tuple of str
+        Those of the table. [-]
+    """
+
+    batch_size: int
+    rows: Table[EpochRow]
+    sensitivity: Table[GrowthRow]
+    assumptions: tuple[str, ...]
+    caveats: tuple[str, ...]
+
+    def __str__(self) -> str:
+        scored = tuple(each.note for each in self.parts if each.note)
+        notes = [f"- {text}" for text in (*scored, *self.assumptions, *self.caveats)]
+        scores = parts_text(self.parts, title="the five that are not fitted")
+        return "\n\n".join([self.rows.to_text(), self.sensitivity.to_text(), scores, "\n".join(notes)])
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error over the times that are not fitted [%]."""
+        return mean_error(self.parts)
+
+    @property
+    def not_scored(self) -> str:
+        """What of the table is not scored, and why."""
+        return "1 time that a worker's own step was fitted to"
+
+    @property
+    def growth_factors(self) -> dict[str, float]:
+        """How far off the growth from 4 to 12 machines is, by scheme: the larger over the smaller [1]."""
+        measured, model = (
+            next(row for row in self.sensitivity if (row.queues, row.batch_size) == wanted)
+            for wanted in ((MEASURED, None), (MODEL_VIEW, self.batch_size))
+        )
+        pairs = {
+            "Downpour": (model.downpour_growth, measured.downpour_growth),
+            "delay-compensated": (model.compensated_growth, measured.compensated_growth),
+        }
+        return {name: max(pair) / min(pair) for name, pair in pairs.items()}
+
+    @property
+    def parts(self) -> tuple[PartScore, ...]:
+        """Scores of perfmodel and of the constant, which was told the same time."""
+        rows = [row for row in self.rows if (row.scheme, row.worker_count) != CALIBRATED]
+        factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in self.growth_factors.items())
+        return compared(
+            SYSTEM_TEXT,
+            {PERFMODEL: [row.predicted_s for row in rows], CONSTANT: [row.constant_s for row in rows]},
+            measured=[row.measured_s for row in rows],
+            fitted={PERFMODEL: 1, CONSTANT: 1},
+            note=f"growth from 4 to 12 machines is off by a factor of {factors}; a constant has none",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return {
+            "table": KEY,
+            "mape_percent": self.mape,
+            "growth_factors": self.growth_factors,
+            "rows": [asdict(row) for row in self.rows],
+            "sensitivity": [asdict(row) for row in self.sensitivity],
+            "assumptions": list(self.assumptions),
+            "caveats": list(self.caveats),
+        }
+
 
 BATCH_SIZES: Final = (64, 100, 128, 200, 256)
 """Batch sizes that the answer is given for. [samples]"""
@@ -164,7 +311,7 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
             found = _epochs(server, away_s, counts, steps=examples / size, **changes)
             lines.append(_growth_row(found, counts, label=view, batch_size=size, away_s=away_s))
     if played_steps:
-        found = _played(server, compute_s, counts, steps=steps, played_steps=played_steps)
+        found = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
         lines.append(_growth_row(found, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
     return Illustration(
         batch_size=batch_size,
@@ -200,32 +347,17 @@ def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
 
 
 def _epochs(
-    server: _Server, compute_s: float, counts: list[int], *, steps: float, **changes: Any
+    server: _Server, compute_s: float, counts: list[int], *, steps: float, played_steps: int = 0, **changes: Any
 ) -> dict[tuple[str, int], float]:
-    """Return the time of an epoch of both schemes with each number of workers. [s]"""
-    return {
-        (name, workers): steps
-        * float(
-            SCHEMES[name].times(replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)).step_s
-        )
-        for name in ("downpour", "delay_compensated")
-        for workers in counts
-    }
+    """Return the time of an epoch of both schemes with each number of workers, by formula or as played. [s]"""
 
+    def step_s(name: str, workers: int) -> float:
+        numbers = replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)
+        if played_steps:
+            return play_asynchronous(SCHEMES[name].in_effect(numbers), step_count=played_steps).step_s
+        return float(SCHEMES[name].times(numbers).step_s)
 
-def _played(
-    server: _Server, compute_s: float, counts: list[int], *, steps: float, played_steps: int
-) -> dict[tuple[str, int], float]:
-    """Return the same from the simulator. [s]"""
-    return {
-        (name, workers): steps
-        * play_asynchronous(
-            SCHEMES[name].in_effect(server.numbers(compute_s=compute_s, worker_count=workers)),
-            step_count=played_steps,
-        ).step_s
-        for name in ("downpour", "delay_compensated")
-        for workers in counts
-    }
+    return {(name, workers): steps * step_s(name, workers) for name in COMPARED for workers in counts}
 
 
 def _growth_row(
@@ -236,10 +368,7 @@ def _growth_row(
     batch_size: int | None = None,
     away_s: float | None = None,
 ) -> GrowthRow:
-    growth = {
-        name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1)
-        for name in ("downpour", "delay_compensated")
-    }
+    growth = {name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1) for name in COMPARED}
     overheads = [100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts]
     return GrowthRow(
         batch_size,

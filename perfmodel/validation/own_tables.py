@@ -17,9 +17,8 @@ from perfmodel.measurements import parallel_tables, scaling_tables
 from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.validation import mullapudi
 from perfmodel.validation.collective_scores import collective_report
-from perfmodel.validation.doubling_claims import doubling_claims
-from perfmodel.validation.parallel_report import parallel_report
-from perfmodel.validation.score_records import COLLECTIVES, MANY_DEVICES
+from perfmodel.validation.parallel_report import doubling_claims, parallel_report
+from perfmodel.validation.scoreboard import COLLECTIVES, MANY_DEVICES
 from perfmodel.validation.speedup_scores import speedup_report
 from perfmodel.validation.table_report import OwnReport
 
@@ -158,8 +157,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
             found = tables_of_file(path)
             return found[0] if len(found) == 1 else None
         if str(table) not in measurements.names() and not path.is_file():
-            kind = "measurement table (or path of a CSV)"
-            raise UnknownNameError(kind, str(table), table_names())
+            raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None
     if not known.is_shipped:
         raise ArgumentError("data", None, f"a folder with {known.file}: {known.name} does not come with perfmodel")

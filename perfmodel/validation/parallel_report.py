@@ -13,6 +13,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.measurements import parallel_tables
 from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
+from perfmodel.measurements.scaling_tables import load_scaling
 from perfmodel.parallelism import Layout
 from perfmodel.prediction.agreements import SHARED
 from perfmodel.prediction.exchange_times import LinkExchanges, OnLink
@@ -24,12 +25,13 @@ from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.units import GIGA
-from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.prepared import Prepared, TimedStep
+
 
 LINEAR: Final = "linear scaling"
 """Naive rule: as many times faster as there are devices. [-]"""
@@ -236,3 +238,71 @@ def _step(
     exchanges = LinkExchanges(placement=prepared.placement, links=links)
     on_links = replace(prepared, exchanges=exchanges, agreement=agreement)
     return on_links, on_links.nominal
+
+SAVED_WHERE_LINEAR: Final = 0.5
+"""Share of the time that a doubling saves where speed-up is linear. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """A stated saving.
+
+    Parameters
+    ----------
+    framework : str
+        Of which it is said. [-]
+    saved_percent, linear_percent : float
+        Time that twice the GPUs save: as stated, and by linear scaling. [%]
+    speedup : float
+        Of a doubling, as stated. [1]
+    efficiency_percent : float
+        That over 2. [%]
+    implied_exposed_percent : float
+        Share of the step on twice the GPUs that all but linear scaling must be, under weak scaling. [%]
+    """
+
+    framework: str
+    saved_percent: float
+    linear_percent: float
+    speedup: float
+    efficiency_percent: float
+    implied_exposed_percent: float
+
+
+def doubling_claims(file: Path) -> RowReport:
+    """Return the claims with what they imply.
+
+    Parameters
+    ----------
+    file : Path
+        Its CSV, one that comes with perfmodel. [-]
+
+    Returns
+    -------
+    RowReport
+        Without a score: no run can be made of a claim that states neither network nor devices.
+
+    Notes
+    -----
+    Valid for: one doubling. A step on twice the GPUs lasts 2 / speed-up times the step on the fewer, each worker with
+    its mini-batch; all of it that is longer is exchange that is exposed: 1 - speed-up / 2.
+    """
+    table = load_scaling(file.stem)
+    rows = [
+        ClaimRow(
+            framework=row["framework"],
+            saved_percent=100 * row["time_reduction"],
+            linear_percent=100 * SAVED_WHERE_LINEAR,
+            speedup=1 / (1 - row["time_reduction"]),
+            efficiency_percent=100 * SAVED_WHERE_LINEAR / (1 - row["time_reduction"]),
+            implied_exposed_percent=100 * (1 - SAVED_WHERE_LINEAR / (1 - row["time_reduction"])),
+        )
+        for row in table.rows
+    ]
+    return RowReport(
+        table=table.key,
+        rows=Table(rows, title=table.title),
+        parts=(),
+        not_scored=f"{len(rows)} claims that state neither network, batch size, GPUs nor links",
+        caveats=table.caveats,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError, CalibrationError
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.cells import prepare_cells
+from perfmodel.validation.cells import prepare_cells, progress_of_part
 from perfmodel.validation.protocols import PROTOCOLS, folds_of, protocol_names
 from perfmodel.validation.validate import checked_table, nothing_to_score, validate_steps
 
@@ -141,7 +141,6 @@ def protocol_board(
 
 
 Jobs = list[tuple[str, str]]
-"""Subsets with protocols."""
 
 
 def protocol_jobs(
@@ -203,11 +202,7 @@ def protocol_reports(
         Subset, protocol and report. [-]
     """
     for done, (subset, protocol) in enumerate(jobs):
-
-        def told(part: int, whole: int, before: int = done) -> None:
-            if progress is not None:
-                progress(100 * before + round(100 * part / whole), 100 * len(jobs))
-
+        told = progress_of_part(progress, done, len(jobs))
         yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.presentation.figures import parity_plot, saved
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
@@ -276,28 +277,14 @@ class Report:
             If this report has no such subset.
         """
         if subset not in self.subsets:
-            kind = "subset"
-            raise UnknownNameError(kind, subset, self.subsets)
+            raise UnknownNameError(kind="subset", name=subset, known=self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
-    def _set_aside_of(self, subset: str) -> list[PredictedCell]:
-        pairs = zip(self.set_aside, self.subset_of_set_aside, strict=True)
-        return [cell for cell, of_cell in pairs if of_cell == subset]
-
     def _limited_to(self, keep: Any) -> Report:
-        from dataclasses import replace
-
-        from perfmodel.validation.baselines import Baseline
-
         of_cell = np.array(self.subset_of_cell)
         baselines = {
             subset: tuple(
-                Baseline(
-                    name=baseline.name,
-                    predicted_s=baseline.predicted_s[keep[of_cell == subset]],
-                    parameter_count=baseline.parameter_count,
-                    trained_on=baseline.trained_on,
-                )
+                replace(baseline, predicted_s=baseline.predicted_s[keep[of_cell == subset]])
                 for baseline in self.baselines[subset]
             )
             for subset in self.subsets
@@ -361,11 +348,20 @@ class Report:
             Log-log plot with the identity, the 25 % lines and the intervals, one colour per framework; cells that are
             set aside are hollow.
         """
-        from perfmodel.presentation.figures import saved
-        from perfmodel.validation.parity import parity_figure
-
-        figure = parity_figure(self)
+        scores = ", ".join(f"{subset} {self.only(subset).mape:.1f} %" for subset in self.subsets)
+        figure = parity_plot(**self.shown(), title=f"{self.table}, {self.protocol}: MAPE {scores}")
         return saved(figure, path)
+
+    def shown(self) -> dict[str, Any]:
+        """Return what a parity plot shows of the cells, those that are set aside hollow."""
+        cells = (*self.cells, *self.set_aside)
+        return {
+            "predicted": [cell.predicted_s for cell in cells],
+            "measured": [cell.measured_s for cell in cells],
+            "groups": [cell.framework for cell in cells],
+            "hollow": [cell.status != "measured" for cell in cells],
+            "intervals": [(cell.low_s, cell.high_s) for cell in cells],
+        }
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
         """Return so many cells [1] with the largest |ln ratio|, worst first."""

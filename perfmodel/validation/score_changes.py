@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perfmodel.validation.score_records import PERFMODEL, BoardScore
-from perfmodel.validation.scoreboard import Scoreboard, scores_by_key
+from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, scores_by_key
 
 SAME: Final = 0.05
 """Difference between a committed figure and its recomputation that is rounding. [percentage points]"""
@@ -18,7 +17,6 @@ WORSE: Final = 0.5
 """Rise of an error from which on the changelog must name it. [percentage points]"""
 
 COMPARED: Final = ("mape", "typical_factor_percent", "median_ape", "p90_ape")
-"""Columns that are compared with a recomputation."""
 
 CELLS: Final = "cells"
 """Column of how much was scored, which must not shrink."""

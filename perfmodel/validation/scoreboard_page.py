@@ -9,7 +9,7 @@ from typing import Final
 from perfmodel.presentation.pages import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
-from perfmodel.validation.score_records import (
+from perfmodel.validation.scoreboard import (
     COLLECTIVES,
     KERNELS,
     KINDS,
@@ -19,10 +19,10 @@ from perfmodel.validation.score_records import (
     SYSTEMS,
     WITH_SET_ASIDE,
     BoardScore,
+    Scoreboard,
     ScoredTable,
     WorstCell,
 )
-from perfmodel.validation.scoreboard import Scoreboard
 
 SUBSET_TEXT: Final = {
     "gpu": "GPU",
@@ -51,10 +51,8 @@ METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
     ("in 10 %", lambda score: f"{score.percent_within_10:.0f}"),
     ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
 )
-"""Columns of every score."""
 
 INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
-"""Columns of the intervals of predictions."""
 
 MOST_FIGURES: Final = 2000
 """Characters of an explanation that are shown. [1]"""

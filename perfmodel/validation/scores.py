@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perfmodel.validation import metrics
 
@@ -14,6 +16,31 @@ if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
     from perfmodel.validation.cells import PredictedCell
     from perfmodel.validation.report import Report
+
+
+def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
+    """Return the percentage of predictions whose error is at most ``percent``.
+
+    Parameters
+    ----------
+    predicted, measured : array_like of float
+        Positive values. [s]
+    percent : float
+        Largest error that counts. [%]
+    """
+    return 100 * metrics.share_within(predicted, measured=measured, percent=percent)
+
+
+METRICS: Final[Mapping[str, Callable[..., float]]] = {
+    "mape": metrics.mape,
+    "median_ape": metrics.median_ape,
+    "p90_ape": metrics.p90_ape,
+    "typical_factor_percent": metrics.typical_factor_percent,
+    "geometric_mean_ratio": metrics.geometric_mean_ratio,
+    "percent_within_10": partial(percent_within, percent=10),
+    "percent_within_25": partial(percent_within, percent=25),
+}
+"""Figures of every score -> how each follows from predicted and measured values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +93,8 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
     ScoreRow
         All metrics.
     """
-    arguments = (predicted_s,)
-    return ScoreRow(
-        subset=subset,
-        model=model,
-        cells=len(measured_s),
-        mape=metrics.mape(*arguments, measured=measured_s),
-        median_ape=metrics.median_ape(*arguments, measured=measured_s),
-        p90_ape=metrics.p90_ape(*arguments, measured=measured_s),
-        typical_factor_percent=metrics.typical_factor_percent(*arguments, measured=measured_s),
-        geometric_mean_ratio=metrics.geometric_mean_ratio(*arguments, measured=measured_s),
-        percent_within_10=100 * metrics.share_within(*arguments, measured=measured_s, percent=10),
-        percent_within_25=100 * metrics.share_within(*arguments, measured=measured_s, percent=25),
-        fitted=fitted,
-    )
+    figures = {name: metric(predicted_s, measured=measured_s) for name, metric in METRICS.items()}
+    return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
 
 
 def score_rows(report: Report) -> tuple[ScoreRow, ...]:
@@ -182,15 +197,14 @@ def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
     if not scored:
         return None
     predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+    figures = ("mape", "typical_factor_percent", "geometric_mean_ratio")
     return FoldRow(
         subset=subset,
         held_out=outcome.label,
         fitted_cells=len(outcome.trained),
         scored_cells=len(scored),
         fitted=0 if outcome.fit is None else outcome.fit.parameter_count,
-        mape=metrics.mape(predicted, measured=measured),
-        typical_factor_percent=metrics.typical_factor_percent(predicted, measured=measured),
-        geometric_mean_ratio=metrics.geometric_mean_ratio(predicted, measured=measured),
+        **{name: METRICS[name](predicted, measured=measured) for name in figures},
     )
 
 

@@ -2,25 +2,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import TableError
+from perfmodel import measurements, zoo
+from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.framework.profile import load_framework
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.measurements.speedup_jobs import SpeedupJob, load_speedup_job
+from perfmodel.hardware.wording import device_of_text
+from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.run import Evidence, FeedItem, Run
+from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
+from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import score
-from perfmodel.validation.system_tables import SystemTable, read_system_table
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wired import Wired
-    from perfmodel.measurements.run import Run
     from perfmodel.prediction.prediction import Prediction
+
+
+COLUMNS: Final = (
+    "framework",
+    "framework_version",
+    "network",
+    "device",
+    "n_devices",
+    "batch_size",
+    "phase",
+    "seconds",
+    "data",
+)
+"""Columns without which a table of steps on systems cannot be read."""
+
+SYNTHETIC: Final = "synthetic"
+"""Word of the column ``data`` for images that lie on the device."""
+
+PIXEL_BYTES: Final = 4
+"""Size of a value of an image as it reaches the device. [B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiDeviceRow:
+    """A step of several devices, each with a mini-batch of its own.
+
+    Parameters
+    ----------
+    row : MeasuredRow
+        Its time. [-]
+    run : Run
+        What each of them ran. [-]
+    worker_count : int
+        Devices. [1]
+    """
+
+    row: MeasuredRow
+    run: Run
+    worker_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemTable:
+    """Rows of one device, ready to be scored, and rows of several.
+
+    Parameters
+    ----------
+    measurements : MeasurementTable
+        Rows with their Runs; a network whose images are read is told from one with images on the device. [-]
+    several : tuple of MultiDeviceRow
+        Rows of several devices. [-]
+    frameworks : tuple of str
+        Framework files that stand for the table's frameworks. [-]
+    """
+
+    measurements: MeasurementTable
+    several: tuple[MultiDeviceRow, ...]
+    frameworks: tuple[str, ...]
+
+
+def framework_of_text(name: str, version: str) -> str:
+    """Return the framework file for a framework of a table.
+
+    Parameters
+    ----------
+    name, version : str
+        As the table writes them. [-]
+
+    Returns
+    -------
+    str
+        File stem: of the highest version that is not above the stated one, else the oldest. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If no file is of that framework.
+
+    Examples
+    --------
+    >>> framework_of_text("tensorflow", "0.9.0")
+    'tensorflow_0_9'
+    """
+    stems = [stem for stem in spec_files.names("frameworks") if stem.partition("_")[0] == name.lower()]
+    if not stems:
+        raise UnknownNameError(kind="framework of a measured table", name=name, known=spec_files.names("frameworks"))
+    versions = sorted((_numbers(load_framework(stem).version), stem) for stem in stems)
+    stated = _numbers(version)
+    not_above = [stem for known, stem in versions if known[: len(stated)] <= stated]
+    return not_above[-1] if not_above else versions[0][1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.search(r"\d+\.\d+(?:\.\d+)*", version)
+    return () if found is None else tuple(int(part) for part in found.group(0).split("."))
+
+
+def read_system_table(path: str | Path) -> SystemTable | None:
+    """Read a table of training steps on systems.
+
+    Parameters
+    ----------
+    path : str or Path
+        The CSV. [-]
+
+    Returns
+    -------
+    SystemTable or None
+        None where the columns are of another format, or no row is of one device. [-]
+
+    Raises
+    ------
+    TableError
+        If a value is wrong.
+    UnknownNameError
+        If a device, framework or network is unknown; names the nearest.
+    """
+    path = Path(path)
+    header, lines = read_lines(path)
+    if not set(COLUMNS) <= set(header):
+        return None
+    faults: list[str] = []
+    rows: list[MeasuredRow] = []
+    runs: dict[tuple[str, str, int], Run] = {}
+    several: list[MultiDeviceRow] = []
+    for number, values in lines:
+        record = dict(zip(header, values, strict=False))
+        workers = whole_number(record["n_devices"], column="n_devices", number=number, faults=faults) or 1
+        row, run = _row(record, number=number, table=path.stem, faults=faults)
+        if workers > 1:
+            several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
+            continue
+        rows.append(row)
+        runs[row.run_key] = run
+    if faults:
+        raise table_error(path, faults)
+    if not rows:
+        return None
+    table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
+    frameworks = tuple(sorted({row.framework for row in rows}))
+    return SystemTable(measurements=table, several=tuple(several), frameworks=frameworks)
+
+
+def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
+    """Return what a table from the same page says that the scripts ran.
+
+    Parameters
+    ----------
+    source, network : str
+        Where a row comes from, and its network, as the table writes them. [-]
+    tables : iterable of MeasurementTable
+        Described tables. [-]
+
+    Returns
+    -------
+    Run or None
+        Of the table whose ``[source]`` has an address that the row's source has too. [-]
+    """
+    for table in tables:
+        address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
+        found = next((run for run in table.runs if run.network == network), None)
+        if address and address in source and found is not None:
+            return found
+    return None
+
+
+def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
+    network = record["network"]
+    if network not in zoo.names():
+        raise UnknownNameError(kind=f"network of row {number}", name=network, known=zoo.names())
+    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
+    batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
+    framework = framework_of_text(record["framework"], record["framework_version"])
+    on_device = record["data"] == SYNTHETIC
+    label = network if on_device else f"{network}, images read"
+    row = MeasuredRow(
+        table=table,
+        row_number=number,
+        network=label,
+        framework=framework,
+        batch_size=batch_size,
+        device=device_of_text(record["device"]),
+        threads=None,
+        step_s=seconds,
+        note=record.get("variable_update", ""),
+    )
+    images = FeedItem(
+        name="images", elements_per_sample=zoo.build(network).input_elements, element_bytes=PIXEL_BYTES, prefetched=True
+    )
+    shipped = (measurements.load(name) for name in measurements.names())
+    described = run_of_same_page(record.get("source", ""), network, shipped)
+    plain = Run(table=table, network=network, framework=framework, batch_size=batch_size, builder=network)
+    run = replace(
+        described or plain,
+        table=table,
+        network=label,
+        framework=framework,
+        batch_size=batch_size,
+        phase=record["phase"],
+        feed=() if on_device else (images,),
+        evidence=(Evidence("feed", f"column data: {record['data']}"),),
+    )
+    return row, run
+
 
 LINEAR: Final = "linear scaling"
 """Naive rule: as many times as fast as there are devices. [-]"""
@@ -28,8 +238,8 @@ LINEAR: Final = "linear scaling"
 OWN_CLOCK: Final = "perfmodel, every die at the clock of one alone"
 """The prediction without what dies of one board do to each other's clock. [-]"""
 
-SYNTHETIC: Final = "synthetic data"
-REAL: Final = "real data"
+SYNTHETIC_DATA: Final = "synthetic data"
+REAL_DATA: Final = "real data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +309,12 @@ def speedup_report(file: Path) -> RowReport:
     models: dict[str, Wired] = {PERFMODEL: system}
     models |= {f"perfmodel, {name}": load_system(name) for name in job.other_systems}
     models[OWN_CLOCK] = _without_boards(system)
-    times = {model: _Predictions(job, wired) for model, wired in models.items()}
-    speedups = {name: [each.speedup(row.run, row.worker_count) for row in scored] for name, each in times.items()}
+    steps = {model: _steps(job, wired) for model, wired in models.items()}
+    speedups = {
+        model: [step(each.run, each.worker_count).samples_per_s / step(each.run, 1).samples_per_s for each in scored]
+        for model, step in steps.items()
+    }
+    own = [steps[PERFMODEL](each.run, each.worker_count) for each in scored]
     measured = [
         each.worker_count * alone[each.row.network, each.row.batch_size].step_s / each.row.step_s  # type: ignore[operator]
         for each in scored
@@ -116,9 +330,9 @@ def speedup_report(file: Path) -> RowReport:
             predicted=predicted,
             error_percent=100 * (predicted / truth - 1),
             linear_percent=100 * (each.worker_count / truth - 1),
-            exposed_percent=times[PERFMODEL].exposed_percent(each.run, each.worker_count),
+            exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
         )
-        for each, truth, predicted in zip(scored, measured, speedups[PERFMODEL], strict=True)
+        for each, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], own, strict=True)
     ]
     by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
     return RowReport(
@@ -137,7 +351,7 @@ def _not_scored(read: SystemTable, scored: int) -> str:
 
 
 def _data(run: Run) -> str:
-    return REAL if run.feed else SYNTHETIC
+    return REAL_DATA if run.feed else SYNTHETIC_DATA
 
 
 def _without_boards(system: Wired) -> Wired:
@@ -146,43 +360,29 @@ def _without_boards(system: Wired) -> Wired:
     return replace(system, wiring=replace(system.wiring, devices=apart))  # type: ignore[type-var]
 
 
-class _Predictions:
-    """Predicted steps of a job on a system, each once."""
+def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
+    """Return what predicts the step of a run by a number of workers [1] on a system, each once."""
+    known: dict[tuple[str, int, int], Prediction] = {}
 
-    def __init__(self, job: SpeedupJob, system: Wired) -> None:
-        self.job, self.system = job, system
-        self.known: dict[tuple[str, int, int], Prediction] = {}
-
-    def step(self, run: Run, workers: int) -> Prediction:
-        """Return the step of so many workers."""
+    def step(run: Run, workers: int) -> Prediction:
         key = run.network, run.batch_size, workers
-        if key not in self.known:
-            self.known[key] = predict(
-                run,
-                system=self.system,
-                workers=workers,
-                sync=self.job.sync,
-                dataset=self.job.dataset if run.feed else None,
-                input_from=self.job.input_from if run.feed else None,
-                decode_cores=self.job.decode_cores if run.feed else None,
-            )
-        return self.known[key]
+        if key not in known:
+            read: dict[str, Any] = {
+                "dataset": job.dataset,
+                "input_from": job.input_from,
+                "decode_cores": job.decode_cores,
+            }
+            known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
+        return known[key]
 
-    def speedup(self, run: Run, workers: int) -> float:
-        """Return the throughput of workers over that of one. [1]"""
-        return self.step(run, workers).samples_per_s / self.step(run, 1).samples_per_s
-
-    def exposed_percent(self, run: Run, workers: int) -> float:
-        """Return what exchange adds to a step. [%]"""
-        p = self.step(run, workers)
-        return 100 * float(p.exposed_sync_s / p.step_s)
+    return step
 
 
 def _parts(
     rows: Sequence[SpeedupRow], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
 ) -> tuple[PartScore, ...]:
     found = []
-    for part in (EVERY_ROW, SYNTHETIC, REAL):
+    for part in (EVERY_ROW, SYNTHETIC_DATA, REAL_DATA):
         kept = [place for place, row in enumerate(rows) if part in (EVERY_ROW, row.data)]
         truth = [measured[place] for place in kept]
         for model, speedups in by_model.items() if kept else ():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.score_records import PERFMODEL
+from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import ScoreRow, score
-from perfmodel.validation.text import score_lines
+from perfmodel.validation.text import Columns, printed
+
+if TYPE_CHECKING:
+    from perfmodel.validation.mullapudi import Illustration
 
 EVERY_ROW: Final = "all"
-"""Part of a table that holds all rows that are scored. [-]"""
 
 MOST_PRINTED: Final = 60
 """Rows up to which a report prints each of them. [1]"""
@@ -30,38 +32,18 @@ class PartScore:
         The score; its subset says on which systems or devices. [-]
     note : str
         What must be known beside it; mostly empty. [-]
+    protocol : str
+        What was fitted on what; empty where the table has one way only. [-]
     """
 
     part: str
     score: ScoreRow
     note: str = ""
+    protocol: str = ""
 
 
-class TableReport(Protocol):
-    """What ``pm.validate`` returns of any table: prints as text, has rows, and an error where one can be told."""
-
-    @property
-    def rows(self) -> Table[Any]:
-        """Each scored row beside its prediction."""
-
-    @property
-    def mape(self) -> float | None:
-        """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-
-
-class OwnReport(TableReport, Protocol):
-    """What a table that is scored in a way of its own comes to, with what a scoreboard keeps of it."""
-
-    @property
-    def parts(self) -> tuple[PartScore, ...]:
-        """Scores of perfmodel and of naive rules, all rows first; empty where nothing is scored."""
-
-    @property
-    def not_scored(self) -> str:
-        """What of the table is not scored, and why; may be empty."""
+OwnReport: TypeAlias = "RowReport | Illustration"
+"""What a table that is scored in a way of its own comes to: prints as text, has rows, scores and an error."""
 
 
 def compared(
@@ -111,43 +93,24 @@ def mean_error(parts: Sequence[PartScore]) -> float | None:
     return own[0].score.mape if own else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    subset: str
-    part: str
-    model: str
-    cells: int
-    fitted: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
+PARTS: Final[Columns] = {
+    "cells of": "{0.score.subset}",
+    "part": "{.part}",
+    "model": "{0.score.model}",
+    "cells": "{0.score.cells}",
+    "constants": "{0.score.fitted}",
+    "MAPE [%]": "{0.score.mape:.1f}",
+    "median [%]": "{0.score.median_ape:.1f}",
+    "p90 [%]": "{0.score.p90_ape:.1f}",
+    "bias": "{0.score.geometric_mean_ratio:.2f}",
+    "percent_within_10": "{0.score.percent_within_10:.1f}",
+    "percent_within_25": "{0.score.percent_within_25:.1f}",
+}
 
 
-def part_table(parts: Sequence[PartScore], *, title: str) -> Table[_Line]:
-    """Return scores as a table.
-
-    Parameters
-    ----------
-    parts : sequence of PartScore
-        Scores. [-]
-    title : str
-        Its heading. [-]
-
-    Returns
-    -------
-    Table
-        A line for each part and model. [-]
-    """
-    lines = []
-    for each in parts:
-        row = each.score
-        numbers = (row.mape, row.median_ape, row.p90_ape, row.geometric_mean_ratio)
-        shares = (row.percent_within_10, row.percent_within_25)
-        lines.append(_Line(row.subset, each.part, row.model, row.cells, row.fitted, *numbers, *shares))
-    return Table(lines, title=title, row_type=_Line)
+def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
+    """Return scores as text, a line for each part and model."""
+    return printed(parts, PARTS, title=title).to_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +146,7 @@ class RowReport:
         blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
         if self.parts:
             aside = f" (not scored: {self.not_scored})" if self.not_scored else ""
-            blocks.append(score_lines(part_table(self.parts, title=f"{self.table}: scores{aside}")).to_text())
+            blocks.append(parts_text(self.parts, title=f"{self.table}: scores{aside}"))
         notes = [f"{self.table}: {each.note}" for each in self.parts if each.note]
         notes += [] if self.parts else [f"{self.table}: nothing is scored: {self.not_scored}"]
         notes += [f"- {text}" for text in self.caveats]

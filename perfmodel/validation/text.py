@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, make_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import make_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,85 +13,96 @@ from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.validation.cells import PredictedCell
-    from perfmodel.validation.interval_scores import IntervalRow
     from perfmodel.validation.report import Report
-    from perfmodel.validation.scores import FactorRow, FoldRow
 
-HEADINGS: Final = {
-    "cells_of": "cells of",
-    "mape": "MAPE [%]",
-    "median": "median [%]",
-    "p90": "p90 [%]",
-    "typical": "exp|ln|-1 [%]",
-    "bias": "bias",
-    "within_10": "in 10 % [%]",
-    "within_25": "in 25 % [%]",
+Columns = Mapping[str, str | Callable[[Any], str]]
+"""Heading of each column -> what it shows of a row: a format of its fields, or a function of it."""
+
+SCORES: Final[Columns] = {
+    "cells of": "{.subset}",
+    "predictions": "{.model}",
+    "cells": "{.cells:,}",
+    "MAPE [%]": "{.mape:.1f}",
+    "median [%]": "{.median_ape:.1f}",
+    "p90 [%]": "{.p90_ape:.1f}",
+    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+    "in 10 % [%]": "{.percent_within_10:.0f}",
+    "in 25 % [%]": "{.percent_within_25:.0f}",
 }
 LEGEND: Final = (
     "exp|ln|-1: 100 (exp(mean |ln(predicted / measured)|) - 1), the typical factor as a percentage; "
     "bias: geometric mean of predicted / measured;\nin 10 %, in 25 %: percentage of the cells predicted that closely"
 )
+CELLS: Final[Columns] = {
+    "framework": "{.framework}",
+    "network": "{.network}",
+    "device": "{.device}",
+    "threads": lambda cell: "" if cell.threads is None else str(cell.threads),
+    "measured_s": "{.measured_s:.3f}",
+    "predicted_s": "{.predicted_s:.3f}",
+    "ratio": "{.ratio:.2f}",
+    "bound_by": "{.bottleneck}",
+}
+INTERVALS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "80 % intervals": "{.intervals}",
+    "cells": "{.cells:,}",
+    "in interval [%]": "{.coverage_percent:.0f}",
+    "high / low": "{.median_ratio:.2f}",
+    "score of ln": "{.log_score:.3f}",
+    "score [s]": "{.time_score_s:.4g}",
+}
+INTERVAL_LEGEND: Final = (
+    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
+    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
+)
+FOLDS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "held out": "{.held_out}",
+    "cells fitted": "{.fitted_cells}",
+    "scored": "{.scored_cells:,}",
+    "constants": "{.fitted:,}",
+    "MAPE [%]": "{.mape:.1f}",
+    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+}
+MOST_FOLDS: Final = 40
+"""Folds up to which each is printed; --json has them all. [1]"""
+
+FACTORS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "factor on": "{.name}",
+    "value": "{.factor:.2f}",
+    "80 % interval": "{0.low:.2f} to {0.high:.2f}",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class _ScoreLine:
-    cells_of: str
-    predictions: str
-    cells: int
-    mape: str
-    median: str
-    p90: str
-    typical: str
-    bias: str
-    within_10: str
-    within_25: str
-
-
-@dataclass(frozen=True, slots=True)
-class _CellLine:
-    framework: str
-    network: str
-    device: str
-    threads: str
-    measured_s: str
-    predicted_s: str
-    ratio: str
-    bound_by: str
-
-
-def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[_CellLine]:
-    """Return measured cells beside their predictions, ready to print.
+def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
+    """Return rows as texts, ready to print.
 
     Parameters
     ----------
-    cells : iterable of PredictedCell
-        Cells. [-]
+    rows : iterable
+        Records. [-]
+    columns : mapping
+        Heading of each column, and what it shows. [-]
     title : str
-        Headline. [-]
-
-    Returns
-    -------
-    Table
-        One line per cell.
+        Heading of the table. [-]
     """
-    lines = tuple(
-        _CellLine(
-            cell.framework,
-            cell.network,
-            cell.device,
-            "" if cell.threads is None else str(cell.threads),
-            f"{cell.measured_s:.3f}",
-            f"{cell.predicted_s:.3f}",
-            f"{cell.ratio:.2f}",
-            cell.bottleneck,
-        )
-        for cell in cells
-    )
-    return Table(lines, title=title)
+    headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
+    line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
+    shows = [show.format if isinstance(show, str) else show for show in columns.values()]
+    return Table([line(*(show(row) for show in shows)) for row in rows], title=title, headings=headings)
+
+
+def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[Any]:
+    """Return measured cells beside their predictions, ready to print."""
+    return printed(cells, CELLS, title=title)
 
 
 SCORE_HEADINGS: Final = {
-    **HEADINGS,
+    "mape": "MAPE [%]",
     "subset": "cells of",
     "typical_factor_percent": "exp|ln|-1 [%]",
     "median_ape": "median [%]",
@@ -104,7 +116,6 @@ SCORE_HEADINGS: Final = {
     "is_pair": "one family of one framework",
     "change": "change",
 }
-"""Heading of each column of scores."""
 
 TWO_PLACES: Final = ("geometric_mean_ratio", "factor")
 
@@ -122,13 +133,12 @@ def score_lines(table: Table[Any]) -> Table[Any]:
     Table
         The same rows as text: one decimal of a percentage, two of a ratio.
     """
-    columns = table.columns
-    lines = make_dataclass("Line", [(name, str) for name in columns], frozen=True)
-    rows = tuple(lines(*(_score_text(name, getattr(row, name)) for name in columns)) for row in table)
-    return Table(rows, title=table.title, headings={name: SCORE_HEADINGS.get(name, name) for name in columns})
+    columns = {SCORE_HEADINGS.get(name, name): partial(_score_text, name) for name in table.columns}
+    return printed(table, columns, title=table.title)
 
 
-def _score_text(name: str, value: object) -> str:
+def _score_text(name: str, row: object) -> str:
+    value = getattr(row, name)
     if isinstance(value, bool):
         return "YES" if value else ""
     if isinstance(value, float):
@@ -136,133 +146,6 @@ def _score_text(name: str, value: object) -> str:
             return ""
         return f"{value:.2f}" if name in TWO_PLACES else f"{value:.1f}"
     return str(value)
-
-
-INTERVAL_LEGEND: Final = (
-    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
-    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _IntervalLine:
-    cells_of: str
-    intervals: str
-    cells: int
-    coverage: str
-    high_over_low: str
-    log_score: str
-    time_score: str
-
-
-def interval_lines(rows: Iterable[IntervalRow]) -> Table[_IntervalLine]:
-    """Return the scores of intervals, ready to print.
-
-    Parameters
-    ----------
-    rows : iterable of IntervalRow
-        Ours and those of constant ratio. [-]
-
-    Returns
-    -------
-    Table
-        One line per row.
-    """
-    lines = tuple(
-        _IntervalLine(
-            row.subset,
-            row.intervals,
-            row.cells,
-            f"{row.coverage_percent:.0f}",
-            f"{row.median_ratio:.2f}",
-            f"{row.log_score:.3f}",
-            f"{row.time_score_s:.4g}",
-        )
-        for row in rows
-    )
-    headings = {
-        **HEADINGS,
-        "intervals": "80 % intervals",
-        "coverage": "in interval [%]",
-        "high_over_low": "high / low",
-        "log_score": "score of ln",
-        "time_score": "score [s]",
-    }
-    return Table(lines, title="", headings=headings)
-
-
-MOST_FOLDS: Final = 40
-"""Folds up to which each is printed; --json has them all. [1]"""
-
-
-@dataclass(frozen=True, slots=True)
-class _FoldLine:
-    cells_of: str
-    held_out: str
-    fitted: str
-    scored: int
-    constants: int
-    mape: str
-    typical: str
-    bias: str
-
-
-def fold_lines(folds: Iterable[FoldRow]) -> Table[_FoldLine]:
-    """Return the folds of a validation, ready to print.
-
-    Parameters
-    ----------
-    folds : iterable of FoldRow
-        Folds. [-]
-
-    Returns
-    -------
-    Table
-        One line per fold.
-    """
-    lines = tuple(
-        _FoldLine(
-            row.subset,
-            row.held_out,
-            f"{row.fitted_cells}",
-            row.scored_cells,
-            row.fitted,
-            f"{row.mape:.1f}",
-            f"{row.typical_factor_percent:.1f}",
-            f"{row.geometric_mean_ratio:.2f}",
-        )
-        for row in folds
-    )
-    headings = {**HEADINGS, "held_out": "held out", "fitted": "cells fitted", "scored": "scored"}
-    return Table(lines, title="every fold", headings=headings)
-
-
-@dataclass(frozen=True, slots=True)
-class _FactorLine:
-    cells_of: str
-    factor_on: str
-    value: str
-    interval: str
-
-
-def factor_lines(factors: Iterable[FactorRow]) -> Table[_FactorLine]:
-    """Return fitted factors, ready to print.
-
-    Parameters
-    ----------
-    factors : iterable of FactorRow
-        Factors. [-]
-
-    Returns
-    -------
-    Table
-        One line per factor.
-    """
-    lines = tuple(
-        _FactorLine(row.subset, row.name, f"{row.factor:.2f}", f"{row.low:.2f} to {row.high:.2f}") for row in factors
-    )
-    headings = {**HEADINGS, "factor_on": "factor on", "interval": "80 % interval"}
-    return Table(lines, title="fitted factors on the sourced constants", headings=headings)
 
 
 def report_text(report: Report) -> str:
@@ -278,25 +161,10 @@ def report_text(report: Report) -> str:
     str
         Scoreboard with baselines, rank order, bootstrap, set-aside and worst cells.
     """
-    lines = tuple(
-        _ScoreLine(
-            row.subset,
-            row.model,
-            row.cells,
-            f"{row.mape:.1f}",
-            f"{row.median_ape:.1f}",
-            f"{row.p90_ape:.1f}",
-            f"{row.typical_factor_percent:.1f}",
-            f"{row.geometric_mean_ratio:.2f}",
-            f"{row.percent_within_10:.0f}",
-            f"{row.percent_within_25:.0f}",
-        )
-        for row in report.scoreboard
-    )
-    board = Table(lines, title=f"{report.table}, protocol {report.protocol}", headings=HEADINGS)
+    board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
     parts = [f"{board.to_text()}\n{LEGEND}"]
     if len(report.intervals):
-        parts.append(f"{interval_lines(report.intervals)}\n{INTERVAL_LEGEND}")
+        parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
         part = report._limited_to(np.array(report.subset_of_cell) == subset)
         share, pairs = part.rank_order
@@ -310,9 +178,9 @@ def report_text(report: Report) -> str:
         "(--json lists them)"
     )
     if 1 < len(report.folds) <= MOST_FOLDS:
-        parts.append(str(fold_lines(report.folds)))
+        parts.append(str(printed(report.folds, FOLDS, title="every fold")))
     if len(report.factors):
-        parts.append(str(factor_lines(report.factors)))
+        parts.append(str(printed(report.factors, FACTORS, title="fitted factors on the sourced constants")))
     if report.set_aside:
         parts.append(
             cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)").to_text()

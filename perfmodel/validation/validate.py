@@ -13,12 +13,19 @@ from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.system import System
-from perfmodel.measurements.checking import check_names
+from perfmodel.measurements.rows import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
-from perfmodel.validation import fold_baselines
-from perfmodel.validation.cells import MeasuredCell, PredictedCell, Progress, predict_cell, prepare_cells
-from perfmodel.validation.fitted import predict_subset
+from perfmodel.validation import baselines
+from perfmodel.validation.cells import (
+    MeasuredCell,
+    PredictedCell,
+    Progress,
+    predict_cell,
+    prepare_cells,
+    progress_of_part,
+)
 from perfmodel.validation.interval_scores import ConstantRatio
 from perfmodel.validation.intervals import HeldOut, with_intervals
 from perfmodel.validation.own_tables import own_table, refuse_beside
@@ -30,6 +37,7 @@ from perfmodel.validation.protocols import (
     check_protocol,
     check_share,
     part_of_rows,
+    predict_subset,
 )
 from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
@@ -38,7 +46,6 @@ from perfmodel.validation.scores import FoldOutcome
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.table_report import OwnReport
 
@@ -59,22 +66,6 @@ def _check_rows(table: MeasurementTable) -> None:
         frameworks=spec_files.names("frameworks"),
         builders=zoo.names(),
     )
-
-
-class _Told:
-    """Adds the progress of several subsets up."""
-
-    def __init__(self, progress: Progress | None, subsets: int) -> None:
-        self.progress, self.subsets, self.before = progress, subsets, 0
-
-    def within(self, done: int, total: int) -> None:
-        """Tell how far one subset is, in hundredths of itself."""
-        if self.progress is not None:
-            self.progress(self.before + round(100 * done / total), 100 * self.subsets)
-
-    def finished(self) -> None:
-        """Count one subset as done."""
-        self.before += 100
 
 
 def _nothing_fitted(cells: Sequence[MeasuredCell], *, progress: Progress) -> HeldOut:
@@ -154,14 +145,14 @@ def _baselines(
     outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
 ) -> tuple[Baseline, ...]:
     """Ask the naive rules in the same folds; where nothing is held out they are told every cell."""
-    rules = fold_baselines.RULES[subset]
+    rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
-        rules = (*rules, fold_baselines.all_cores_rule(below, table.physical_cores))
+        rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
     scored = [_scored(outcome.predicted) for outcome in outcomes]
     everything = [cell for cells in scored for cell in cells]
     trained = [everything] if told_all else [outcome.trained for outcome in outcomes]
-    return fold_baselines.in_folds(rules, trained, scored)
+    return baselines.in_folds(rules, trained, scored)
 
 
 def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:
@@ -289,8 +280,7 @@ def validate_steps(
                 "fit_share", fit_share, f"None beside protocol={protocol!r}: one of them says what is fitted"
             )
     if only is not None and only not in SUBSETS:
-        kind = "subset"
-        raise UnknownNameError(kind, only, SUBSETS)
+        raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded = checked_table(table)
     wanted = [subset for subset in SUBSETS if only in (None, subset) and loaded.subset(subset, set_aside=True)]
     if not any(loaded.subset(subset) for subset in wanted):
@@ -302,15 +292,14 @@ def validate_steps(
     told_baselines: dict[str, tuple[Baseline, ...]] = {}
     ratios: dict[str, tuple[ConstantRatio, ...]] = {}
     sources: dict[int, SpecFile] = {}
-    told = _Told(progress, len(wanted))
-    for subset in wanted:
-        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told.within)
+    for place, subset in enumerate(wanted):
+        told = progress_of_part(progress, place, len(wanted))
+        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
         intervals = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
         outcomes[subset], ratios[subset] = intervals.outcomes, intervals.ratios
         told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in found.sources}
-        told.finished()
     require_independence(loaded, sources.values())
     return Report.of(
         table=loaded.key,

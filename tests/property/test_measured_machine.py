@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from measured_machines import machine, predicted, three_layers
-from perfmodel.hardware.measured_tables import CONSTANTS_OF_FAMILY
+from perfmodel.hardware.measured_machine import CONSTANTS_OF_FAMILY
 
 OVERHEADS = ("grad_forward_s", "backward_s", "parameter_s", "step_s")
 NETWORKS = {"three_layers": three_layers, "alexnet": pm.zoo.alexnet, "fcn5": pm.zoo.fcn5}

@@ -9,8 +9,7 @@ import pytest
 
 from perfmodel.cli.scoreboard import RECORDS
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
-from perfmodel.validation.score_records import PERFMODEL
-from perfmodel.validation.scoreboard import load_scoreboard
+from perfmodel.validation.scoreboard import PERFMODEL, load_scoreboard
 
 BOARD = load_scoreboard(Path(__file__).resolve().parents[2] / "docs" / RECORDS)
 MEAN = ("mape", "typical_factor_percent")

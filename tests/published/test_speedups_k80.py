@@ -11,9 +11,8 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.validation.own_tables import own_table
-from perfmodel.validation.score_records import PERFMODEL
-from perfmodel.validation.speedup_scores import LINEAR, OWN_CLOCK, REAL, SYNTHETIC, speedup_report
-from perfmodel.validation.system_tables import read_system_table
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.speedup_scores import LINEAR, OWN_CLOCK, REAL, SYNTHETIC, read_system_table, speedup_report
 from perfmodel.validation.table_report import EVERY_ROW
 
 NAME = "tensorflow_docs_2017_gce_k80"

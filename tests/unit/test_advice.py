@@ -17,8 +17,7 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.rewired import with_fields, with_own_lanes
-from perfmodel.hardware.variants import system_with
+from perfmodel.hardware.rewired import system_with, with_fields, with_own_lanes
 from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}

@@ -11,7 +11,6 @@ from perfmodel.calibration import fit_cache
 from perfmodel.errors import ArgumentError, CalibrationError, SpecError, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation import fitted
 from perfmodel.validation.provenance import require_independence, sources_from
 
 ROW = {"batch_size": 16, "framework": "caffe_1_0_rc3", "device": "gtx_980"}
@@ -108,13 +107,13 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        plain = fitted.fit_folds
+        plain = fit_cache.fit_folds
 
         def counting(*arguments, **options):
             self.count += 1
             return plain(*arguments, **options)
 
-        monkeypatch.setattr(fitted, "fit_folds", counting)
+        monkeypatch.setattr(fit_cache, "fit_folds", counting)
 
 
 @pytest.fixture

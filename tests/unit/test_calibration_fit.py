@@ -11,8 +11,7 @@ from perfmodel.calibration.problem import Problem
 from perfmodel.errors import CalibrationError, SpecError, UnknownNameError
 from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.validation.cells import predict_cell, prepare_cells
-from perfmodel.validation.fitted import compiled
-from perfmodel.validation.protocols import folds_of
+from perfmodel.validation.protocols import compiled, folds_of
 
 ARCHITECTURES = ("kepler", "maxwell", "pascal")
 

@@ -15,9 +15,7 @@ from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.collected import Collected
-from perfmodel.validation.score_records import ScoredTable
-from perfmodel.validation.scoreboard import Scoreboard, save_scoreboard
+from perfmodel.validation.scoreboard import Scoreboard, ScoredTable, save_scoreboard
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
 RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]
@@ -651,7 +649,7 @@ SYSTEMS_CSV = (
     ],
 )
 def test_a_fault_in_a_folder_is_told_before_any_table_is_scored(capsys, monkeypatch, tmp_path, folder, text, told):
-    def nothing_may_be_scored(**_):
+    def nothing_may_be_scored(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", nothing_may_be_scored)
@@ -662,8 +660,8 @@ def test_a_fault_in_a_folder_is_told_before_any_table_is_scored(capsys, monkeypa
 
 
 def test_the_figures_of_the_scoreboard_are_printed_as_json(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", lambda **_: Collected())
-    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped_own", lambda **_: Collected())
+    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", lambda *_, **__: None)
+    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped_own", lambda *_, **__: None)
     content = json.loads(printed(*SCORE_ALL, "--json", "--quick", "--to", str(tmp_path)))
     assert content == json.loads((tmp_path / "scoreboard.json").read_text())
     assert content["scores"] == []

@@ -14,7 +14,7 @@ from perfmodel.hardware.channel import Place
 from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.hardware.topology import Topology
 from perfmodel.measurements.collective_tables import read_collectives
-from perfmodel.measurements.data_folder import read_data_folder
+from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place
@@ -27,6 +27,7 @@ from perfmodel.validation.collective_scores import (
 )
 from perfmodel.validation.folder_scores import score_folder
 from perfmodel.validation.own_tables import own_table
+from perfmodel.validation.scoreboard import Collected
 from perfmodel.validation.scoreboard_page import page_blocks
 
 HEAD = "system,lib_version,device,op,dtype,n_devices,elements,bytes,seconds\n"
@@ -138,7 +139,9 @@ def test_the_command_prints_scores_by_name_and_refuses_what_has_no_effect(tmp_pa
 
 def test_the_scoreboard_has_a_part_for_them(tmp_path):
     written(tmp_path, *calls())
-    board = score_folder(read_data_folder(tmp_path)).board()
+    collected = Collected()
+    score_folder(read_data_folder(tmp_path), collected)
+    board = collected.board()
     assert [(table.name, table.kind, table.rows) for table in board.tables] == [("nccl_a100_here", "collectives", 40)]
     assert "nccl_a100_here" in repr(page_blocks(board, pictures=[]))
 

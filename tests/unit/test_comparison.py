@@ -13,8 +13,8 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.step_time import PARTS
+from perfmodel.presentation.figures import waterfall
 from perfmodel.presentation.tables import Table
-from perfmodel.presentation.waterfall import waterfall
 
 
 @pytest.fixture(scope="module")

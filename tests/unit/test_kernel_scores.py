@@ -9,14 +9,13 @@ import pytest
 import perfmodel as pm
 from perfmodel.calibration.fit import fit_unknowns
 from perfmodel.calibration.kernel_boards import boards_of
-from perfmodel.calibration.kernel_problem import KernelProblem
+from perfmodel.calibration.problem import KernelProblem
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.fit_plan import load_fit_plan
 from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
 from perfmodel.measurements.kernel_tables import FORMATS, KernelMeasurements, MeasuredKernel
-from perfmodel.validation.kernel_protocols import AS_SHIPPED, FIVE_FOLD, shape_folds
-from perfmodel.validation.kernel_scores import kernel_scores, of_others
+from perfmodel.validation.kernel_scores import AS_SHIPPED, FIVE_FOLD, kernel_scores, of_others, shape_folds
 
 (GEMM,) = (each for each in FORMATS if each.name == "gemm")
 SOFTWARE = "CUDA 7.5.18; cuDNN 5"

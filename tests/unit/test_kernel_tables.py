@@ -2,12 +2,10 @@
 
 import pytest
 
-from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text
-from perfmodel.calibration.kernel_operations import operations_of
+from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.hardware.wording import device_of_text, library_of_text, version_of_text
-from perfmodel.measurements.data_folder import read_data_folder
-from perfmodel.measurements.kernel_tables import read_kernels
+from perfmodel.measurements.kernel_tables import read_data_folder, read_kernels
 from perfmodel.records import Contraction, Convolution, Recurrence, Role
 
 GEMM = "device,version,precision,phase,M,N,K,transA,transB,seconds\n"

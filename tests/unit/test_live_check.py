@@ -16,9 +16,8 @@ from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
-from perfmodel.validation import live, live_device
-from perfmodel.validation.live_child import ChildMeasurer, gathered
-from perfmodel.validation.live_device import check_device
+from perfmodel.validation import live, live_child
+from perfmodel.validation.live_child import ChildMeasurer, check_device, gathered
 from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS, find_networks
 from perfmodel.validation.live_prediction import (
     LivePrediction,
@@ -29,8 +28,7 @@ from perfmodel.validation.live_prediction import (
     roofline_s,
 )
 from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, LivePlan, LiveSession
-from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of
-from perfmodel.validation.live_table import save_live_table
+from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of, save_live_table
 from tests.measured_machines import machine as made_up
 from tests.timed_operations import live_operations
 
@@ -524,7 +522,7 @@ class TestProcess:
         assert mnist[1] < mnist[0]
 
     def test_the_facts_of_this_processor_are_those_that_a_calibration_has(self):
-        here = live_device.device_facts("cpu")
+        here = live_child.device_facts("cpu")
         assert here["model"]
         assert here["core_count"] >= 1
         assert here["torch"][0].isdigit()

@@ -8,11 +8,10 @@ import pytest
 pytest.importorskip("torch")
 
 import perfmodel as pm
-from perfmodel.calibration.machine import storage
+from perfmodel.calibration.machine import surroundings
 from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
-from perfmodel.calibration.machine.benchmark import Point
+from perfmodel.calibration.machine.benchmark import Point, Sequence
 from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.drawing import Sequence
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.cli.app import run
 from perfmodel.framework.kernel_classes import pooled_classes
@@ -47,7 +46,7 @@ def recorded(tmp_path_factory):
     """What a short calibration of this machine really timed: the operations of the points in its record."""
     out = tmp_path_factory.mktemp("calibration") / "mine.toml"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "FILE_BYTES", storage.BLOCK_BYTES)
+        patch.setattr(surroundings, "FILE_BYTES", surroundings.BLOCK_BYTES)
         machine = calibrate("cpu", backend="torch", budget_s=5, progress=False, out=out, dtypes="fp32")
     record = journal_of(out)
     operations = recorded_operations(record)

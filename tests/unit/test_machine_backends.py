@@ -6,9 +6,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.calibration.machine.backends.base import check_result, smallest_sizes
 from perfmodel.calibration.machine.backends.numpy_backend import NumpyBackend
-from perfmodel.calibration.machine.benchmark import Prepared
+from perfmodel.calibration.machine.benchmark import Prepared, shapes
 from perfmodel.calibration.machine.calibrate import benchmark_table, calibrate
-from perfmodel.calibration.machine.drawing import shapes
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from tests.timed_operations import class_of
 
@@ -130,8 +129,7 @@ def test_tf32_is_switched_on_for_its_points_alone():
 
 def test_tf32_takes_passes_from_fp32_and_products_from_nowhere_else():
     from perfmodel.calibration.machine.benchmark import Point
-    from perfmodel.calibration.machine.classes import fitted_classes, grouped
-    from perfmodel.calibration.machine.columns import Machine
+    from perfmodel.calibration.machine.classes import Machine, fitted_classes, grouped
     from tests.fake_machine import FACTS, LAW, FakeBackend
 
     law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
@@ -160,7 +158,7 @@ def test_numpy_kernels_agree_with_their_references():
 
 def test_a_gradient_is_that_of_autograd(table):
     """The calls that time gradients, held against autograd of the layer itself."""
-    from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+    from perfmodel.calibration.machine.backends.torch_clock import TorchTools
 
     tools = TorchTools(torch, device="cpu", dtype="float64", seed=3, pool=4096)
     sizes = {"batch": 3, "inputs": 16, "outputs": 24, "extent": 6, "kernel": 3, "stride": 1}

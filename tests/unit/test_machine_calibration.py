@@ -13,8 +13,7 @@ import perfmodel as pm
 from perfmodel.calibration.machine import calibrate as module
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Point
 from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
-from perfmodel.calibration.machine.classes import ClassPoints, best_rates
-from perfmodel.calibration.machine.columns import columns_of
+from perfmodel.calibration.machine.classes import ClassPoints, best_rates, columns_of
 from perfmodel.calibration.machine.families import contraction
 from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
 from perfmodel.calibration.machine.report import datasheet_gaps
@@ -196,7 +195,7 @@ class TestFiles:
         assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
 
     def test_the_figure_has_the_points_of_classes_that_follow_their_pooled_class(self, tmp_path):
-        from perfmodel.calibration.machine.roofline_points import measured_points, roofline_of
+        from perfmodel.calibration.machine.report import measured_points, roofline_of
 
         out = tmp_path / "mine.toml"
         machine = _measured(FakeBackend(), out=out)
@@ -208,7 +207,7 @@ class TestFiles:
         assert roofline_of(out, none).axes  # nothing to show is no error
 
     def test_points_of_another_session_are_kept_and_taken_for_no_others(self, tmp_path):
-        from perfmodel.calibration.machine.roofline_points import roofline_of
+        from perfmodel.calibration.machine.report import roofline_of
 
         out = tmp_path / "mine.toml"
         first = _measured(FakeBackend(), out=out, budget_s=5)
@@ -516,8 +515,7 @@ class TestCommandLine:
 
 def test_batches_are_odd_and_so_share_nothing_with_even_ones():
     torch_like = Axis(3, 4096, "odd")
-    from perfmodel.calibration.machine.benchmark import Benchmark
-    from perfmodel.calibration.machine.drawing import Sequence
+    from perfmodel.calibration.machine.benchmark import Benchmark, Sequence
 
     drawn = Sequence(
         Benchmark(name="any", axes={"batch": torch_like}, operation=lambda sizes: None, prepare=lambda *given: None)

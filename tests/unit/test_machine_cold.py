@@ -7,9 +7,8 @@ import pytest
 
 from perfmodel.calibration.machine.benchmark import Point
 from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.classes import fitted_classes, grouped
-from perfmodel.calibration.machine.cold import cold_rate, flushed_bytes, reuse_of
-from perfmodel.calibration.machine.columns import Machine, columns_of
+from perfmodel.calibration.machine.classes import Machine, columns_of, fitted_classes, grouped
+from perfmodel.calibration.machine.surroundings import cold_rate, flushed_bytes, reuse_of
 from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
 
 RATE = 4e-11

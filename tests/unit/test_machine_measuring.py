@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from perfmodel.calibration.machine import facts, storage
+from perfmodel.calibration.machine import facts, surroundings
+from perfmodel.calibration.machine.backends.base import DRIFT_LIMIT, DriftWatch, HostClock, Timing
 from perfmodel.calibration.machine.process_allocator import keep_freed_memory, page_fault_s
-from perfmodel.calibration.machine.timing import DRIFT_LIMIT, DriftWatch, HostClock, Timing
 
 
 class Ticking:
@@ -131,8 +131,8 @@ def test_a_data_sheet_is_named_only_where_the_name_tells_which(model, device):
 
 
 def test_the_disk_is_read_and_says_how(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "FILE_BYTES", 4 * 2**20)
-    (told,) = storage.measure_storage(tmp_path)
+    monkeypatch.setattr(surroundings, "FILE_BYTES", 4 * 2**20)
+    (told,) = surroundings.measure_storage(tmp_path)
     assert told["sequential_bytes_per_s"] > 1e5
     assert "page cache" in told["note"]
     assert not list(tmp_path.iterdir())
@@ -142,8 +142,8 @@ def test_a_disk_without_space_is_left_out(tmp_path, monkeypatch):
     def full(handle, block):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "write", full)
-    assert storage.measure_storage(tmp_path) == []
+    monkeypatch.setattr(surroundings.os, "write", full)
+    assert surroundings.measure_storage(tmp_path) == []
     assert not list(tmp_path.iterdir())
 
 

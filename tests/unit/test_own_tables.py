@@ -12,10 +12,9 @@ from perfmodel.cli.app import app, run
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import own_tables
-from perfmodel.validation.mullapudi import illustrate
-from perfmodel.validation.mullapudi_report import KEY
+from perfmodel.validation.mullapudi import KEY, illustrate
 from perfmodel.validation.own_tables import OWN_TABLES, OwnTable, own_table, table_names
-from perfmodel.validation.score_records import MANY_DEVICES, PERFMODEL
+from perfmodel.validation.scoreboard import MANY_DEVICES, PERFMODEL
 from perfmodel.validation.table_report import RowReport, compared
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -5,10 +5,15 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.errors import TableError
-from perfmodel.validation.collected import Collected
 from perfmodel.validation.score_changes import differences, newest_section, stale_scores, unnamed, worse_scores
-from perfmodel.validation.score_records import BoardScore, ScoredTable
-from perfmodel.validation.scoreboard import Scoreboard, load_scoreboard, save_scoreboard
+from perfmodel.validation.scoreboard import (
+    BoardScore,
+    Collected,
+    Scoreboard,
+    ScoredTable,
+    load_scoreboard,
+    save_scoreboard,
+)
 
 SCORE = BoardScore(
     table="shi2016",
@@ -138,7 +143,7 @@ def test_scores_of_a_page_follow_from_one_state_of_the_code():
 
 def test_every_new_score_is_marked():
     collected = Collected()
-    collected.add("scores", SCORE, NAIVE)
+    collected.add(SCORE, NAIVE)
     (mark,) = {score.code for score in collected.board().scores}
     assert len(mark) == 12
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError
-from perfmodel.presentation.chrome_trace import trace_events
-from perfmodel.presentation.gantt import gantt_chart
-from perfmodel.presentation.lanes import LaneBar, rows_of
+from perfmodel.presentation.lanes import LaneBar, gantt_chart, rows_of, trace_events
 from perfmodel.simulation import Task, simulate
 
 

@@ -9,8 +9,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.fitted import predict_subset
-from perfmodel.validation.protocols import ALL_FITTED, PROTOCOLS, folds_of, part_of_rows
+from perfmodel.validation.protocols import ALL_FITTED, PROTOCOLS, folds_of, part_of_rows, predict_subset
 
 GPU_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if not protocol.needs_threads]
 HOLDING_OUT = [name for name in GPU_PROTOCOLS if name != ALL_FITTED]
@@ -152,13 +151,13 @@ def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
 
 
 def test_many_folds_on_several_processes_are_those_of_one(gpu_cells, monkeypatch):
-    from perfmodel.calibration import folds
+    from perfmodel.calibration import fit_cache
     from perfmodel.hardware.fit_plan import load_fit_plan
-    from perfmodel.validation.fitted import compiled
+    from perfmodel.validation.protocols import compiled
 
-    fit_folds = folds.fit_folds
-    monkeypatch.setattr(folds, "FEW", 3)
-    monkeypatch.setattr(folds, "GROUPS", 2)
+    fit_folds = fit_cache.fit_folds
+    monkeypatch.setattr(fit_cache, "FEW", 3)
+    monkeypatch.setattr(fit_cache, "GROUPS", 2)
     trained = [fold.trained for fold in folds_of("leave_one_row_out", gpu_cells)][:5]
     alone = fit_folds(compiled(gpu_cells, load_fit_plan("gpu")), trained, processes=1)
     together = fit_folds(compiled(gpu_cells, load_fit_plan("gpu")), trained, processes=2)
@@ -329,7 +328,7 @@ def test_fitting_helps_where_it_is_scored_on_what_it_saw(gpu_table):
 
 
 def test_every_subset_names_a_plan_that_is_there():
-    from perfmodel.validation.fitted import PLAN_OF_SUBSET
+    from perfmodel.validation.protocols import PLAN_OF_SUBSET
 
     there = {path.stem for path in (shipped_folder() / "fits").glob("*.toml")}
     assert set(PLAN_OF_SUBSET.values()) <= there

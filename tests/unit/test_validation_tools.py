@@ -12,10 +12,9 @@ from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.validation import metrics
-from perfmodel.validation.ablation import TERMS, Term, ablation, without
+from perfmodel.validation.ablation import TERMS, Term, ablation, sensitivity, without
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.protocol_board import protocol_board
-from perfmodel.validation.sensitivity import sensitivity
 
 
 def part_of_shi2016(keep):

@@ -6,11 +6,17 @@ that fitting and predicting lower it alike), and how a backend runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
 
 from perfmodel.records import Operation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 Sizes = Mapping[str, int]
 """Name of a size -> its value. [1]"""
@@ -139,3 +145,149 @@ class Point:
     def to_dict(self) -> dict[str, Any]:
         """Return the point as plain values."""
         return asdict(self)
+
+
+SEED: Final = 20190408
+"""Of every generator of a calibration, so that two draw from the same sequences [1]."""
+
+LEAST_ODD: Final = 3
+"""Smallest size under the rule ``odd`` [1]."""
+
+FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
+"""Shares of the features drawn up to here that are multiples of so many [1]."""
+
+MOST_DRAWS: Final = 400
+"""Draws after which a benchmark has no shape within the limits [1]."""
+
+
+def _rounded(value: float, axis: Axis, fraction: float) -> int:
+    """Return a whole number under the axis's rule; ``fraction`` chooses among the ways to round."""
+    whole = max(1, round(value))
+    if axis.rule == "odd":
+        return max(LEAST_ODD, whole | 1)
+    if axis.rule == "features":
+        step = next(step for share, step in FEATURE_STEPS if fraction < share)
+        whole = max(1, round(whole / step)) * step if whole >= step else whole
+    return int(min(max(whole, axis.low), axis.high))
+
+
+class Sequence:
+    """Low-discrepancy sizes of one benchmark: multiples of irrational numbers, shifted by the benchmark's name.
+
+    Parameters
+    ----------
+    benchmark : Benchmark
+        Whose axes are drawn. [-]
+    seed : int
+        Of the shift. [1]
+
+    Notes
+    -----
+    The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g^(d + 1) = g + 1 [1]_.
+
+    References
+    ----------
+    .. [1] Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+
+    Examples
+    --------
+    >>> from perfmodel.calibration.machine.benchmark import Axis
+    >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
+    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
+    >>> drawn = Sequence(one)
+    >>> all(next(drawn)["rows"] % 2 == 1 for _ in range(50))
+    True
+    """
+
+    def __init__(self, benchmark: Benchmark, *, seed: int = SEED) -> None:
+        self._axes = benchmark.axes
+        dimensions = 2 * len(self._axes)  # a place on each axis, and a way to round there
+        self._shift = np.random.default_rng([seed, *benchmark.name.encode()]).random(dimensions)
+        root = 2.0
+        for _ in range(40):
+            root = (1 + root) ** (1 / (dimensions + 1))
+        self._alpha = root ** -np.arange(1.0, dimensions + 1)
+        self._count = 0
+
+    def __next__(self) -> Sizes:
+        self._count += 1
+        row = (self._shift + self._count * self._alpha) % 1
+        sizes = {}
+        for index, (name, axis) in enumerate(self._axes.items()):
+            place, fraction = float(row[2 * index]), float(row[2 * index + 1])
+            if axis.values:
+                sizes[name] = axis.values[int(place * len(axis.values))]
+            else:
+                sizes[name] = _rounded(axis.low * (axis.high / axis.low) ** place, axis, fraction)
+        return sizes
+
+    def __iter__(self) -> Iterator[Sizes]:
+        return self
+
+
+def shapes(
+    benchmark: Benchmark,
+    *,
+    allowed: Callable[[Operation], bool],
+    taken: Collection[Sizes] = (),
+    seed: int = SEED,
+) -> Iterator[Sizes]:
+    """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more.
+
+    Parameters
+    ----------
+    benchmark : Benchmark
+        Whose sizes. [-]
+    allowed : callable
+        Tells whether an operation is within the limits of memory and time. [-]
+    taken : collection of mapping
+        Sizes that were timed before. [1]
+    seed : int
+        Of the sequence. [1]
+
+    Yields
+    ------
+    dict
+        Sizes by name. [1]
+    """
+    sequence = Sequence(benchmark, seed=seed)
+    known = {tuple(sorted(sizes.items())) for sizes in taken}
+    refused = 0
+    while refused < MOST_DRAWS:
+        sizes = next(sequence)
+        key = tuple(sorted(sizes.items()))
+        operation = None if key in known else benchmark.operation(sizes)
+        if operation is None or not allowed(operation):
+            refused += 1
+            continue
+        known.add(key)
+        refused = 0
+        yield sizes
+
+
+def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
+    """Return the candidate about which a fit is least sure.
+
+    Parameters
+    ----------
+    sensitivities : ndarray, shape (points, constants)
+        Derivatives of the logarithm of each measured time to the logarithms of the constants. [1]
+    candidates : ndarray, shape (candidates, constants)
+        The same for shapes that may be timed next. [1]
+    prior : float
+        What is known of each constant beforehand, as so much of one point. [1]
+
+    Returns
+    -------
+    int
+        The one whose predicted time has the largest variance: the next point of a D-optimal design. [1]
+
+    Examples
+    --------
+    >>> most_telling(np.array([[1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]), prior=0.1)
+    1
+    """
+    count = candidates.shape[1]
+    information = sensitivities.T @ sensitivities + prior * np.eye(count)
+    leverage = np.einsum("ij,ji->i", candidates, np.linalg.solve(information, candidates.T))
+    return int(np.argmax(leverage))

@@ -240,8 +240,7 @@ def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tupl
     chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
     for dtype in chosen:
         if dtype not in library.dtypes:
-            msg = f"data type of {library.name} on this device"
-            raise UnknownNameError(msg, dtype, library.dtypes)
+            raise UnknownNameError(kind=f"data type of {library.name} on this device", name=dtype, known=library.dtypes)
     if not chosen:
         raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
     return chosen

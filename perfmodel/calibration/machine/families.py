@@ -59,17 +59,14 @@ ELEMENTS: Final = Family(
 """Elements in a row, for functions to which their shape is nothing; odd, as no tensor of an even mini-batch is."""
 
 TWO_OF_ELEMENTS: Final = Family(ELEMENTS.axes, batch="elements", sample=("one",), inputs=2)
-"""Two tensors of them."""
 
 TWO_ROWS: Final = Family(ROWS.axes, batch="rows", sample=("features",), inputs=2)
-"""Two tensors of rows."""
 
 SEQUENCES: Final = Family(
     {"batch": Axis(3, 65, "odd"), "steps": Axis(5, 400), "features": Axis(16, 1024, "features")},
     batch="batch",
     sample=("steps", "features"),
 )
-"""Sequences of rows."""
 
 MAPS: Final = Family(
     {
@@ -132,7 +129,6 @@ CONTRACTION_AXES: Final = {
     "inputs": Axis(10, 8192, "features"),
     "outputs": Axis(10, 8192, "features"),
 }
-"""Of a dense layer."""
 
 BATCHED_AXES: Final = {
     "count": Axis(3, 257, "odd"),
@@ -277,7 +273,6 @@ RECURRENT_AXES: Final = {
     "inputs": Axis(16, 768, "features"),
     "hidden": Axis(16, 768, "features"),
 }
-"""Of a recurrent layer."""
 
 CELLS: Final = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
 """Cell -> gates and states. [1]"""
@@ -324,7 +319,6 @@ ATTENTION_AXES: Final = {
     "causal": Axis(values=(0, 0, 1)),
     "drops": Axis(values=(0, 0, 1)),
 }
-"""Of self-attention."""
 
 
 def attention(sizes: Sizes, role: Role) -> Attention:
@@ -349,7 +343,6 @@ GATHER_AXES: Final = {
     "features": Axis(16, 1024, "features"),
     "table_rows": Axis(100, 50_000),
 }
-"""Of a table of rows."""
 
 
 def gather(sizes: Sizes, role: Role) -> Gather:

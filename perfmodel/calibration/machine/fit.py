@@ -29,7 +29,7 @@ from perfmodel.hardware.calibration import Z_80
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.machine.columns import Columns
+    from perfmodel.calibration.machine.classes import Columns
 
 PRIOR_SPREAD: Final = 0.7
 """Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2 [1]."""

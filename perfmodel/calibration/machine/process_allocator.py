@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 TRIM_THRESHOLD: Final = -1
@@ -20,7 +22,6 @@ KEPT: Final = "glibc, freed memory kept (mallopt: no trimming, no mapping of sin
 AS_FOUND: Final = "as found: this C library has no mallopt"
 
 PAGE_BYTES: Final = 4096
-"""Size of a page of memory [B]."""
 
 FRESH_BYTES: Final = 32 * 2**20
 """Fresh memory that is touched to time page faults [B]."""
@@ -59,3 +60,25 @@ def page_fault_s() -> float:
                 block[place] = 1
             times.append(time.perf_counter() - begin)
     return max(0.0, times[0] - times[1]) / (FRESH_BYTES // PAGE_BYTES)
+
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables that tell libraries how many threads they may use."""
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """Return the environment of another process: threads fixed before any library is loaded, this package found.
+
+    Parameters
+    ----------
+    threads : int
+        Threads of its libraries. [1]
+
+    Returns
+    -------
+    dict of str to str
+        Values by name. [-]
+    """
+    found = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
+    counts = {name: str(threads) for name in THREADS}
+    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from perfmodel.calibration.machine.backends.base import Backend, check_result, smallest_sizes
-from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes
-from perfmodel.calibration.machine.columns import Machine, columns_of
-from perfmodel.calibration.machine.drawing import most_telling, shapes
+from perfmodel.calibration.machine.backends.base import Backend, DriftWatch, Timing, check_result, smallest_sizes
+from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes, most_telling, shapes
+from perfmodel.calibration.machine.classes import Machine, columns_of
 from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
 from perfmodel.calibration.machine.journal import Journal
 from perfmodel.calibration.machine.surroundings import measure_surroundings
-from perfmodel.calibration.machine.timing import DriftWatch, Timing
 from perfmodel.records import ELEMENT_BYTES, Operation
 
 LONGEST_POINT_S: Final = 0.15
@@ -35,7 +33,6 @@ LONG_EVERY: Final = 6
 """One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
 
 LONG_FACTOR: Final = 5.0
-"""How much longer [1]."""
 
 COLD_POINTS: Final = 3
 """Points of a class that are also timed after the caches were flushed [1]."""

@@ -219,8 +219,7 @@ class Plan:
         ArgumentError
             If no candidate can run.
         """
-        from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.trade_off import Point, trade_off_figure
+        from perfmodel.presentation.figures import Point, saved, trade_off_figure
 
         running = [row for row in self.rows if row.can_run]
         if not running:

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
-from perfmodel.hardware.variants import system_with
+from perfmodel.hardware.rewired import system_with
 from perfmodel.planning.sweeps.axes import DEFAULTS, LINK, Axis, axis_of, label
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.predict import predict

@@ -126,108 +126,102 @@ _SEQ2SEQ = {
 _BERT = {"layers": 4, "width": 512, "heads": 8, "classes": 2}
 _VIT = {"patch_size": 16, "layers": 12, "heads": 6, "width": 384}
 
+
+def _network(
+    name: str, *, cpu: int, gpu: int, file: str = "", builder: str = "", zoo_builder: str = "", **facts: Any
+) -> LiveNetwork:
+    """Return a network with its mini-batches on a CPU and a GPU [samples]; what is not named is called as it is."""
+    return LiveNetwork(
+        name=name,
+        file=file or name,
+        builder=builder or file or name,
+        batch_sizes={"cpu": cpu, "gpu": gpu},
+        zoo_builder=zoo_builder or name,
+        **facts,
+    )
+
+
 _NETWORKS: Final = (
-    LiveNetwork(
-        name="mnist_classifier",
+    _network(
+        "mnist_classifier",
+        cpu=4096,
+        gpu=65_536,
         file="dense",
         builder="classifier",
         options={"widths": _MNIST, "activation": "relu"},
         inputs=(InputTensor(shape=_MNIST[:1]),),
         target=InputTensor(shape=(), below=_MNIST[-1]),
-        batch_sizes={"cpu": 4096, "gpu": 65_536},
         zoo_builder="feed_forward",
     ),
-    LiveNetwork(
-        name="fcn5",
+    _network(
+        "fcn5",
+        cpu=64,
+        gpu=1024,
         file="dense",
         builder="classifier",
         options={"widths": (6688, 2048, 2048, 2048, 6688), "activation": "sigmoid"},
         inputs=(InputTensor(shape=(6688,)),),
         target=InputTensor(shape=(), below=6688),
-        batch_sizes={"cpu": 64, "gpu": 1024},
-        zoo_builder="fcn5",
         zoo_options=_FCN5,
     ),
-    LiveNetwork(
-        name="alexnet",
-        file="alexnet",
-        builder="alexnet",
-        **_images(224),
-        batch_sizes={"cpu": 16, "gpu": 256},
-        zoo_builder="alexnet",
-    ),
-    LiveNetwork(
-        name="resnet18",
+    _network("alexnet", cpu=16, gpu=256, **_images(224)),
+    _network("resnet18", cpu=8, gpu=128, file="resnet", options={"depth": 18}, **_images(224)),
+    _network(
+        "resnet50",
+        cpu=4,
+        gpu=64,
         file="resnet",
-        builder="resnet",
-        options={"depth": 18},
-        **_images(224),
-        batch_sizes={"cpu": 8, "gpu": 128},
-        zoo_builder="resnet18",
-    ),
-    LiveNetwork(
-        name="resnet50",
-        file="resnet",
-        builder="resnet",
         options={"depth": 50},
         **_images(224),
-        batch_sizes={"cpu": 4, "gpu": 64},
-        zoo_builder="resnet50",
         zoo_options={"stride_on": "3x3"},
     ),
-    LiveNetwork(
-        name="inception_v3",
-        file="inception_v3",
-        builder="inception_v3",
-        **_images(299),
-        batch_sizes={"cpu": 4, "gpu": 64},
-        zoo_builder="inception_v3",
-    ),
-    LiveNetwork(
-        name="lstm32",
+    _network("inception_v3", cpu=4, gpu=64, **_images(299)),
+    _network(
+        "lstm32",
+        cpu=16,
+        gpu=256,
         file="recurrent",
         builder="LanguageModel",
         options=_LSTM32,
         **_words(32, 10_000),
-        batch_sizes={"cpu": 16, "gpu": 256},
-        zoo_builder="lstm32",
         zoo_options={"bias_vectors": 2},
     ),
-    LiveNetwork(
-        name="seq2seq",
+    _network(
+        "seq2seq",
+        cpu=16,
+        gpu=256,
         file="recurrent",
         builder="SequenceToSequence",
         options=_SEQ2SEQ,
         **_words(24, 8000, count=2),
-        batch_sizes={"cpu": 16, "gpu": 256},
-        zoo_builder="seq2seq",
         zoo_options={**_SEQ2SEQ, "source_steps": 24, "target_steps": 24, "bias_vectors": 2},
     ),
-    LiveNetwork(
-        name="bert_small",
+    _network(
+        "bert_small",
+        cpu=8,
+        gpu=128,
         file="bert",
         builder="bert_classifier",
         options=_BERT,
         inputs=(InputTensor(shape=(128,), below=30_522), InputTensor(shape=(128,), below=2)),
         target=InputTensor(shape=(), below=2),
         optimizer="adam",
-        batch_sizes={"cpu": 8, "gpu": 128},
         zoo_builder="bert",
         zoo_options={**_BERT, "head": "classification", "sequence_length": 128, "attention": "materialised"},
     ),
-    LiveNetwork(
-        name="vit_small",
+    _network(
+        "vit_small",
+        cpu=4,
+        gpu=128,
         file="vit",
         builder="VisionTransformer",
         options={**_VIT, "hidden": 1536, "fused": True},
         **_images(224),
         optimizer="adam",
-        batch_sizes={"cpu": 4, "gpu": 128},
         zoo_builder="vit",
         zoo_options={**_VIT, "mlp": 1536},
     ),
 )
-
 LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
 """Networks by name, in the order in which they are measured."""
 
@@ -252,6 +246,5 @@ def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
     """
     for name in names or ():
         if name not in LIVE_NETWORKS:
-            kind = "network of the live check"
-            raise UnknownNameError(kind, name, LIVE_NETWORKS)
+            raise UnknownNameError(kind="network of the live check", name=name, known=LIVE_NETWORKS)
     return tuple(each for each in _NETWORKS if not names or each.name in names)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from torch import nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
-"""Non-linearity by name."""
 
 
 def dense_stack(*widths: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:

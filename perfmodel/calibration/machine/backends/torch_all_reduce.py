@@ -17,11 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.calibration.machine.child_process import child_environment
+from perfmodel.calibration.machine.process_allocator import child_environment
 from perfmodel.errors import CalibrationError
 
 MODULE: Final = "perfmodel.calibration.machine.backends.torch_all_reduce"
-"""What each process runs."""
 
 SIZES_BYTES: Final = {"gloo": (1024, 2**24), "nccl": (1024, 2**28)}
 """Library -> bytes of the smallest and the largest tensor [B]."""

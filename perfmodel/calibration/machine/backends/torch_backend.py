@@ -11,28 +11,19 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from perfmodel.calibration.machine import facts
-from perfmodel.calibration.machine.backends import torch_passes, torch_products, torch_reductions, torch_sequences
-from perfmodel.calibration.machine.backends.base import Backend, PeakRun, smallest_sizes
+from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
 from perfmodel.calibration.machine.backends.torch_all_reduce import all_reduces
-from perfmodel.calibration.machine.backends.torch_clock import CudaClock
+from perfmodel.calibration.machine.backends.torch_clock import CudaClock, TorchTools
 from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
-from perfmodel.calibration.machine.backends.torch_tools import TorchTools
-from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.machine.drawing import SEED
-from perfmodel.calibration.machine.timing import Clock, HostClock
+from perfmodel.calibration.machine.backends.torch_passes import pass_benchmarks, product_benchmarks
+from perfmodel.calibration.machine.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
+from perfmodel.calibration.machine.benchmark import SEED, Benchmark, Prepared, Run, Sizes
 from perfmodel.errors import ArgumentError, MissingPackageError
 from perfmodel.units import GIB, MIB
 
 TORCH_DTYPE: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
-"""Data type -> that of torch's tensors."""
 
-BENCHMARKS: Final = (
-    torch_products.benchmarks,
-    torch_passes.benchmarks,
-    torch_reductions.benchmarks,
-    torch_sequences.benchmarks,
-)
-"""What yields the benchmarks of torch, by kind."""
+BENCHMARKS: Final = (product_benchmarks, pass_benchmarks, reduction_benchmarks, sequence_benchmarks)
 
 SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perfmodel.calibration.machine.backends.base import share_of_chain
-from perfmodel.calibration.machine.backends.torch_clock import CudaClock
-from perfmodel.calibration.machine.backends.torch_tools import TorchTools
+from perfmodel.calibration.machine.backends.torch_clock import CudaClock, TorchTools
 from perfmodel.calibration.machine.process_allocator import page_fault_s
 
 ELEMENTS: Final = 64
