@@ -40,7 +40,7 @@ ORDER = (
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 
 BANNED_STEMS = {"utils", "common", "helpers", "misc", "core", "manager"}
-MOST_LINES = 400
+MOST_LINES = 600
 MOST_CODE_LINES = 60
 SIGNATURE_IS_A_CONTRACT = {"predict", "predict_command"}
 """Functions whose documented signature alone is longer than the limit."""

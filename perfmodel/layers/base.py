@@ -22,12 +22,12 @@ SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(ABC):
-    """One layer kind: a final class per file, knowing neither hardware nor framework.
+    """One layer kind: a final class in its family's module, knowing neither hardware nor framework.
 
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A layer file states ``kind``, ``examples``, ``symbolic_example``, ``output_shape``, ``forward_operations`` and
+    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and
     ``backward_operations``, and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
     ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
     is.
@@ -35,7 +35,7 @@ class Layer(ABC):
 
     kind: ClassVar[str]
     examples: ClassVar[Examples]
-    symbolic_example: ClassVar[SymbolicExample]
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()
@@ -107,22 +107,18 @@ class Layer(ABC):
 
     def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
         """Return the trainable parameters by name; none unless a layer says otherwise."""
-        del input_shapes
         return {}
 
     def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
         """Return the layer that runs in its place where nothing is trained; itself where that makes no difference."""
-        del input_shapes
         return self
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return bytes kept for back-propagation besides the layer's inputs and output, e.g. a mask [B]."""
-        del input_shapes, batch_size, element_bytes
         return 0
 
     def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
         """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
-        del input_shapes, batch_size
         return 0
 
     def backward_scratch_bytes(
@@ -132,7 +128,6 @@ class Layer(ABC):
 
         Where ``torch`` makes a gradient by several operators, these are their results in between.
         """
-        del input_shapes, batch_size, element_bytes, wanted
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
@@ -155,7 +150,6 @@ class Layer(ABC):
 
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""
-        del input_shapes
         return 0
 
     def parameter_count(self, input_shapes: tuple[Shape, ...]) -> int:

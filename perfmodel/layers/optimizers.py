@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, final
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.layers.checks import check_choice, check_fraction, refuse
-from perfmodel.layers.passes import elementwise
+from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.records import MemoryPass, Operation, Role
 
 CLIPPINGS = ("none", "per_batch", "per_sample")
@@ -74,7 +74,6 @@ class Optimizer(ABC):
         tuple of tuple
             Pairs (layer, operation). [-]
         """
-        del batch_size
         layers = [(name, count) for name, count in parameter_counts.items() if count]
         norms: LayerOperations = tuple((name, _gradient_norm(count)) for name, count in layers)
         scales: LayerOperations = tuple((name, _gradient_scale(count)) for name, count in layers)
@@ -122,14 +121,7 @@ class Optimizer(ABC):
 
 
 def _gradient_norm(count: int) -> MemoryPass:
-    return MemoryPass(
-        name="gradient_norm",
-        read_elements=count,
-        written_elements=1,
-        tensor_elements=count,
-        flop_count=2 * count,
-        role=Role.UPDATE,
-    )
+    return one_pass("gradient_norm", read=count, written=1, tensor=count, flop=2 * count, role=Role.UPDATE)
 
 
 def _gradient_scale(count: int) -> MemoryPass:
@@ -153,7 +145,6 @@ class NoUpdate(Optimizer):
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
         """Return nothing."""
-        del parameter_counts, batch_size
         return ()
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, RNN, BinaryCrossEntropy, CrossEntropy, Dense, Embedding
 from perfmodel.layers.checks import check_count
-from perfmodel.layers.recurrent.rnn import FUNCTIONS
+from perfmodel.layers.recurrent import FUNCTIONS
 from perfmodel.zoo.options import checked, numbered, one_of
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
