@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis, check_choice, check_number, is_open_size
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import (
     Shape,
@@ -138,10 +138,8 @@ class LeakyReLU(Pointwise):
         "LeakyRelu": lambda call: of_first(call, LeakyReLU(slope=call.get("alpha", 0.01)))
     }
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
+    checks: ClassVar[Checks] = {"slope": check_number}
     slope: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_number("slope", self.slope)
 
 
 @final
@@ -247,10 +245,8 @@ class GELU(Pointwise):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.gelu": _gelu}
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gelu": _gelu}
+    checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
     approximation: str = "none"
-
-    def __post_init__(self) -> None:
-        check_choice("approximation", self.approximation, GELU_FLOP)
 
     @property
     def flop_per_element(self) -> tuple[int, int]:
@@ -289,10 +285,8 @@ class GLU(Layer):
     examples: ClassVar[Examples] = (({}, ((10,),)), ({"axis": 0}, ((4, 9, 9),)))
     symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.glu": _from_torch_glu}
+    checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
-
-    def __post_init__(self) -> None:
-        check_axis("axis", self.axis)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape with the axis half as long."""
@@ -332,10 +326,8 @@ class AlongAxis(Layer):
 
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
-
-    def __post_init__(self) -> None:
-        check_axis("axis", self.axis)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

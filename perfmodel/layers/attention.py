@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_count, check_flag, check_fraction, is_open_size, refuse
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import (
+    check_count,
+    check_flag,
+    check_fraction,
+    is_open_size,
+    one_of,
+    optional,
+    refuse,
+)
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import (
     SEQUENCE,
@@ -222,6 +230,13 @@ class ScaledDotProductAttention(Layer):
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
+    checks: ClassVar[Checks] = {
+        "causal": check_flag,
+        "scores": one_of(SCORES),
+        "dropout": check_fraction,
+        "heads": optional(check_count),
+        "key_heads": optional(check_count),
+    }
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -229,12 +244,7 @@ class ScaledDotProductAttention(Layer):
     key_heads: int | None = None
 
     def __post_init__(self) -> None:
-        check_flag("causal", self.causal)
-        check_choice("scores", self.scores, SCORES)
-        check_fraction("dropout", self.dropout)
-        for name in ("heads", "key_heads"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
+        super().__post_init__()
         if self.heads is None and self.key_heads is not None:
             refuse("key_heads", self.key_heads, "must be None where heads is: then the inputs have an axis of heads")
 
@@ -371,6 +381,15 @@ class MultiHeadAttention(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
+    checks: ClassVar[Checks] = {
+        "heads": check_count,
+        "key_heads": optional(check_count),
+        "head_size": optional(check_count),
+        "causal": check_flag,
+        "bias": check_flag,
+        "scores": one_of(SCORES),
+        "dropout": check_fraction,
+    }
     heads: int
     key_heads: int | None = None
     head_size: int | None = None
@@ -378,16 +397,6 @@ class MultiHeadAttention(Layer):
     bias: bool = True
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_count("heads", self.heads)
-        for name in ("key_heads", "head_size"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        check_flag("causal", self.causal)
-        check_flag("bias", self.bias)
-        check_choice("scores", self.scores, SCORES)
-        check_fraction("dropout", self.dropout)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape of x."""

@@ -10,6 +10,7 @@ from functools import reduce
 from operator import add
 from typing import Any, ClassVar
 
+from perfmodel.layers.checks import Check
 from perfmodel.layers.shapes import Shape
 from perfmodel.layers.translation import Translator
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
@@ -18,6 +19,8 @@ Examples = tuple[tuple[Mapping[str, Any], tuple[Shape, ...]], ...]
 """Options and input shapes on which the contract of all layers is tried, at least one pair."""
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, letters for sizes, for which the documentation prints the counts."""
+
+Checks = dict[str, Check]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,12 @@ class Layer(ABC):
     """True where the output is what training minimises: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
     """True where the output is only looked at: neither minimised nor read by another layer [-]."""
+    checks: ClassVar[Checks] = {}
+    """Option to what refuses a value that it must not have."""
+
+    def __post_init__(self) -> None:
+        for option, check in self.checks.items():
+            check(option, getattr(self, option))
 
     @abstractmethod
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_shape
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_shape, one_of, optional
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     Shape,
@@ -286,13 +286,9 @@ class Binary(Layer):
     torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "shape": optional(check_shape)}
     function: str
     shape: Shape | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("function", self.function, FUNCTIONS)
-        if self.shape is not None:
-            check_shape("shape", self.shape)
 
     @property
     def _gradients(self) -> tuple[Gradient | None, Gradient | None]:
@@ -449,11 +445,8 @@ class Where(Layer):
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)
+    checks: ClassVar[Checks] = {"shape": optional(check_shape)}
     shape: Shape | None = None
-
-    def __post_init__(self) -> None:
-        if self.shape is not None:
-            check_shape("shape", self.shape)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that all inputs have together."""

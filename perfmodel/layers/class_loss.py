@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis, check_choice, check_count, refuse
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axis, check_count, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text, without_axis
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Contraction, MemoryPass, Operation, Role
+from perfmodel.records import Contraction, Operation, Role
+
+COUNTS_PER_ROW = {"probabilities": 2, "log_probabilities": 1}
+"""Form of the scores -> per row the arithmetic forward (log, negate), and the arithmetic and reads backward: -dy / p
+reads dy and p, of logarithms -dy reads dy [1]."""
 
 
 def _against(scores: Operand, labels: Operand, *, over: str) -> Translation | None:
@@ -80,12 +83,9 @@ class CrossEntropy(Layer):
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     index_inputs: ClassVar[tuple[int, ...]] = (1,)
     is_loss: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"over": one_of(("logits", *COUNTS_PER_ROW)), "axis": check_axis}
     over: str = "logits"
     axis: int = -1
-
-    def __post_init__(self) -> None:
-        check_choice("over", self.over, _FORWARD)
-        check_axis("axis", self.axis)
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -117,67 +117,32 @@ class CrossEntropy(Layer):
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes a loss per row."""
-        return (_FORWARD[self.over](*self._counts(input_shapes, batch_size)),)
+        elements, rows = self._counts(input_shapes, batch_size)
+        if self.over == "logits":
+            read, written, tensor = FORWARD_READS * elements, elements + rows, elements
+            flop = SOFTMAX_FORWARD_FLOP * elements + 2 * rows
+        else:  # only the label's element of each row is touched
+            read, written, tensor, flop = rows, rows, rows, COUNTS_PER_ROW[self.over] * rows
+        index_bytes = INDEX_BYTES * rows
+        one = one_pass(
+            "cross_entropy", read=read, written=written, tensor=tensor, flop=flop, read_index_bytes=index_bytes
+        )
+        return (one,)
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that writes dx."""
-        return (_BACKWARD[self.over](*self._counts(input_shapes, batch_size)),)
+        elements, rows = self._counts(input_shapes, batch_size)
+        count = elements + rows if self.over == "logits" else COUNTS_PER_ROW[self.over] * rows
+        index_bytes, role = INDEX_BYTES * rows, Role.INPUT_GRADIENT
+        one = one_pass(
+            "cross_entropy", read=count, written=elements, flop=count, read_index_bytes=index_bytes, role=role
+        )
+        return (one,)
 
     def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
         """Return elements and rows of the scores."""
         shape = input_shapes[0]
         return batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
-
-
-def _forward_over_logits(elements: Any, rows: Any) -> MemoryPass:
-    return one_pass(
-        "cross_entropy",
-        read=FORWARD_READS * elements,
-        written=elements + rows,
-        tensor=elements,
-        flop=SOFTMAX_FORWARD_FLOP * elements + 2 * rows,
-        read_index_bytes=INDEX_BYTES * rows,
-    )
-
-
-def _forward_at_labels(elements: Any, rows: Any, *, flop_per_row: int) -> MemoryPass:
-    return one_pass(
-        "cross_entropy", read=rows, written=rows, flop=flop_per_row * rows, read_index_bytes=INDEX_BYTES * rows
-    )
-
-
-def _backward_over_logits(elements: Any, rows: Any) -> MemoryPass:
-    return one_pass(
-        "cross_entropy",
-        read=elements + rows,
-        written=elements,
-        flop=elements + rows,
-        read_index_bytes=INDEX_BYTES * rows,
-        role=Role.INPUT_GRADIENT,
-    )
-
-
-def _backward_at_labels(elements: Any, rows: Any, *, reads_per_row: int, flop_per_row: int) -> MemoryPass:
-    return one_pass(
-        "cross_entropy",
-        read=reads_per_row * rows,
-        written=elements,
-        flop=flop_per_row * rows,
-        read_index_bytes=INDEX_BYTES * rows,
-        role=Role.INPUT_GRADIENT,
-    )
-
-
-_FORWARD: dict[str, Callable[[Any, Any], MemoryPass]] = {
-    "logits": _forward_over_logits,
-    "probabilities": partial(_forward_at_labels, flop_per_row=2),  # log, negate
-    "log_probabilities": partial(_forward_at_labels, flop_per_row=1),  # negate
-}
-_BACKWARD: dict[str, Callable[[Any, Any], MemoryPass]] = {
-    "logits": _backward_over_logits,
-    "probabilities": partial(_backward_at_labels, reads_per_row=2, flop_per_row=2),  # -dy / p reads dy and p
-    "log_probabilities": partial(_backward_at_labels, reads_per_row=1, flop_per_row=1),  # -dy
-}
 
 
 @final
@@ -212,12 +177,12 @@ class ClassSoftmax(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"vocabulary": check_count, "classes": check_count}
     vocabulary: int
     classes: int
 
     def __post_init__(self) -> None:
-        check_count("vocabulary", self.vocabulary)
-        check_count("classes", self.classes)
+        super().__post_init__()
         if self.vocabulary % self.classes:
             refuse("classes", self.classes, f"must divide vocabulary={self.vocabulary}")
 
@@ -318,10 +283,8 @@ class Accuracy(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"labels": one_of(SCANS)}
     labels: str = "index"
-
-    def __post_init__(self) -> None:
-        check_choice("labels", self.labels, SCANS)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape without its last axis."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
@@ -55,6 +55,7 @@ class FilterBank(Layer):
 
     inputs_serve_weights: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
+    checks: ClassVar[Checks] = {"out_channels": check_count, "groups": check_count, "bias": check_flag}
     out_channels: int
     kernel_size: Size
     stride: Size = 1
@@ -64,9 +65,7 @@ class FilterBank(Layer):
     bias: bool = True
 
     def __post_init__(self) -> None:
-        check_count("out_channels", self.out_channels)
-        check_count("groups", self.groups)
-        check_flag("bias", self.bias)
+        super().__post_init__()
         rest = self.out_channels % self.groups
         if not is_open_size(rest) and rest:
             refuse("groups", self.groups, f"must divide out_channels={self.out_channels}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
@@ -115,12 +116,9 @@ class Concat(Layer):
     keeps_inputs: ClassVar[bool] = False
     gradient_is_view: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
+    checks: ClassVar[Checks] = {"axis": partial(check_count, minimum=0), "new_axis": check_flag}
     axis: int = 0
     new_axis: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("axis", self.axis, minimum=0)
-        check_flag("new_axis", self.new_axis)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the first input's shape with the joined axis summed, or the new one put in."""
@@ -214,12 +212,12 @@ class Transpose(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Transpose": _from_onnx_transpose}
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"axes": check_axes, "copies": check_flag}
     axes: tuple[int, ...]
     copies: bool = False
 
     def __post_init__(self) -> None:
-        check_axes("axes", self.axes)
-        check_flag("copies", self.copies)
+        super().__post_init__()
         if sorted(self.axes) != list(range(len(self.axes))):
             refuse("axes", self.axes, f"must name each of the {len(self.axes)} axes once, from 0")
 
@@ -310,14 +308,10 @@ class Rearrange(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag, "copies_back": check_flag}
     shape: Shape
     per_sample: bool = False
     copies_back: bool = True
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_flag("per_sample", self.per_sample)
-        check_flag("copies_back", self.copies_back)
 
     @property
     def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, check_fraction, is_open_size, refuse
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, check_rank, shape_text
@@ -55,10 +55,8 @@ class Dropout(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Dropout": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"rate": check_fraction}
     rate: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_fraction("rate", self.rate)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""
@@ -187,12 +185,12 @@ class ContrastiveDivergence(Layer):
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"hidden_units": check_count, "steps": check_count}
     hidden_units: int
     steps: int = 1
 
     def __post_init__(self) -> None:
-        check_count("hidden_units", self.hidden_units)
-        check_count("steps", self.steps)
+        super().__post_init__()
         if is_open_size(self.steps):
             refuse("steps", self.steps, "must be a number: reconstructions follow one another")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text
@@ -60,12 +60,9 @@ class Embedding(Layer):
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.embedding": _from_torch}
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gather": _from_onnx_embedding}
+    checks: ClassVar[Checks] = {"vocabulary": check_count, "features": check_count}
     vocabulary: int
     features: int
-
-    def __post_init__(self) -> None:
-        check_count("vocabulary", self.vocabulary)
-        check_count("features", self.features)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape of the indices with an axis of features behind."""
@@ -116,10 +113,8 @@ class PositionalEmbedding(Layer):
     examples: ClassVar[Examples] = (({"positions": 9}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"positions": check_count}
     positions: int
-
-    def __post_init__(self) -> None:
-        check_count("positions", self.positions)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis, check_choice, check_count, check_flag, check_shape, is_open_size, refuse
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import (
+    check_axis,
+    check_count,
+    check_flag,
+    check_shape,
+    is_open_size,
+    one_of,
+    refuse,
+)
 from perfmodel.layers.passes import INDEX_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, axis_in, element_count, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
@@ -82,12 +90,9 @@ class Take(Layer):
     index_inputs: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 9)
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"shape": check_shape, "row_elements": check_count}
     shape: Shape
     row_elements: int = 1
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_count("row_elements", self.row_elements)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for."""
@@ -210,12 +215,9 @@ class Scatter(Layer):
     }
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"adds": check_flag, "has_source": check_flag}
     adds: bool = False
     has_source: bool = True
-
-    def __post_init__(self) -> None:
-        check_flag("adds", self.adds)
-        check_flag("has_source", self.has_source)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient: indices have none."""
@@ -339,16 +341,15 @@ class TopK(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"TopK": _from_onnx_top_k}
     keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"count": check_count, "axis": check_axis, "result": one_of(RESULTS)}
     count: int
     axis: int = -1
     result: str = "values"
 
     def __post_init__(self) -> None:
-        check_count("count", self.count)
+        super().__post_init__()
         if is_open_size(self.count):
             refuse("count", self.count, "must be a number")
-        check_axis("axis", self.axis)
-        check_choice("result", self.result, RESULTS)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""

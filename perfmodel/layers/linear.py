@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, check_flag, refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
 from perfmodel.layers.shapes import (
@@ -110,14 +110,13 @@ class Dense(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gemm": _from_gemm_dense, "MatMul": _from_onnx_product}
     inputs_serve_weights: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"units": check_count, "bias": check_flag, "adds_bias_apart": check_flag}
     units: int
     bias: bool = True
     adds_bias_apart: bool = False
 
     def __post_init__(self) -> None:
-        check_count("units", self.units)
-        check_flag("bias", self.bias)
-        check_flag("adds_bias_apart", self.adds_bias_apart)
+        super().__post_init__()
         if self.adds_bias_apart and not self.bias:
             refuse("adds_bias_apart", self.adds_bias_apart, "must be False without a bias")
 
@@ -304,6 +303,13 @@ class MatMul(Layer):
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"MatMul": _from_onnx, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
+    checks: ClassVar[Checks] = {
+        "transpose_first": check_flag,
+        "transpose_second": check_flag,
+        "samples_are_rows": check_flag,
+        "samples_are_inner": check_flag,
+        "over_batch": check_flag,
+    }
     transpose_first: bool = False
     transpose_second: bool = False
     samples_are_rows: bool = False
@@ -311,10 +317,7 @@ class MatMul(Layer):
     over_batch: bool = False
 
     def __post_init__(self) -> None:
-        check_flag("transpose_first", self.transpose_first)
-        check_flag("transpose_second", self.transpose_second)
-        for name in ("samples_are_rows", "samples_are_inner", "over_batch"):
-            check_flag(name, getattr(self, name))
+        super().__post_init__()
         if self.samples_are_rows + self.samples_are_inner + self.over_batch > 1:
             refuse("over_batch", self.over_batch, "must be the only one of the three that says what samples are")
 

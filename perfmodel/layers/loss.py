@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
@@ -218,10 +218,8 @@ class BinaryCrossEntropy(PairedLoss):
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),
     }
+    checks: ClassVar[Checks] = {"over": one_of(FLOP_PER_ELEMENT)}
     over: str = "logits"
-
-    def __post_init__(self) -> None:
-        check_choice("over", self.over, FLOP_PER_ELEMENT)
 
     @property
     def flop_per_element(self) -> tuple[int, int, int]:
@@ -286,10 +284,8 @@ class KLDivergence(Layer):
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.kl_div": _from_torch_kl_divergence}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     is_loss: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
     against: str = "standard_normal"
-
-    def __post_init__(self) -> None:
-        check_choice("against", self.against, _DIVERGENCES)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape of one number."""

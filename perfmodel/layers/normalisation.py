@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axis, check_choice, check_count, check_flag, is_open_size
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size, one_of, optional
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import IMAGE, Shape, axis_in, channel_count, check_rank
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
@@ -92,15 +92,14 @@ class BatchNorm(Layer):
         "aten.miopen_batch_norm": _from_torch,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"BatchNormalization": _from_onnx_batch_norm}
+    checks: ClassVar[Checks] = {
+        "affine": check_flag,
+        "statistics": one_of(STATISTICS_KINDS),
+        "axis": optional(check_axis),
+    }
     affine: bool = True
     statistics: str = "batch"
     axis: int | None = None
-
-    def __post_init__(self) -> None:
-        check_flag("affine", self.affine)
-        check_choice("statistics", self.statistics, STATISTICS_KINDS)
-        if self.axis is not None:
-            check_axis("axis", self.axis)
 
     @property
     def _is_frozen(self) -> bool:
@@ -209,10 +208,8 @@ class Scale(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"bias": check_flag}
     bias: bool = True
-
-    def __post_init__(self) -> None:
-        check_flag("bias", self.bias)
 
     @property
     def _vectors(self) -> int:
@@ -300,10 +297,8 @@ class LocalResponseNorm(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"LRN": _from_onnx_local_response_norm}
     keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"size": check_count}
     size: int = 5
-
-    def __post_init__(self) -> None:
-        check_count("size", self.size)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_flag, check_shape, check_text
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, element_count
@@ -41,14 +41,10 @@ class Opaque(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (0, None)
     keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"operator": check_text, "shape": check_shape, "over_batch": check_flag}
     operator: str
     shape: Shape
     over_batch: bool = False
-
-    def __post_init__(self) -> None:
-        check_text("operator", self.operator)
-        check_shape("shape", self.shape)
-        check_flag("over_batch", self.over_batch)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for; all samples share it where they share all inputs, too."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_count, check_flag, check_fraction, is_open_size, refuse
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, SharedShape, check_rank, shape_text
@@ -62,6 +62,14 @@ class RecurrentLayer(Layer):
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
     """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
+    checks: ClassVar[Checks] = {
+        "hidden_size": check_count,
+        "layer_count": check_count,
+        "dropout": check_fraction,
+        "return_sequences": check_flag,
+        "bidirectional": check_flag,
+        "direction_axis": check_flag,
+    }
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1
@@ -71,17 +79,13 @@ class RecurrentLayer(Layer):
     direction_axis: bool = False
 
     def __post_init__(self) -> None:
-        check_count("hidden_size", self.hidden_size)
-        check_count("layer_count", self.layer_count)
+        super().__post_init__()
         if is_open_size(self.layer_count):
             refuse(
                 "layer_count", self.layer_count, "must be a whole number: how many layers there are cannot stay open"
             )
         if isinstance(self.bias_vectors, bool) or self.bias_vectors not in (0, 1, MOST_BIAS_VECTORS):
             refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 where x and h have one each")
-        check_fraction("dropout", self.dropout)
-        for option in ("return_sequences", "bidirectional", "direction_axis"):
-            check_flag(option, getattr(self, option))
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
@@ -356,11 +360,8 @@ class RNN(RecurrentLayer):
     state_count: ClassVar[int] = 1
     kept_per_unit: ClassVar[int] = 1
     pointwise_flop_count: ClassVar[int] = 1
+    checks: ClassVar[Checks] = RecurrentLayer.checks | {"function": one_of(FUNCTIONS)}
     function: Literal["tanh", "relu"] = "tanh"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("function", self.function, FUNCTIONS)
 
 
 @final

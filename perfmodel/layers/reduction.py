@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_axes, check_choice, check_flag
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_axes, check_flag, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
@@ -184,17 +184,16 @@ class Reduction(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
     torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    checks: ClassVar[Checks] = {
+        "function": one_of(FUNCTIONS),
+        "axes": optional(check_axes),
+        "keep_axes": check_flag,
+        "over_batch": check_flag,
+    }
     function: str
     axes: tuple[int, ...] | None = None
     keep_axes: bool = False
     over_batch: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("function", self.function, FUNCTIONS)
-        if self.axes is not None:
-            check_axes("axes", self.axes)
-        check_flag("keep_axes", self.keep_axes)
-        check_flag("over_batch", self.over_batch)
 
     @property
     def _of_function(self) -> ReducingFunction:
@@ -314,10 +313,8 @@ class Cumulative(Pointwise):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.cumsum": _total, "aten.cumprod": _product}
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"CumSum": _total}
+    checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
     function: str = "sum"
-
-    def __post_init__(self) -> None:
-        check_choice("function", self.function, FLOP_PER_ELEMENT)
 
     @property
     def flop_per_element(self) -> tuple[int, int]:

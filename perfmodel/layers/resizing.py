@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_count, is_open_size, refuse
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
@@ -88,11 +88,12 @@ class Pad(Layer):
         **{f"aten.replication_pad{axes}d": partial(_from_torch_pad, mode="replicate") for axes in (1, 2, 3)},
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Pad": _from_onnx_pad}
+    checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
     mode: str = CONSTANT
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, (CONSTANT, *COPIES))
+        super().__post_init__()
         allowed = "must be a tuple of (before, after), whole numbers, one pair for each axis of a sample"
         if not isinstance(self.padding, Sequence) or isinstance(self.padding, str):
             refuse("padding", self.padding, allowed)
@@ -236,12 +237,13 @@ class Upsample(Layer):
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,
     }
+    checks: ClassVar[Checks] = {"mode": one_of(TAPS)}
     output_size: Size | None = None
     scale_factor: float | tuple[float, ...] | None = None
     mode: str = "nearest"
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, TAPS)
+        super().__post_init__()
         if (self.output_size is None) == (self.scale_factor is None):
             refuse("output_size", self.output_size, "must be given, or else scale_factor, but not both")
         for size in _all(self.output_size):

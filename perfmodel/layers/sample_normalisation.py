@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_count, check_flag, is_open_size
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import (
@@ -44,10 +44,8 @@ class SampleNorm(Layer):
     """
 
     centred: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"affine": check_flag}
     affine: bool = True
-
-    def __post_init__(self) -> None:
-        check_flag("affine", self.affine)
 
     @property
     def has_shift(self) -> bool:
@@ -135,11 +133,8 @@ class LastAxesNorm(SampleNorm):
         Last axes that are normalised together. [1]
     """
 
+    checks: ClassVar[Checks] = SampleNorm.checks | {"axis_count": check_count}
     axis_count: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("axis_count", self.axis_count)
 
     def _vector_shape(self, shape: Shape) -> Shape:
         return last_axes(shape, self.axis_count)
@@ -199,11 +194,8 @@ class LayerNorm(LastAxesNorm):
     onnx_operators: ClassVar[Mapping[str, Translator]] = {
         "LayerNormalization": lambda call: _over_last(call, LayerNorm)
     }
+    checks: ClassVar[Checks] = LastAxesNorm.checks | {"bias": check_flag}
     bias: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("bias", self.bias)
 
     @property
     def has_shift(self) -> bool:
@@ -262,11 +254,8 @@ class GroupNorm(SampleNorm):
         "GroupNormalization": _in_groups,
         "InstanceNormalization": _in_groups,
     }
+    checks: ClassVar[Checks] = SampleNorm.checks | {"groups": check_count}
     groups: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("groups", self.groups)
 
     def _vector_shape(self, shape: Shape) -> Shape:
         if not shape:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
-from perfmodel.layers.checks import check_choice, check_flag, check_shape
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.checks import check_flag, check_shape, one_of
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Translation, Translator
@@ -32,12 +32,9 @@ class Constant(View):
     examples: ClassVar[Examples] = (({"shape": (5, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
+    checks: ClassVar[Checks] = {"shape": check_shape, "is_index": check_flag}
     shape: Shape
     is_index: bool = False
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_flag("is_index", self.is_index)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return its shape, shared by all samples."""
@@ -63,10 +60,8 @@ class Parameter(View):
     examples: ClassVar[Examples] = (({"shape": (1, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
+    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return its shape, shared by all samples."""
@@ -149,14 +144,10 @@ class Fill(Layer):
     torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
+    checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FLOP_PER_ELEMENT), "per_sample": check_flag}
     shape: Shape
     function: str = "zeros"
     per_sample: bool = False
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_choice("function", self.function, FLOP_PER_ELEMENT)
-        check_flag("per_sample", self.per_sample)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from perfmodel.layers.activation import RELU6_TOP, Pointwise
-from perfmodel.layers.base import Examples, SymbolicExample
-from perfmodel.layers.checks import check_choice
+from perfmodel.layers.base import Checks, Examples, SymbolicExample
+from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, element_count
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
@@ -281,10 +281,8 @@ class Unary(Pointwise):
         **dict.fromkeys(ONNX_NAMES, _from_onnx),
         "Clip": _clip_from_onnx,
     }
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
-
-    def __post_init__(self) -> None:
-        check_choice("function", self.function, FUNCTIONS)
 
     @property
     def _of_function(self) -> UnaryFunction:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
 from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
 from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -75,10 +75,8 @@ class Reshape(View):
     onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
         ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
+    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for."""
@@ -142,12 +140,9 @@ class Expand(View):
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Expand": _from_call_expand}
+    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag}
     shape: Shape
     per_sample: bool = False
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_flag("per_sample", self.per_sample)
 
     @property
     def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -199,12 +194,9 @@ class BatchView(View):
         ({"shape": (7,), "whole": False}, (SharedShape((3, 7)),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
+    checks: ClassVar[Checks] = {"shape": check_shape, "whole": check_flag}
     shape: Shape
     whole: bool = True
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_flag("whole", self.whole)
 
     @property
     def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -267,12 +259,9 @@ class Slice(View):
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Mapping[str, Translator]] = {"Slice": _part, "Split": _part}
+    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag}
     shape: Shape
     is_joined: bool = False
-
-    def __post_init__(self) -> None:
-        check_shape("shape", self.shape)
-        check_flag("is_joined", self.is_joined)
 
     @property
     def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -354,14 +343,10 @@ class ShardView(View):
         ({"parts": 3, "gathered": False, "axis": -1}, ((4, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
+    checks: ClassVar[Checks] = {"parts": check_count, "gathered": check_flag, "axis": check_axis}
     parts: int
     gathered: bool
     axis: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("parts", self.parts)
-        check_flag("gathered", self.gathered)
-        check_axis("axis", self.axis)
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the input's shape with one axis longer or shorter."""

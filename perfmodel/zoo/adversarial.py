@@ -16,7 +16,8 @@ from perfmodel.layers import (
     Reshape,
     Sigmoid,
 )
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers.checks import one_of
+from perfmodel.zoo.options import checked, numbered
 
 SAMPLES = ("fresh", "reused")
 

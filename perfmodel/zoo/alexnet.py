@@ -17,9 +17,9 @@ from perfmodel.layers import (
     MaxPool2d,
     ReLU,
 )
-from perfmodel.layers.checks import refuse
+from perfmodel.layers.checks import one_of, refuse
 from perfmodel.layers.window import Padding, Window
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 CLASSES = 1000
 PADDINGS = ("valid", "same")

@@ -16,9 +16,9 @@ from perfmodel.layers import (
     MeanSquaredError,
     Sigmoid,
 )
-from perfmodel.layers.checks import check_widths
+from perfmodel.layers.checks import check_widths, one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 LOSSES: dict[str, Layer] = {
     "binary_cross_entropy": BinaryCrossEntropy(over="probabilities"),

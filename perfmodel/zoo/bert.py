@@ -18,8 +18,9 @@ from perfmodel.layers import (
     Slice,
     Tanh,
 )
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, int]] = {

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, ClassSoftmax, CrossEntropy, Dense, Embedding
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers.checks import one_of
+from perfmodel.zoo.options import checked, numbered
 
 VOCABULARY = 10_000
 HIDDEN_SIZE = 256

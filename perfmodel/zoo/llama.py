@@ -6,8 +6,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Embedding, RMSNorm
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, int]] = {

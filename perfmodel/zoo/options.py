@@ -8,15 +8,15 @@ by a rule of its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
 from perfmodel.layers.checks import (
-    check_choice,
+    Check,
     check_count,
     check_flag,
     check_fraction,
@@ -27,10 +27,8 @@ from perfmodel.layers.checks import (
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
-Rule = Callable[[str, object], None]
-"""Raises ArgumentError unless the option of that name may have that value."""
 
-RULES: dict[object, Rule] = {
+RULES: dict[object, Check] = {
     Any: check_count,
     int: check_count,
     bool: check_flag,
@@ -41,17 +39,7 @@ RULES: dict[object, Rule] = {
 """Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
 
 
-def one_of(choices: Iterable[str]) -> Rule:
-    """Return the rule that an option is one of a few words.
-
-    Examples
-    --------
-    >>> one_of(("valid", "same"))("padding", "same")
-    """
-    return partial(check_choice, choices=tuple(choices))
-
-
-def numbered(*, minimum: int = 1) -> Rule:
+def numbered(*, minimum: int = 1) -> Check:
     """Return the rule that an option is a whole number that cannot stay open, because a builder loops over it.
 
     Examples
@@ -77,7 +65,7 @@ def check_factor(argument: str, given: object) -> None:
         refuse(argument, given, "must be a number > 0, e.g. 1.0")
 
 
-def checked(**rules: Rule) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
+def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
     """Return a decorator of a builder that refuses wrong options before anything is built.
 
     An option may be None only if that is its default. What single options allow but not together (an image that is too
@@ -116,9 +104,9 @@ def checked(**rules: Rule) -> Callable[[Callable[Options, Built]], Callable[Opti
     return decorate
 
 
-def _rules(builder: Callable[..., Any], rules: Mapping[str, Rule]) -> dict[str, Rule]:
+def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str, Check]:
     hints = get_type_hints(builder)
-    found: dict[str, Rule] = {}
+    found: dict[str, Check] = {}
     for option in inspect.signature(builder).parameters:
         types = [each for each in get_args(hints[option]) if each is not NoneType]
         kind = hints[option] if hints[option] in RULES else types[0]

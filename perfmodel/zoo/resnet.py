@@ -9,10 +9,10 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
-from perfmodel.layers.checks import check_count
+from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.normalisation import STATISTICS_KINDS
 from perfmodel.zoo.blocks import classified, image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 EXPANSION = 4
 """Output channels of a bottleneck block over its width [1]."""

@@ -20,10 +20,10 @@ from perfmodel.layers import (
     Tanh,
     Transpose,
 )
-from perfmodel.layers.checks import is_open_size, refuse
+from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 HEADS = ("classification", "pooler")
