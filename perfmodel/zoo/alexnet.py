@@ -7,16 +7,7 @@ from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Flatten,
-    LocalResponseNorm,
-    MaxPool2d,
-    ReLU,
-)
+from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Dropout, Flatten, LocalResponseNorm, MaxPool2d, ReLU
 from perfmodel.layers.checks import one_of, refuse
 from perfmodel.layers.window import Padding, Window
 from perfmodel.zoo.options import checked

@@ -15,15 +15,7 @@ from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
-from perfmodel.layers.checks import (
-    Check,
-    check_count,
-    check_flag,
-    check_fraction,
-    check_text,
-    check_widths,
-    refuse,
-)
+from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
@@ -102,6 +94,28 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
         return build
 
     return decorate
+
+
+def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
+    """Return the builder of one network of a family under its own name, what is published of it in its docstring.
+
+    Parameters
+    ----------
+    builder : callable
+        It builds this network; its docstring has names in braces for what is published. [-]
+    name : str
+        Name of the network. [-]
+    **published : object
+        By name. [-]
+
+    Returns
+    -------
+    callable
+        The builder. [-]
+    """
+    builder.__name__ = builder.__qualname__ = name
+    builder.__doc__ = (builder.__doc__ or "").format(**published)
+    return builder
 
 
 def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str, Check]:

@@ -128,8 +128,7 @@ def vit(
         attention_dropout=attention_dropout,
         attention=attention,
     )
-    for index in range(1, layers + 1):
-        x = block.add(graph, x, name=f"block{index}")
+    x = block.stack(graph, x, count=layers)
     ends = {
         "classification": (("fc", Dense(units=classes)), ("loss", CrossEntropy())),
         "pooler": (("pooler", Dense(units=width)), ("pooler_tanh", Tanh())),
