@@ -35,6 +35,8 @@ class ReducingFunction:
         Whether it also writes which element each result is, and the gradient reads nothing besides. [-]
     scratch : int
         Tensors like x that torch makes between dy and dx. [1]
+    torch, onnx : str
+        Operators of torch and of ONNX that are this reduction. [-]
     """
 
     flop: int
@@ -45,74 +47,57 @@ class ReducingFunction:
     writes: Literal["elements", "index", "mask"] = "elements"
     finds_place: bool = False
     scratch: int = 0
+    torch: str = ""
+    onnx: str = ""
 
 
 FUNCTIONS: dict[str, ReducingFunction] = {
-    "sum": ReducingFunction(1, 0, (0, 0)),
-    "mean": ReducingFunction(1, 1, (0, 1)),  # dy / n, repeated
+    "sum": ReducingFunction(1, 0, (0, 0), torch="sum nansum", onnx="ReduceSum"),
+    "mean": ReducingFunction(1, 1, (0, 1), torch="mean", onnx="ReduceMean"),  # dy / n, repeated
     # compare x with y, times dy
-    "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
-    "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True),
+    "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="max amax", onnx="ReduceMax"),
+    "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="min amin", onnx="ReduceMin"),
     # and where it is: dx is zero but there
     "max_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
     "min_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
-    "prod": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5),  # dy y / x
+    # dy y / x
+    "prod": ReducingFunction(
+        1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5, torch="prod", onnx="ReduceProd"
+    ),
     # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
-    "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1),
+    "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1, torch="var var_mean"),
     # and sqrt; and divide by y
-    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True, scratch=1),
+    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True, scratch=1, torch="std std_mean"),
     # a square, a sum, a root; x times the ratio of dy and y
-    "norm": ReducingFunction(2, 1, (1, 1), reads_input=True, reads_output=True, scratch=1),
+    "norm": ReducingFunction(
+        2,
+        1,
+        (1, 1),
+        reads_input=True,
+        reads_output=True,
+        scratch=1,
+        torch="norm linalg_vector_norm",
+        onnx="ReduceL1 ReduceL2 ReduceSumSquare",
+    ),
     # compare, subtract, exp, add; log, add. Backward dy exp(x - y)
-    "log_sum_exp": ReducingFunction(4, 2, (3, 0), reads_input=True, reads_output=True, scratch=2),
-    "argmax": ReducingFunction(1, 0, None, writes="index"),
-    "argmin": ReducingFunction(1, 0, None, writes="index"),
-    "any": ReducingFunction(1, 0, None, writes="mask"),
-    "all": ReducingFunction(1, 0, None, writes="mask"),
-    "count": ReducingFunction(2, 0, None, writes="index"),  # compare with zero, add
+    "log_sum_exp": ReducingFunction(
+        4, 2, (3, 0), reads_input=True, reads_output=True, scratch=2, torch="logsumexp", onnx="ReduceLogSumExp"
+    ),
+    "argmax": ReducingFunction(1, 0, None, writes="index", torch="argmax", onnx="ArgMax"),
+    "argmin": ReducingFunction(1, 0, None, writes="index", torch="argmin", onnx="ArgMin"),
+    "any": ReducingFunction(1, 0, None, writes="mask", torch="any"),
+    "all": ReducingFunction(1, 0, None, writes="mask", torch="all"),
+    "count": ReducingFunction(2, 0, None, writes="index", torch="count_nonzero"),  # compare with zero, add
 }
 """Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
 
 _RESULT_BYTES = {"elements": 0, "index": INDEX_BYTES, "mask": MASK_BYTES}
 
 
-TORCH_NAMES: dict[str, str] = {
-    "aten.sum": "sum",
-    "aten.nansum": "sum",
-    "aten.mean": "mean",
-    "aten.max": "max",
-    "aten.amax": "max",
-    "aten.min": "min",
-    "aten.amin": "min",
-    "aten.prod": "prod",
-    "aten.var": "var",
-    "aten.var_mean": "var",
-    "aten.std": "std",
-    "aten.std_mean": "std",
-    "aten.norm": "norm",
-    "aten.linalg_vector_norm": "norm",
-    "aten.logsumexp": "log_sum_exp",
-    "aten.argmax": "argmax",
-    "aten.argmin": "argmin",
-    "aten.any": "any",
-    "aten.all": "all",
-    "aten.count_nonzero": "count",
-}
+TORCH_NAMES = {f"aten.{name}": function for function, row in FUNCTIONS.items() for name in row.torch.split()}
 """Operator of torch -> function."""
 
-ONNX_NAMES: dict[str, str] = {
-    "ReduceSum": "sum",
-    "ReduceMean": "mean",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceL1": "norm",
-    "ReduceL2": "norm",
-    "ReduceSumSquare": "norm",
-    "ReduceLogSumExp": "log_sum_exp",
-    "ArgMax": "argmax",
-    "ArgMin": "argmin",
-}
+ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in row.onnx.split()}
 """Operator of ONNX -> function."""
 
 
