@@ -1,4 +1,4 @@
-"""Double binary tree: two trees, each of which carries half, so that nobody is a leaf of both."""
+"""Down and up trees: whoever has the message sends it on, and the sum climbs the same way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,95 @@ from perfmodel.cost.collective import pipelined_time
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round
 from perfmodel.sync.ranks import levels
+
+
+def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
+    """Return the rounds in which the number of those who have the message doubles.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p; rank 0 has the message. [1]
+
+    Returns
+    -------
+    tuple of Round
+        In order. [-]
+
+    Examples
+    --------
+    >>> [len(each.messages) for each in broadcast_rounds(6)]
+    [1, 2, 2]
+    """
+    return tuple(
+        Round(tuple(Message(rank, rank + 2**step, 1.0) for rank in range(min(2**step, worker_count - 2**step))))
+        for step in range(levels(worker_count))
+    )
+
+
+class Broadcast(Collective):
+    r"""Binomial tree from rank 0.
+
+    .. math:: T = \lceil \log_2 p \rceil (\alpha + n \beta)
+
+    Notes
+    -----
+    Valid for: short messages. Ignores: pipelines and scatter with all-gather, which serve long ones better.
+
+    Examples
+    --------
+    >>> Broadcast().time(size_bytes=1e6, worker_count=6, latency_s=1e-3, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "broadcast"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=levels(worker_count), beta=levels(worker_count))
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return broadcast_rounds(worker_count)
+
+
+class BinomialTree(Collective):
+    r"""Reduce to one worker up a binomial tree, then broadcast down it.
+
+    .. math:: T = 2 L \alpha + 2 L n \beta + L n \gamma, \qquad L = \lceil \log_2 p \rceil
+
+    Notes
+    -----
+    Valid for: short messages; with :math:`\alpha = \gamma = 0` it is Paleo's TreeAllReduce. Ignores: pipelining.
+
+    Examples
+    --------
+    >>> BinomialTree().time(size_bytes=1e6, worker_count=8, latency_s=0.0, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "binomial_tree"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        climbed = levels(worker_count)
+        return link.times(alpha=2 * climbed, beta=2 * climbed, gamma=climbed)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        down = broadcast_rounds(worker_count)
+        up = tuple(
+            Round(tuple(Message(each.sink, each.source, 1.0) for each in step.messages), reduced_share=1.0)
+            for step in reversed(down)
+        )
+        return (*up, *down)
+
 
 Edge = tuple[int, int]
 

@@ -1,4 +1,4 @@
-"""Ring: each worker passes parts of the sum on to the next one, then the finished parts."""
+"""Around a ring: each worker passes parts on to the next one."""
 
 from __future__ import annotations
 
@@ -68,3 +68,64 @@ class RingAllReduce(Collective):
 
     def schedule(self, worker_count: int, *, both_ways: bool = False, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         return tuple(ring_round(worker_count, reduces=reduces, both_ways=both_ways) for reduces in (True, False))
+
+
+class ReduceScatter(Collective):
+    r"""First half of a ring all-reduce.
+
+    .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n (\beta + \gamma)
+
+    Notes
+    -----
+    Valid for: n bytes at each worker before, n / p after. Ignores: what ``RingAllReduce`` ignores.
+
+    Examples
+    --------
+    >>> ReduceScatter().time(size_bytes=8e6, worker_count=4, latency_s=0.0, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "reduce_scatter"
+    ring = True
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        passed = (worker_count - 1) / worker_count
+        return link.times(alpha=worker_count - 1, beta=passed, gamma=passed)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return (ring_round(worker_count, reduces=True),)
+
+
+class AllGather(Collective):
+    r"""Second half of a ring all-reduce.
+
+    .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n \beta
+
+    Notes
+    -----
+    Valid for: n / p bytes at each worker before, n after. Ignores: what ``RingAllReduce`` ignores.
+
+    Examples
+    --------
+    >>> AllGather().time(size_bytes=8e6, worker_count=4, latency_s=0.0, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "all_gather"
+    ring = True
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=worker_count - 1, beta=(worker_count - 1) / worker_count)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return (ring_round(worker_count, reduces=False),)
