@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -61,8 +61,7 @@ class Pointwise(Layer):
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ReLU(Pointwise):
     """Rectifier max(x, 0).
 
@@ -89,8 +88,7 @@ def _cut_at_six(call: OperatorCall) -> Translation | None:
     return of_first(call, ReLU6()) if (call.get(bottom), call.get(top)) == (0, RELU6_TOP) else None
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ReLU6(Pointwise):
     """Rectifier min(max(x, 0), 6).
 
@@ -110,8 +108,7 @@ class ReLU6(Pointwise):
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class LeakyReLU(Pointwise):
     """x where x > 0, else slope x.
 
@@ -142,8 +139,7 @@ class LeakyReLU(Pointwise):
     slope: float = 0.01
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Sigmoid(Pointwise):
     """Logistic function 1 / (1 + exp(-x)).
 
@@ -161,8 +157,7 @@ class Sigmoid(Pointwise):
     flop_per_element: ClassVar[tuple[int, int]] = (4, 3)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Tanh(Pointwise):
     """Hyperbolic tangent.
 
@@ -180,8 +175,7 @@ class Tanh(Pointwise):
     flop_per_element: ClassVar[tuple[int, int]] = (1, 3)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class SiLU(Pointwise):
     """x s(x) with the logistic function s, also called swish.
 
@@ -211,8 +205,7 @@ def _gelu(call: OperatorCall) -> Translation:
     return of_first(call, GELU(approximation=call.get("approximate", "none")))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class GELU(Pointwise):
     """x P(x) with the normal distribution's P(x) = (1 + erf(x / sqrt 2)) / 2, or an approximation of it.
 
@@ -265,8 +258,7 @@ def _from_torch_glu(call: OperatorCall) -> Translation | None:
     return None if place is None else Translation(layer=GLU(axis=place), inputs=(call["self"],))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class GLU(Layer):
     """Of two halves along an axis, the first times the logistic function of the second.
 
@@ -351,8 +343,7 @@ BACKWARD_READS = 4
 """y and dy for the sum, and again for dx [1]."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Softmax(AlongAxis):
     """Softmax along one axis: exp(x - max x) / sum of the same.
 
@@ -400,8 +391,7 @@ class Softmax(AlongAxis):
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class LogSoftmax(AlongAxis):
     """Logarithm of softmax along one axis: x - max x - log sum exp(x - max x).
 

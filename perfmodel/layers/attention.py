@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import (
     check_count,
     check_flag,
@@ -181,8 +181,7 @@ def _from_onnx_heads(call: OperatorCall) -> Translation | None:
     return _translated(operands, call.get("5"), causal=bool(call.get("unidirectional", 0)), heads=call["num_heads"])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ScaledDotProductAttention(Layer):
     """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
 
@@ -333,9 +332,8 @@ class ScaledDotProductAttention(Layer):
         return self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class MultiHeadAttention(Layer):
+@layer_kind
+class MultiHeadAttention(LayerByInput):
     """Attention of x to itself, or to a second input, between projections of queries, keys, values and output.
 
     Inputs are x (positions, features) and, for cross-attention, the context (positions, features) that keys and
@@ -493,10 +491,6 @@ class MultiHeadAttention(Layer):
             self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.OUTPUT),
             product(*self._output_projection(input_shapes, batch_size=batch_size)),
         )
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return the gradients of all inputs and projections, last first."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
 from perfmodel.layers.checks import Check
 from perfmodel.layers.shapes import Shape
@@ -21,6 +21,7 @@ SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, letters for sizes, for which the documentation prints the counts."""
 
 Checks = dict[str, Check]
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,3 +196,24 @@ class Layer(ABC):
     def options(self) -> dict[str, Any]:
         """Return the constructor arguments, for a graph file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerByInput(Layer):
+    """A layer whose gradients are computed input by input, as far as each is wanted."""
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return what computes the gradients of all inputs."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+
+    @abstractmethod
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return what computes the wanted gradients."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def layer_kind(layer: type[Kind]) -> type[Kind]:
+    """Make a kind of layer of a class: final, with keyword-only options that do not change."""
+    return final(dataclass(frozen=True, kw_only=True)(layer))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_shape, one_of, optional
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -41,8 +41,7 @@ def _from_onnx_add(call: OperatorCall) -> Translation | None:
     return Translation(layer=Add(), inputs=call.operands) if is_sum_of_equals(call.operands) else None
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Add(Layer):
     """Sum of two or more inputs of one shape.
 
@@ -254,9 +253,8 @@ def _from_onnx_binary(call: OperatorCall) -> Translation | None:
     return _of_two(call, ONNX_NAMES[call.operator], call.operands)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Binary(Layer):
+@layer_kind
+class Binary(LayerByInput):
     """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
 
     Parameters
@@ -363,14 +361,10 @@ class Binary(Layer):
             ),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return a pass for each gradient that is not passed on, and the sums over repeats."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True, True))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
-        """Return the same for the wanted gradients."""
+        """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
         output = self.output_shape(input_shapes)
         tensors = dict(zip(("first", "second", "output"), (*input_shapes, output), strict=True))
         counts = {name: element_count(shape, batch_size=batch_size) for name, shape in tensors.items()}
@@ -413,9 +407,8 @@ def _from_onnx_where(call: OperatorCall) -> Translation | None:
     return _chosen(call, call["0"], call["1"], call["2"])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Where(Layer):
+@layer_kind
+class Where(LayerByInput):
     """Of a mask, a tensor and perhaps another: the one where the mask is true, the other, or a number, elsewhere.
 
     Parameters
@@ -475,14 +468,10 @@ class Where(Layer):
             one_pass("where", read=sum(tensors), written=elements, flop=elements, read_index_bytes=MASK_BYTES * mask),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return a pass for each tensor, and the sums over repeats."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
-        """Return the same for the wanted gradients."""
+        """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
         output = self.output_shape(input_shapes)
         elements = element_count(output, batch_size=batch_size)
         one = one_pass(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text, without_axis
@@ -39,8 +38,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
     return _against(call["0"], call["1"], over=over)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class CrossEntropy(Layer):
     """Loss -log p[label] for each row of scores; one loss per sample, or per sample and step or pixel.
 
@@ -145,8 +143,7 @@ class CrossEntropy(Layer):
         return batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ClassSoftmax(Layer):
     """Loss -log p(class) - log p(word | class) of each row, from hidden features; weights without bias.
 
@@ -258,8 +255,7 @@ SCANS = {"index": 1, "one_hot": 2}
 """Form of the labels -> rows that are searched for their largest element: the scores', and a one-hot label's [1]."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Accuracy(Layer):
     """Compare the class of the largest score with the label, row by row of the last axis.
 

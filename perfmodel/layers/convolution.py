@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
@@ -224,8 +224,7 @@ def _plain_from_onnx(call: OperatorCall, kind: type[PlainConvolution]) -> Transl
     return _bank_translation(layer, maps, weight, bias)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Convolution1d(PlainConvolution):
     """Convolution of (channels, length) with a bank of filters. Options: see ``FilterBank``."""
 
@@ -242,8 +241,7 @@ class Convolution1d(PlainConvolution):
     axis_count: ClassVar[int] = 1
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Convolution2d(PlainConvolution):
     """Convolution of (channels, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
@@ -261,8 +259,7 @@ class Convolution2d(PlainConvolution):
     axis_count: ClassVar[int] = 2
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Convolution3d(PlainConvolution):
     """Convolution of (channels, depth, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
@@ -361,8 +358,7 @@ def _shared_out(zeros: int, *, upper: bool) -> Pair:
     return (less, more) if upper else (more, less)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class TransposedConvolution1d(TransposedConvolution):
     """Transposed convolution of (channels, length). Options: see ``TransposedConvolution``."""
 
@@ -381,8 +377,7 @@ class TransposedConvolution1d(TransposedConvolution):
     axis_count: ClassVar[int] = 1
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class TransposedConvolution2d(TransposedConvolution):
     """Transposed convolution of (channels, height, width). Options: see ``TransposedConvolution``."""
 
@@ -402,8 +397,7 @@ class TransposedConvolution2d(TransposedConvolution):
     axis_count: ClassVar[int] = 2
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class TransposedConvolution3d(TransposedConvolution):
     """Transposed convolution of (channels, depth, height, width). Options: see ``TransposedConvolution``."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
@@ -34,8 +33,7 @@ def _from_onnx_copy(call: OperatorCall) -> Translation:
     return Translation(layer=Copy(), inputs=(call["0"],))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Copy(Layer):
     """The same elements in memory of their own: a clone, or a change of data type.
 
@@ -83,9 +81,8 @@ def _from_onnx_concat(call: OperatorCall) -> Translation | None:
     return _joined(call.operands, call.output.sample_axis(call["axis"]), new_axis=False)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Concat(Layer):
+@layer_kind
+class Concat(LayerByInput):
     """Two or more inputs side by side along one axis, or stacked along a new one; the other axes agree.
 
     Parameters
@@ -141,10 +138,6 @@ class Concat(Layer):
         """Return one pass that copies all inputs."""
         return (elementwise("concat", batch_size * sum(map(math.prod, input_shapes))),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that copies all gradients."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
@@ -182,8 +175,7 @@ def _from_onnx_transpose(call: OperatorCall) -> Translation:
     return _ordered(x, call.get("perm") or tuple(reversed(range(len(x.axes)))), copies=True)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Transpose(Layer):
     """The axes of a sample in another order.
 
@@ -276,8 +268,7 @@ def _from_copy(call: OperatorCall) -> Translation | None:
     return _from_call(call) if call.moved else None
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Rearrange(Layer):
     """A copy of a tensor whose elements lie elsewhere, in another order of axes, or several times.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_fraction, is_open_size, refuse
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, check_rank, shape_text
@@ -31,8 +30,7 @@ def _from_onnx(call: OperatorCall) -> Translation:
     return _at_rate(call["0"], rate, is_training=bool(call.get("training_mode", False)))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Dropout(Layer):
     """Zero a fraction of the elements at random and scale up the others, as in training.
 
@@ -94,9 +92,8 @@ class Dropout(Layer):
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class GaussianSample(Layer):
+@layer_kind
+class GaussianSample(LayerByInput):
     """z = m + exp(v / 2) e with the mean m and the logarithm of the variance v as inputs and e drawn N(0, 1).
 
     Notes
@@ -135,10 +132,6 @@ class GaussianSample(Layer):
             elementwise("gaussian_sample", elements, reads=3, writes=2, flop_per_element=4),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that writes the gradient of the variance."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True, True))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
@@ -148,8 +141,7 @@ class GaussianSample(Layer):
         return (one,) if wanted[1] else ()
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ContrastiveDivergence(Layer):
     """A step of contrastive divergence CD-k: data, k times reconstruction and hidden units, difference of statistics.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text
@@ -32,8 +31,7 @@ def _from_onnx_embedding(call: OperatorCall) -> Translation | None:
     return None if call.get("axis", 0) else _look_up(call["0"], call["1"])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Embedding(Layer):
     """Row of a table for each index of a sample.
 
@@ -88,8 +86,7 @@ class Embedding(Layer):
 PASS = "positional_embedding"
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class PositionalEmbedding(Layer):
     """y = x + table[:steps]: a learned row is added to each position of (steps, features).
 
@@ -162,8 +159,7 @@ def _from_onnx_rotary_embedding(call: OperatorCall) -> Translation | None:
     return Translation(layer=RotaryEmbedding(), inputs=(x,))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class RotaryEmbedding(Layer):
     """Pairs of features turned by an angle that grows with the position; x is ([heads,] steps, features).
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import (
     check_axis,
     check_count,
@@ -22,6 +22,15 @@ from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, axis
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.numeric import share_of
 from perfmodel.records import Operation, Role
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedLayer(Layer):
+    """A layer of which back-propagation reads the inputs without a gradient: the indices."""
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it: the indices, where any gradient is wanted."""
+        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
 
 def _picked(call: OperatorCall, table: Operand, indices: tuple[Operand, ...]) -> Translation | None:
@@ -50,9 +59,8 @@ def _from_onnx_take(call: OperatorCall) -> Translation | None:
     return _picked(call, call["0"], (call["1"],))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Take(Layer):
+@layer_kind
+class Take(IndexedLayer):
     """Rows of the first input, picked by the indices in the others.
 
     Parameters
@@ -104,23 +112,6 @@ class Take(Layer):
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         indices_per_row = len(input_shapes) - 1
         return elements, INDEX_BYTES * indices_per_row * share_of(elements, self.row_elements)
-
-    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each input whether back-propagation reads it: the indices.
-
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each input's gradient is computed. [-]
-        is_trained : bool
-            Without effect: there are no parameters. [-]
-
-        Returns
-        -------
-        tuple of bool
-            True for the inputs without a gradient. [-]
-        """
-        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads rows and indices and writes the rows."""
@@ -181,9 +172,8 @@ def _from_onnx_scatter(call: OperatorCall) -> Translation:
     return _scattered(call["0"], call["2"], (call["1"],), adds=call.get("reduction", "none") != "none")
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Scatter(Layer):
+@layer_kind
+class Scatter(IndexedLayer, LayerByInput):
     """The first input with the second's elements, or a number, at the places that the indices in the others name.
 
     Parameters
@@ -235,23 +225,6 @@ class Scatter(Layer):
         _, *others = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
         return output, others[0], INDEX_BYTES * sum(others[self.has_source :])
 
-    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each input whether back-propagation reads it: the indices.
-
-        Parameters
-        ----------
-        wanted : sequence of bool
-            Whether each input's gradient is computed. [-]
-        is_trained : bool
-            Without effect: there are no parameters. [-]
-
-        Returns
-        -------
-        tuple of bool
-            True for the inputs without a gradient. [-]
-        """
-        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
-
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that copies the first input and writes into the copy."""
         elements, written, index_bytes = self._counts(input_shapes, batch_size)
@@ -266,10 +239,6 @@ class Scatter(Layer):
                 read_index_bytes=index_bytes,
             ),
         )
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return the passes that make the gradients of both inputs."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
@@ -307,8 +276,7 @@ def _from_onnx_top_k(call: OperatorCall) -> Translation | None:
     return _largest(call, call["0"], call.get("axis", -1))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class TopK(Layer):
     """The ``count`` largest (or smallest) elements of each row along an axis, in order, or where they are.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, final
+from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
 from perfmodel.layers.shapes import (
@@ -79,8 +79,7 @@ def is_dense(call: OperatorCall) -> bool:
     return reads is not None and reads(call) is not None
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Dense(Layer):
     """Fully connected layer y = x W + b over the last axis; leading axes (steps) are rows.
 
@@ -250,9 +249,8 @@ def _matrix(shape: Shape, *, is_transposed: bool, is_column: bool) -> tuple[Shap
     return (shape[:-2], columns, rows) if is_transposed else (shape[:-2], rows, columns)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class MatMul(Layer):
+@layer_kind
+class MatMul(LayerByInput):
     """Matrix product over the last two axes of two inputs, whose leading axes broadcast; a third input is added to it.
 
     An input of one axis is a vector: a row in the first place, a column in the second, and its axis is not in the
@@ -411,10 +409,6 @@ class MatMul(Layer):
         of = self._products(input_shapes, batch_size)
         added = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[2:])
         return (of.contraction(of.rows, of.columns, of.inner, bias_elements=added),)
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return the products that give the gradients of both inputs, and the sums over repeats."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]

@@ -6,9 +6,9 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
@@ -33,7 +33,7 @@ def _compared(call: OperatorCall, layer: PairedLoss) -> Translation | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedLoss(Layer):
+class PairedLoss(LayerByInput):
     """A loss that adds up one term for each element of a prediction and its target; one loss per sample.
 
     The target is a second input, or, where there is one input only, a label of the same shape that comes with each
@@ -85,10 +85,6 @@ class PairedLoss(Layer):
             ),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass for each gradient."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
@@ -108,8 +104,7 @@ class PairedLoss(Layer):
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class MeanSquaredError(PairedLoss):
     """Mean of (prediction - target)^2 over a sample; one loss per sample.
 
@@ -133,8 +128,7 @@ class MeanSquaredError(PairedLoss):
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class MeanAbsoluteError(PairedLoss):
     """Mean of |prediction - target| over a sample; one loss per sample.
 
@@ -156,8 +150,7 @@ class MeanAbsoluteError(PairedLoss):
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Huber(PairedLoss):
     """Mean of d^2 / 2 where |d| = |prediction - target| is small, linear in |d| elsewhere; one loss per sample.
 
@@ -187,8 +180,7 @@ FLOP_PER_ELEMENT = {"logits": (9, 6, 2), "probabilities": (8, 5, 5)}
 """What the prediction is -> arithmetic per element of a term, and of the gradients to prediction and target [FLOP]."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class BinaryCrossEntropy(PairedLoss):
     """Mean of -(t log p + (1 - t) log(1 - p)) over a sample, with the target t; one loss per sample.
 
@@ -250,9 +242,8 @@ _DIVERGENCES = {
 }
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class KLDivergence(Layer):
+@layer_kind
+class KLDivergence(LayerByInput):
     """How far one distribution is from another; one loss per sample.
 
     Parameters
@@ -306,10 +297,6 @@ class KLDivergence(Layer):
                 flop=_DIVERGENCES[self.against].flop * elements + batch_size,
             ),
         )
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass for each gradient."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True, True))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size, one_of, optional
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.layers.shapes import IMAGE, Shape, axis_in, channel_count, check_rank
@@ -46,9 +46,8 @@ def _from_onnx_batch_norm(call: OperatorCall) -> Translation | None:
     return _by_channel(call["0"], call["1"], call["2"], by_batch=bool(call.get("training_mode", 0)))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class BatchNorm(Layer):
+@layer_kind
+class BatchNorm(LayerByInput):
     """Normalise each channel by a mean and a variance, then scale and shift.
 
     Parameters
@@ -147,10 +146,6 @@ class BatchNorm(Layer):
             ),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads x and dy twice and yields the gradients of input and parameters."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
-
     def _frozen_gradient(self, elements: Any, channels: int, for_input: int) -> MemoryPass:
         return one_pass(
             self._pass_name,
@@ -184,9 +179,8 @@ class BatchNorm(Layer):
         )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Scale(Layer):
+@layer_kind
+class Scale(LayerByInput):
     """y = gamma x + beta with one gamma and beta per channel (Caffe keeps it apart from batch norm).
 
     Parameters
@@ -236,10 +230,6 @@ class Scale(Layer):
             ),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that yields the gradients of input and parameters."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=(True,))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
@@ -269,8 +259,7 @@ def _from_onnx_local_response_norm(call: OperatorCall) -> Translation:
     return Translation(layer=LocalResponseNorm(size=call["size"]), inputs=(call["0"],))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class LocalResponseNorm(Layer):
     """y = x s^-beta with s = k + (alpha / size) times the sum of x^2 over ``size`` neighbouring channels.
 

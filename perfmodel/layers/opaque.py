@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, check_text
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, element_count
 from perfmodel.records import Operation, Role
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Opaque(Layer):
+@layer_kind
+class Opaque(LayerByInput):
     """An operation of which only the operands are known.
 
     Parameters
@@ -56,10 +54,6 @@ class Opaque(Layer):
         read = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
         written = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         return (one_pass("opaque", read=read, written=written, flop=read + written),)
-
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return one pass that reads the inputs and dy and writes all gradients."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]

@@ -52,11 +52,14 @@ class Optimizer(ABC):
     """Arithmetic without weight decay [FLOP]."""
     state_elements_per_parameter: ClassVar[int] = 0
     """Values kept from step to step besides the weight [1]."""
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay",)
+    """Options that are fractions, at least 0 and less than 1 [-]."""
     weight_decay: float = 0.0
     clipping: str = "none"
 
     def __post_init__(self) -> None:
-        check_fraction("weight_decay", self.weight_decay)
+        for option in self.fractions:
+            check_fraction(option, getattr(self, option))
         check_choice("clipping", self.clipping, CLIPPINGS)
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
@@ -174,9 +177,7 @@ class VelocityOptimizer(Optimizer):
     state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("momentum", self.momentum)
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "momentum")
 
 
 @final
@@ -222,10 +223,7 @@ class Adam(Optimizer):
     beta_1: float = 0.9
     beta_2: float = 0.999
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("beta_1", self.beta_1)
-        check_fraction("beta_2", self.beta_2)
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "beta_1", "beta_2")
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {

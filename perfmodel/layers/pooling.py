@@ -6,9 +6,9 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
 from perfmodel.layers.passes import INDEX_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
@@ -179,8 +179,7 @@ class AveragePool(Averaging, Pooling):
     """
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class AveragePool1d(AveragePool):
     """Average over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
@@ -199,8 +198,7 @@ class AveragePool1d(AveragePool):
     axis_count: ClassVar[int] = 1
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class AveragePool2d(AveragePool):
     """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
@@ -219,8 +217,7 @@ class AveragePool2d(AveragePool):
     axis_count: ClassVar[int] = 2
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class AveragePool3d(AveragePool):
     """Average over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
 
@@ -251,8 +248,7 @@ class MaxPool(Maximising, Pooling):
     """
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class MaxPool1d(MaxPool):
     """Maximum over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
@@ -268,8 +264,7 @@ class MaxPool1d(MaxPool):
     axis_count: ClassVar[int] = 1
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class MaxPool2d(MaxPool):
     """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
@@ -285,8 +280,7 @@ class MaxPool2d(MaxPool):
     axis_count: ClassVar[int] = 2
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class MaxPool3d(MaxPool):
     """Maximum over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
 
@@ -375,8 +369,7 @@ def _adaptive_from_torch(call: OperatorCall, kind: type[AdaptivePooling]) -> Tra
     return Translation(layer=kind(output_size=by_axis(call["output_size"], axis_count)), inputs=(call["self"],))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class AdaptiveAveragePool(Averaging, AdaptivePooling):
     """Average over so many parts of each map. Options: see ``AdaptivePooling``.
 
@@ -397,8 +390,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class AdaptiveMaxPool(Maximising, AdaptivePooling):
     """Maximum over so many parts of each map. Options: see ``AdaptivePooling``.
 

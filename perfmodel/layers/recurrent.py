@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -22,7 +22,7 @@ DIRECTIONS = ("", "_reverse")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentLayer(Layer):
+class RecurrentLayer(LayerByInput):
     """A stack of recurrences over (steps, features); a kind says how many gates a cell has and what it keeps.
 
     Parameters
@@ -188,10 +188,6 @@ class RecurrentLayer(Layer):
             operations += layer
         return tuple(operations)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
-        """Return back-propagation through time and the weights' gradient of each layer, highest first."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
-
     def gradient_operations(
         self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
     ) -> tuple[Operation, ...]:
@@ -324,8 +320,7 @@ def _from_onnx_rnn(call: OperatorCall) -> Translation | None:
     return _onnx_recurrence(call, RNN, (function,), function=function.lower())
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class RNN(RecurrentLayer):
     """Simple recurrence over (steps, features): h = tanh([x, h] W + b). Options: see ``RecurrentLayer``.
 
@@ -364,8 +359,7 @@ class RNN(RecurrentLayer):
     function: Literal["tanh", "relu"] = "tanh"
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class GRU(RecurrentLayer):
     """GRU over (steps, features): h = (1 - z) n + z h, with n = tanh(x W + r (h U)), gates r and z from [x, h].
 
@@ -412,8 +406,7 @@ def _from_onnx_lstm(call: OperatorCall) -> Translation | None:
     return _onnx_recurrence(call, LSTM, ("Sigmoid", "Tanh", "Tanh"))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class LSTM(RecurrentLayer):
     """LSTM over (steps, features): c = f c + i g, h = o tanh(c), gates from [x, h] W + b.
 
@@ -449,8 +442,7 @@ class LSTM(RecurrentLayer):
     """3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1) [FLOP]."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class RecurrentState(View):
     """States h or c after the last step, read off a recurrent layer: the first state of another, or scores.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axes, check_flag, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
@@ -135,8 +135,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
     return _reduced(call, ONNX_NAMES[call.operator], call["0"], dims, keeps_axes=keeps_axes)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Reduction(Layer):
     """One number for all elements along some axes.
 
@@ -274,8 +273,7 @@ def _product(call: OperatorCall) -> Translation:
     return Translation(layer=Cumulative(function="product"), inputs=call.operands[:1])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Cumulative(Pointwise):
     """Sum or product of all elements of a row up to each of them.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
@@ -56,8 +55,7 @@ def _from_onnx_pad(call: OperatorCall) -> Translation | None:
     return _from_pairs(data, dict(zip(places, pairs, strict=True)), mode)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Pad(Layer):
     """Elements put before and after each axis: a constant, or copies of those inside.
 
@@ -190,8 +188,7 @@ def _by_axis(given: Any, axes: tuple[int, ...]) -> dict[int, float]:
     return dict(zip(axes, values, strict=True)) if values else {}
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Upsample(Layer):
     """Maps resampled to another size: each output from the nearest input, or from 2 or 4 inputs along each axis.
 

@@ -6,9 +6,9 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import (
@@ -158,8 +158,7 @@ def _over_last(call: OperatorCall, kind: type[LastAxesNorm]) -> Translation | No
     return Translation(layer=layer, inputs=(operand,), parameters=affine_parameters(scale, shift))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class LayerNorm(LastAxesNorm):
     """Normalise over the last axes of a sample by mean and variance, then scale and shift element by element.
 
@@ -216,8 +215,7 @@ def _in_groups(call: OperatorCall) -> Translation | None:
     return Translation(layer=layer, inputs=(operand,), parameters=affine_parameters(scale, shift))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class GroupNorm(SampleNorm):
     """Normalise groups of neighbouring channels by mean and variance, then scale and shift by channel.
 
@@ -270,8 +268,7 @@ class GroupNorm(SampleNorm):
         return SharedShape((self.groups,)) if isinstance(shape, SharedShape) else (self.groups,)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class RMSNorm(LastAxesNorm):
     """Divide by the root mean square over the last axes of a sample, then scale element by element.
 

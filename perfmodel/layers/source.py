@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, one_of
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, SharedShape, element_count
@@ -15,8 +14,7 @@ from perfmodel.layers.view import View
 from perfmodel.records import Operation
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Constant(View):
     """A tensor that all samples share and nobody trains, e.g. a table of angles or a mask: no input, no operation.
 
@@ -41,8 +39,7 @@ class Constant(View):
         return SharedShape(self.shape)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Parameter(View):
     """A trained tensor that all samples share, e.g. a class token: no input, no operation.
 
@@ -115,8 +112,7 @@ def _from_onnx(call: OperatorCall) -> Translation:
     return _filled(call, ONNX_NAMES[call.operator])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Fill(Layer):
     """A tensor written in every step without reading another.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import RELU6_TOP, Pointwise
-from perfmodel.layers.base import Checks, Examples, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES, one_pass
 from perfmodel.layers.shapes import Shape, element_count
@@ -167,8 +167,7 @@ def _clip_from_onnx(call: OperatorCall) -> Translation | None:
     return _clamp(call["0"], *sides)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Unary(Pointwise):
     """A function of each element.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
 from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -55,8 +55,7 @@ class View(Layer):
         return ()
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Reshape(View):
     """The elements of a sample in the same order under another shape; a view, which costs nothing either way.
 
@@ -90,8 +89,7 @@ class Reshape(View):
         return self.shape
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
@@ -115,8 +113,7 @@ def _from_call_expand(call: OperatorCall) -> Translation:
     return Translation(layer=layer, inputs=(x,))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Expand(View):
     """The elements of a tensor repeated: along axes of extent 1, along new first axes, for every sample. A view.
 
@@ -171,8 +168,7 @@ class Expand(View):
         return (broadcast_gradient(elements, operand_elements=own),)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class BatchView(View):
     """All samples seen as one tensor, as a loss over pairs of samples sees them, or one tensor seen as samples.
 
@@ -232,8 +228,7 @@ def _part(call: OperatorCall) -> Translation | None:
     return of_first(call, layer)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Slice(View):
     """Some of the elements of a sample: a range, every n-th, one of several parts, a diagonal. A view.
 
@@ -310,8 +305,7 @@ def _is_part(part: Any, whole: Any) -> Any:
     return where(sympy.Ne(left_out, 0), 1, 0) if left_out.has(sympy.ceiling, sympy.floor) else int(left_out != 0)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class ShardView(View):
     """The part of a tensor that is left to a device, or the whole that a group of devices has in parts.
 
@@ -364,8 +358,7 @@ class ShardView(View):
         return tuple(with_extent(input_shapes[0], place, extent))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
@@ -375,8 +368,7 @@ class Detach(View):
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Overwrite(View):
     """Input 0 after input 1, a view of it, was written: the same memory with a new part.
 
@@ -397,8 +389,7 @@ class Overwrite(View):
         return (elementwise("overwrite", elements, role=Role.INPUT_GRADIENT),)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Output(View):
     """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
 
