@@ -28,9 +28,7 @@ from perfmodel.framework.recurrence import FUSED, recurrence_alternatives
 from perfmodel.framework.rules import RecurrentRules
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
-from perfmodel.layers.recurrent.gru import GRU
-from perfmodel.layers.recurrent.lstm import LSTM
-from perfmodel.layers.recurrent.rnn import RNN
+from perfmodel.layers.recurrent import GRU, LSTM, RNN
 from perfmodel.prediction.gpu import GpuNumbers, gpu_numbers
 from perfmodel.prediction.gpu_libraries import RecurrentLibrary
 from perfmodel.records import Recurrence, Role

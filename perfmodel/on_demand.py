@@ -30,7 +30,7 @@ def listed(init_file: str) -> dict[str, str]:
     --------
     >>> import perfmodel.layers
     >>> listed(perfmodel.layers.__file__)["GELU"]
-    'perfmodel.layers.activation.gelu'
+    'perfmodel.layers.activation'
     """
     stub = Path(init_file).with_suffix(".pyi").read_text(encoding="utf-8")
     return {name: module for module, name in _LINE.findall(stub)}

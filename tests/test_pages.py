@@ -19,12 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_the_layer_of_the_page_works_in_a_graph(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "adding_things.md").read_text()
     (diff,) = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
-    listing, new_file = diff.split("--- /dev/null\n")
-    added = [line[1:] for line in listing.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert added == ["from perfmodel.layers.activation.softsign import Softsign as Softsign"]
+    listing, family = diff.split("--- a/perfmodel/layers/activation.py\n")
+    added, of_family = (
+        [line[1:] for line in part.splitlines() if line.startswith("+") and not line.startswith("+++")]
+        for part in (listing, family)
+    )
+    assert added == ["from perfmodel.layers.activation import Softsign as Softsign"]
     context = [line[1:] for line in listing.splitlines() if line.startswith(" ")]
     assert set(context) <= set((ROOT / "perfmodel" / "layers" / "__init__.pyi").read_text().splitlines())
-    (tmp_path / "softsign.py").write_text("\n".join(line[1:] for line in new_file.splitlines()[2:]))
+    before = (ROOT / "perfmodel" / "layers" / "activation.py").read_text()
+    (tmp_path / "softsign.py").write_text("\n".join([before, *of_family]))
     monkeypatch.syspath_prepend(tmp_path)
     softsign = importlib.import_module("softsign").Softsign
     graph = pm.LayerGraph("page", input_shape=(10,))

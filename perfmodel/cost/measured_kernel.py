@@ -54,7 +54,6 @@ def _contraction(columns: Columns, *, element_bytes: int, lanes: Quantity, near_
 
 
 def _convolution(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
-    del element_bytes
     m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
     return {
         "call_s": 1.0 + 0 * m,
@@ -66,7 +65,6 @@ def _convolution(columns: Columns, *, element_bytes: int, lanes: Quantity, near_
 
 
 def _stream(columns: Columns, *, element_bytes: int, lanes: Quantity, near_cache_bytes: Quantity) -> Columns:
-    del element_bytes, lanes
     moved = columns["read_bytes"] + columns["written_bytes"]
     return {
         "call_s": 1.0 + 0 * moved,

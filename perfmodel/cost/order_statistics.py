@@ -44,7 +44,6 @@ class RelativeTimes(ABC):
 
     def of_first(self, worker_count: int) -> RelativeTimes:
         """Return the times of fewer workers: the same where all are alike."""
-        del worker_count
         return self
 
     def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:

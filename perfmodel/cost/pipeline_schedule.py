@@ -184,7 +184,6 @@ Times = Sequence[Quantity]
 
 
 def _gpipe_bounds(forward_s: Times, backward_s: Times, count: Quantity, stage_count: int) -> tuple[Quantity, Quantity]:
-    del stage_count
     exact_s = gpipe_time(forward_s=forward_s, backward_s=backward_s, micro_batch_count=count)
     return exact_s, exact_s
 

@@ -47,6 +47,10 @@ class ProductShape:
     n: Quantity
     k: Quantity
 
+    def matmul(self, read_bytes: Quantity, written_bytes: Quantity, **options: Any) -> Matmul:
+        """Return the kernel of the product that reads and writes so many bytes [B]."""
+        return Matmul(m=self.m, n=self.n, k=self.k, read_bytes=read_bytes, written_bytes=written_bytes, **options)
+
 
 def implicit_product(operation: Convolution) -> ProductShape:
     r"""Return the matrix product of one group of a convolution.
@@ -179,17 +183,8 @@ def _implicit(operation: Convolution, *, element_bytes: int, name: str, workspac
         reached = math.prod(_reached_size(operation)[:-1]) * operation.input_size[-1]
         skipped = math.prod(operation.input_size) - reached
         read = read - element_bytes * operation.batch_size * operation.in_channels * skipped / operation.groups
-    after: tuple[Kernel, ...] = ()
-    kernel = Matmul(
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        read_bytes=read,
-        written_bytes=written,
-        efficiency=shape_class(operation),
-        launches=operation.groups,
-    )
-    return Alternative(name=name, kernels=(kernel, *after), workspace_bytes=workspace_bytes)
+    kernel = product.matmul(read, written, efficiency=shape_class(operation), launches=operation.groups)
+    return Alternative(name=name, kernels=(kernel,), workspace_bytes=workspace_bytes)
 
 
 def implicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
@@ -200,12 +195,8 @@ def implicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
 def implicit_precomp_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
     """Lower to the implicit product with its gather offsets precomputed: one index per term of the sum."""
     terms = operation.in_channels // operation.groups * math.prod(operation.kernel_size)
-    return _implicit(
-        operation,
-        element_bytes=element_bytes,
-        name="implicit_precomp_gemm",
-        workspace_bytes=INDEX_BYTES * terms,
-    )
+    indices = INDEX_BYTES * terms
+    return _implicit(operation, element_bytes=element_bytes, name="implicit_precomp_gemm", workspace_bytes=indices)
 
 
 def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
@@ -223,15 +214,7 @@ def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
     product = implicit_product(operation)
     if operation.role is Role.INPUT_GRADIENT:
         product = _columns_product(operation)
-    matmul = Matmul(
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        read_bytes=read,
-        written_bytes=written,
-        efficiency="conv_gemm",
-        launches=operation.groups,
-    )
+    matmul = product.matmul(read, written, efficiency="conv_gemm", launches=operation.groups)
     if operation.role is Role.INPUT_GRADIENT:
         kernels: tuple[Kernel, ...] = (matmul, _fold(operation, element_bytes=element_bytes))
     else:

@@ -88,6 +88,11 @@ def _fft_suits(operation: Convolution) -> bool:
     return _is_plain(operation) and filters_exceed_padding and math.prod(operation.kernel_size) > 1
 
 
+def _of_fft(operation: Convolution, **sizes: Any) -> Alternative:
+    """Return a product of complex numbers between transforms."""
+    return _transformed(operation, point_elements=2, transform="fft_transform", efficiency="fft_gemm", **sizes)
+
+
 def fft(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to a transform of whole images, padded to a power of two: stride 1, at most 256 wide."""
     if not _fft_suits(operation):
@@ -96,16 +101,8 @@ def fft(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     if max(padded) > FFT_LARGEST_EXTENT:
         return None
     rows, columns = (2 ** math.ceil(math.log2(extent)) for extent in padded)
-    return _transformed(
-        operation,
-        element_bytes=element_bytes,
-        name="fft",
-        points=rows * (columns // 2 + 1),
-        point_elements=2,
-        tiles=operation.batch_size,
-        transform="fft_transform",
-        efficiency="fft_gemm",
-    )
+    points = rows * (columns // 2 + 1)
+    return _of_fft(operation, element_bytes=element_bytes, name="fft", points=points, tiles=operation.batch_size)
 
 
 def fft_tiling(operation: Convolution, *, element_bytes: int) -> Alternative | None:
@@ -116,16 +113,8 @@ def fft_tiling(operation: Convolution, *, element_bytes: int) -> Alternative | N
     tiles = math.prod(
         math.ceil(extent / (FFT_TILE - taps + 1)) for extent, taps in zip(extents, operation.kernel_size, strict=True)
     )
-    return _transformed(
-        operation,
-        element_bytes=element_bytes,
-        name="fft_tiling",
-        points=FFT_TILE * (FFT_TILE // 2 + 1),
-        point_elements=2,
-        tiles=operation.batch_size * tiles,
-        transform="fft_transform",
-        efficiency="fft_gemm",
-    )
+    points, tiles = FFT_TILE * (FFT_TILE // 2 + 1), operation.batch_size * tiles
+    return _of_fft(operation, element_bytes=element_bytes, name="fft_tiling", points=points, tiles=tiles)
 
 
 def _winograd_tiles(operation: Convolution, *, extent: int) -> Quantity:

@@ -55,12 +55,13 @@ def _extent(operation: Convolution) -> str:
     return "3x3" if taps <= 3**axes else "large"
 
 
-def _is_depthwise(operation: Convolution) -> bool:
+def is_depthwise(operation: Convolution) -> bool:
+    """Tell whether every channel is convolved apart."""
     return operation.groups == operation.in_channels and operation.groups > 1
 
 
 def _convolution_class(plain: Convolution) -> str:
-    if _is_depthwise(plain):
+    if is_depthwise(plain):
         size = "large" if _extent(plain) == "large" else "small"
         return f"depthwise_{size}_{plain.role.value}"
     if plain.groups == 1 and plain.in_channels <= THIN_CHANNELS:
@@ -87,18 +88,28 @@ def _of_contraction(operation: Contraction, *, element_bytes: int) -> Kernel:
 def _of_convolution(operation: Convolution, *, element_bytes: int) -> Kernel:
     plain = operation.mirrored if operation.transposed else operation
     product, work = implicit_product(plain), operation.work(element_bytes=element_bytes)
-    return Matmul(
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        count=plain.groups,
-        read_bytes=work.read_bytes,
-        written_bytes=work.written_bytes,
-        efficiency=_convolution_class(plain),
-    )
+    return product.matmul(work.read_bytes, work.written_bytes, count=plain.groups, efficiency=_convolution_class(plain))
 
 
-def _streamed(operation: Operation, name: str, *, element_bytes: int, serial_steps: Any = 0) -> Stream:
+def streamed(operation: Operation, name: str, *, element_bytes: int, serial_steps: Any = 0) -> Stream:
+    """Return an operation as one kernel that streams its bytes.
+
+    Parameters
+    ----------
+    operation : Operation
+        The operation. [-]
+    name : str
+        Class of the kernel, whose efficiency it has. [-]
+    element_bytes : int
+        Size of one element. [B]
+    serial_steps : int
+        Steps that wait for one another. [1]
+
+    Returns
+    -------
+    Stream
+        The kernel. [-]
+    """
     work = operation.work(element_bytes=element_bytes)
     return Stream(
         read_bytes=work.read_bytes,
@@ -111,22 +122,22 @@ def _streamed(operation: Operation, name: str, *, element_bytes: int, serial_ste
 
 def _of_memory_pass(operation: MemoryPass, *, element_bytes: int) -> Kernel:
     name = f"{operation.name}_backward" if operation.role in _BACKWARD else operation.name
-    return _streamed(operation, name, element_bytes=element_bytes)
+    return streamed(operation, name, element_bytes=element_bytes)
 
 
 def _of_gather(operation: Gather, *, element_bytes: int) -> Kernel:
     name = "gather" if operation.role is Role.OUTPUT else "scatter_add"
-    return _streamed(operation, name, element_bytes=element_bytes)
+    return streamed(operation, name, element_bytes=element_bytes)
 
 
 def _of_recurrence(operation: Recurrence, *, element_bytes: int) -> Kernel:
     name = f"{CELLS.get(operation.gate_count, 'rnn')}_{operation.role.value}"
-    return _streamed(operation, name, element_bytes=element_bytes, serial_steps=operation.steps)
+    return streamed(operation, name, element_bytes=element_bytes, serial_steps=operation.steps)
 
 
 def _of_attention(operation: Attention, *, element_bytes: int) -> Kernel:
     name = "attention" if operation.role is Role.OUTPUT else "attention_backward"
-    return _streamed(operation, name, element_bytes=element_bytes)
+    return streamed(operation, name, element_bytes=element_bytes)
 
 
 KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 from perfmodel.framework.attention import attention_alternatives
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
-from perfmodel.framework.kernel_classes import KERNEL_OF, lower_as_measured
+from perfmodel.framework.kernel_classes import KERNEL_OF, is_depthwise, lower_as_measured, streamed
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
@@ -37,7 +37,6 @@ def _clearing_pass(elements: Any, *, element_bytes: int) -> Stream:
 def _lower_contraction(
     operation: Contraction, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    del processor
     op = operation
     loops = rules.batched_contraction == "loop"
     accumulated = op.m * op.n if rules.accumulates(op.role) else 0
@@ -62,15 +61,8 @@ def _lower_contraction(
 
 def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
     """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
-    return tuple(
-        Stream(
-            read_bytes=element_bytes * size,
-            written_bytes=element_bytes * size,
-            efficiency="transpose",
-            library_launches=1,
-        )
-        for size in sizes
-    )
+    moved = [element_bytes * size for size in sizes]
+    return tuple(Stream(read_bytes=m, written_bytes=m, efficiency="transpose", library_launches=1) for m in moved)
 
 
 def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
@@ -121,30 +113,15 @@ def _is_pointwise(operation: Convolution) -> bool:
 
 def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_bytes: int) -> Alternatives:
     product, work = implicit_product(operation), operation.work(element_bytes=element_bytes)
-    kernel = Matmul(
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        read_bytes=work.read_bytes,
-        written_bytes=work.written_bytes,
-        efficiency=rules.product_efficiency(operation.role),
-    )
+    efficiency = rules.product_efficiency(operation.role)
+    kernel = product.matmul(work.read_bytes, work.written_bytes, efficiency=efficiency)
     return (Alternative(name="pointwise_gemm", kernels=(kernel,)),)
-
-
-def _is_depthwise(operation: Convolution) -> bool:
-    """Tell whether every input channel has filters of its own."""
-    return operation.groups == operation.in_channels and operation.groups > 1
 
 
 def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternatives:
     """Return one launch over all channels; with one channel to sum over it is bound by the maps it moves."""
-    work = operation.work(element_bytes=element_bytes)
     name = "depthwise_weight_gradient" if operation.role is Role.WEIGHT_GRADIENT else "depthwise"
-    kernel = Stream(
-        read_bytes=work.read_bytes, written_bytes=work.written_bytes, flop_count=work.flop_count, efficiency=name
-    )
-    return (Alternative(name="depthwise", kernels=(kernel,)),)
+    return (Alternative(name="depthwise", kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
 
 
 def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
@@ -178,7 +155,7 @@ def _lower_convolution(
     # libraries run a transposed convolution as the input gradient of the convolution that it mirrors
     plain = operation.mirrored if operation.transposed else operation
     direct = rules.pointwise_products and _is_pointwise(plain)
-    depthwise = rules.depthwise_kernel and _is_depthwise(plain)
+    depthwise = rules.depthwise_kernel and is_depthwise(plain)
     if direct:
         alternatives = _pointwise_product(plain, rules=rules, element_bytes=element_bytes)
     elif depthwise:
@@ -210,7 +187,6 @@ def _lower_convolution(
 def _lower_memory_pass(
     operation: MemoryPass, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    del processor
     op = operation
     key = f"{op.name}_backward" if op.role in _BACKWARD else op.name
     rule = rules.passes.get(key)
@@ -232,22 +208,13 @@ def _lower_memory_pass(
 
 
 def _lower_gather(operation: Gather, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
-    del rules, processor
-    work = operation.work(element_bytes=element_bytes)
     name = "gather" if operation.role is Role.OUTPUT else "scatter_add"
-    kernel = Stream(
-        read_bytes=work.read_bytes,
-        written_bytes=work.written_bytes,
-        flop_count=work.flop_count,
-        efficiency=name,
-    )
-    return (Alternative(name=name, kernels=(kernel,)),)
+    return (Alternative(name=name, kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
 
 
 def _lower_recurrence(
     operation: Recurrence, *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> Alternatives:
-    del processor
     return recurrence_alternatives(
         operation,
         rules=rules.recurrent,

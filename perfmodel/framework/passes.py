@@ -5,74 +5,30 @@ from __future__ import annotations
 from functools import cache
 
 ELEMENTWISE = "elementwise"
+BOTH_WAYS: dict[str, str] = {
+    "reduction": (
+        "batch_norm bias_gradient softmax cross_entropy class_softmax local_response_norm max_pool avg_pool "
+        "log_softmax layer_norm rms_norm group_norm cumulative"
+    ),
+    "transpose": "transpose rearrange",
+    "gather": "take scatter",
+}
+"""Class -> passes that are of it forward and backward."""
+ONE_WAY: dict[str, str] = {
+    "reduction": (
+        "positional_embedding_backward argmax sum mean max min prod var std norm log_sum_exp argmin any all "
+        "count mean_squared_error mean_absolute_error huber binary_cross_entropy kl_divergence top_k "
+        "broadcast_sum_backward depthwise depthwise_weight_gradient"
+    ),
+    "update": "sgd momentum nesterov adam gradient_norm gradient_scale",
+    "gather": "gather scatter_add top_k_backward",
+}
+"""Class -> passes that are of it as they are named here."""
 CLASS_OF_PASS: dict[str, str] = {
-    "batch_norm": "reduction",
-    "batch_norm_backward": "reduction",
-    "bias_gradient": "reduction",
-    "bias_gradient_backward": "reduction",
-    "softmax": "reduction",
-    "softmax_backward": "reduction",
-    "cross_entropy": "reduction",
-    "cross_entropy_backward": "reduction",
-    "class_softmax": "reduction",
-    "class_softmax_backward": "reduction",
-    "local_response_norm": "reduction",
-    "local_response_norm_backward": "reduction",
-    "positional_embedding_backward": "reduction",
-    "argmax": "reduction",
-    "max_pool": "reduction",
-    "max_pool_backward": "reduction",
-    "avg_pool": "reduction",
-    "avg_pool_backward": "reduction",
-    "log_softmax": "reduction",
-    "log_softmax_backward": "reduction",
-    "layer_norm": "reduction",
-    "layer_norm_backward": "reduction",
-    "rms_norm": "reduction",
-    "rms_norm_backward": "reduction",
-    "group_norm": "reduction",
-    "group_norm_backward": "reduction",
-    "sum": "reduction",
-    "mean": "reduction",
-    "max": "reduction",
-    "min": "reduction",
-    "prod": "reduction",
-    "var": "reduction",
-    "std": "reduction",
-    "norm": "reduction",
-    "log_sum_exp": "reduction",
-    "argmin": "reduction",
-    "any": "reduction",
-    "all": "reduction",
-    "count": "reduction",
-    "mean_squared_error": "reduction",
-    "mean_absolute_error": "reduction",
-    "huber": "reduction",
-    "binary_cross_entropy": "reduction",
-    "kl_divergence": "reduction",
-    "cumulative": "reduction",
-    "cumulative_backward": "reduction",
-    "top_k": "reduction",
-    "broadcast_sum_backward": "reduction",
-    "depthwise": "reduction",
-    "depthwise_weight_gradient": "reduction",
-    "transpose": "transpose",
-    "transpose_backward": "transpose",
-    "rearrange": "transpose",
-    "rearrange_backward": "transpose",
-    "sgd": "update",
-    "momentum": "update",
-    "nesterov": "update",
-    "adam": "update",
-    "gradient_norm": "update",
-    "gradient_scale": "update",
-    "gather": "gather",
-    "scatter_add": "gather",
-    "take": "gather",
-    "take_backward": "gather",
-    "scatter": "gather",
-    "scatter_backward": "gather",
-    "top_k_backward": "gather",
+    **{name: kind for kind, names in ONE_WAY.items() for name in names.split()},
+    **{
+        f"{name}{way}": kind for kind, names in BOTH_WAYS.items() for name in names.split() for way in ("", "_backward")
+    },
 }
 """Pass name -> class; a pass that is not listed streams element by element."""
 

@@ -8,6 +8,7 @@ kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -168,23 +169,15 @@ class LoweringTable(SpecTable):
             Plain records. [-]
         """
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
-        return LoweringRules(
-            convolution_algorithms=self.convolution_algorithms or convolutions,
-            groups_together=support.groups_together,
-            layout_passes=support.tensor_cores and self.image_layout == "channels_first",
-            bias=self.bias,
-            gradient_accumulation=self.gradient_accumulation,
-            input_gradient_accumulation=self.input_gradient_accumulation,
-            convolution_transposes=self.convolution_transposes,
-            padding_copies=self.padding_copies,
-            pointwise_products=self.pointwise_products,
-            depthwise_kernel=self.depthwise_kernel,
-            weight_layout=self.weight_layout,
-            serial_rows=self.serial_rows,
-            batched_contraction=self.batched_contraction,
-            recurrent=self.recurrent.rules(support.algorithms),
-            passes={name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
-        )
+        of_the_file: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(LoweringRules)}
+        from_elsewhere: dict[str, Any] = {
+            "convolution_algorithms": self.convolution_algorithms or convolutions,
+            "groups_together": support.groups_together,
+            "layout_passes": support.tensor_cores and self.image_layout == "channels_first",
+            "recurrent": self.recurrent.rules(support.algorithms),
+            "passes": {name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
+        }
+        return LoweringRules(**(of_the_file | from_elsewhere))
 
 
 class ProcessorTable(SpecTable):

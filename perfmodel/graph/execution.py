@@ -61,9 +61,7 @@ def wants_gradient(
     """
     wanted = dict.fromkeys(input_shapes, input_gradient)
     for node in nodes:
-        flows = node.layer.differentiable(len(node.input_names))
-        passes_on = any(wanted[name] and flow for name, flow in zip(node.input_names, flows, strict=True))
-        wanted[node.name] = passes_on or bool(node.trained_shapes)
+        wanted[node.name] = any(node.into(wanted)) or bool(node.trained_shapes)
     reached = _reached_by_gradients(input_shapes, nodes)
     return {name: wants and name in reached for name, wants in wanted.items()}
 
@@ -98,11 +96,8 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
 
 def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
     """Return the backward operations of one layer: its own, and what its frozen or shared parameters change."""
-    flows = node.layer.differentiable(len(node.input_names))
     operations = node.layer.gradient_operations(
-        node.input_shapes,
-        batch_size=node.runs(batch_size),
-        wanted=[wanted[name] and flow for name, flow in zip(node.input_names, flows, strict=True)],
+        node.input_shapes, batch_size=node.runs(batch_size), wanted=node.into(wanted)
     )
     operations = tuple(operation for operation in operations if _is_of_use(operation, node))
     shared_count = node.trained_shared_count
@@ -150,8 +145,8 @@ def backward_operations(
         (name, node.layer.gradient_is_joined)
         for node in nodes
         if wanted[node.name]
-        for name, flow in zip(node.input_names, node.layer.differentiable(len(node.input_names)), strict=True)
-        if flow and wanted[name]
+        for name, flows_back in zip(node.input_names, node.into(wanted), strict=True)
+        if flows_back
     ]
     joined = {name for name, is_joined in read if is_joined}
     turned = {node.name for node in nodes if node.layer.turns_axes}

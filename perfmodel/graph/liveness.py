@@ -218,13 +218,8 @@ class _Step:
         for name, storage in made:
             self._add_gradient(name, storage)
 
-    def _into(self, node: Node) -> list[bool]:
-        """Tell for each input whether its gradient is computed."""
-        flows = node.layer.differentiable(len(node.input_names))
-        return [flow and self.wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
-
     def _scratch(self, node: Node) -> Bytes:
-        wanted = self._into(node)
+        wanted = node.into(self.wanted)
         return affine(
             lambda batch_size: node.layer.backward_scratch_bytes(
                 node.input_shapes,
@@ -236,7 +231,7 @@ class _Step:
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
         """Return the gradient of each input that wants one; the output's own where the layer passes it on."""
-        into = self._into(node)
+        into = node.into(self.wanted)
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:

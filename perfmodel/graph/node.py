@@ -136,6 +136,11 @@ class Node:
         """Return the samples it computes in a mini-batch of ``batch_size`` [samples]: one where all share it."""
         return 1 if self.is_shared else batch_size
 
+    def into(self, wanted: Mapping[str, bool]) -> list[bool]:
+        """Tell for each input whether its gradient is computed: it is wanted, and flows back through the layer."""
+        flows = self.layer.differentiable(len(self.input_names))
+        return [flow and wanted[name] for name, flow in zip(self.input_names, flows, strict=True)]
+
     @property
     def output_elements(self) -> int:
         """Elements of one output sample [1]."""

@@ -126,9 +126,7 @@ def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
     """
     if not wanted[node.name]:
         return []
-    flows = node.layer.differentiable(len(node.input_names))
-    into = [flow and wanted[name] for name, flow in zip(node.input_names, flows, strict=True)]
-    kept = node.layer.kept_inputs(into, is_trained=node.trains_weights)
+    kept = node.layer.kept_inputs(node.into(wanted), is_trained=node.trains_weights)
     return [name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept]
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
-from perfmodel.importers.plan import Plan
-from perfmodel.importers.planned_node import PlannedNode, Source
+from perfmodel.importers.plan import Plan, PlannedNode, Source
 from perfmodel.importers.program import Program
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count
@@ -251,8 +250,22 @@ class _Emission:
         unused = sorted({tensor.name for tensor in self.plan.program.parameters.values()} - used)
         if not unused:
             return []
-        listed = ", ".join(unused[:NAMES_SHOWN]) + (" ..." if len(unused) > NAMES_SHOWN else "")
-        return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed}"]
+        return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed(unused)}"]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and dots where there are more."""
+    return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
+
+
+def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
+    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be."""
+    bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
+    least, most = (sum(each) for each in zip(*bounds, strict=True))
+    return (
+        f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element; it takes up to "
+        f"{most:,} if every element of the output takes a multiply-add with every element of the inputs"
+    )
 
 
 def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:

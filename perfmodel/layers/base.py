@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
+from perfmodel.layers.checks import Check
 from perfmodel.layers.shapes import Shape
 from perfmodel.layers.translation import Translator
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
@@ -19,15 +20,18 @@ Examples = tuple[tuple[Mapping[str, Any], tuple[Shape, ...]], ...]
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, letters for sizes, for which the documentation prints the counts."""
 
+Checks = dict[str, Check]
+Kind = TypeVar("Kind")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(ABC):
-    """One layer kind: a final class per file, knowing neither hardware nor framework.
+    """One layer kind: a final class in its family's module, knowing neither hardware nor framework.
 
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A layer file states ``kind``, ``examples``, ``symbolic_example``, ``output_shape``, ``forward_operations`` and
+    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and
     ``backward_operations``, and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
     ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
     is.
@@ -35,7 +39,7 @@ class Layer(ABC):
 
     kind: ClassVar[str]
     examples: ClassVar[Examples]
-    symbolic_example: ClassVar[SymbolicExample]
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
     index_inputs: ClassVar[tuple[int, ...]] = ()
@@ -72,6 +76,12 @@ class Layer(ABC):
     """True where the output is what training minimises: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
     """True where the output is only looked at: neither minimised nor read by another layer [-]."""
+    checks: ClassVar[Checks] = {}
+    """Option to what refuses a value that it must not have."""
+
+    def __post_init__(self) -> None:
+        for option, check in self.checks.items():
+            check(option, getattr(self, option))
 
     @abstractmethod
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
@@ -107,22 +117,18 @@ class Layer(ABC):
 
     def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
         """Return the trainable parameters by name; none unless a layer says otherwise."""
-        del input_shapes
         return {}
 
     def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
         """Return the layer that runs in its place where nothing is trained; itself where that makes no difference."""
-        del input_shapes
         return self
 
     def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
         """Return bytes kept for back-propagation besides the layer's inputs and output, e.g. a mask [B]."""
-        del input_shapes, batch_size, element_bytes
         return 0
 
     def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
         """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
-        del input_shapes, batch_size
         return 0
 
     def backward_scratch_bytes(
@@ -132,7 +138,6 @@ class Layer(ABC):
 
         Where ``torch`` makes a gradient by several operators, these are their results in between.
         """
-        del input_shapes, batch_size, element_bytes, wanted
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
@@ -155,7 +160,6 @@ class Layer(ABC):
 
     def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""
-        del input_shapes
         return 0
 
     def parameter_count(self, input_shapes: tuple[Shape, ...]) -> int:
@@ -192,3 +196,24 @@ class Layer(ABC):
     def options(self) -> dict[str, Any]:
         """Return the constructor arguments, for a graph file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerByInput(Layer):
+    """A layer whose gradients are computed input by input, as far as each is wanted."""
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return what computes the gradients of all inputs."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+
+    @abstractmethod
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return what computes the wanted gradients."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def layer_kind(layer: type[Kind]) -> type[Kind]:
+    """Make a kind of layer of a class: final, with keyword-only options that do not change."""
+    return final(dataclass(frozen=True, kw_only=True)(layer))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +13,9 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, nearest_match
 from perfmodel.symbolic import is_symbolic
+
+Check = Callable[[str, Any], None]
+"""Raises ArgumentError unless the option of that name may have that value."""
 
 
 def refuse(argument: str, given: object, allowed: str) -> NoReturn:
@@ -181,6 +185,26 @@ def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
         nearest = nearest_match(str(given), known)
         hint = f"; did you mean {nearest!r}?" if nearest else ""
         refuse(argument, given, f"must be one of {', '.join(map(repr, known))}{hint}")
+
+
+def one_of(choices: Iterable[str]) -> Check:
+    """Return the check that an option is one of a few words.
+
+    Examples
+    --------
+    >>> one_of(("valid", "same"))("padding", "same")
+    """
+    return partial(check_choice, choices=tuple(choices))
+
+
+def optional(check: Check) -> Check:
+    """Return a check that lets None pass.
+
+    Examples
+    --------
+    >>> optional(check_count)("heads", None)
+    """
+    return lambda argument, given: None if given is None else check(argument, given)
 
 
 def checked_shape(name: str, shape: object) -> tuple[int, ...]:

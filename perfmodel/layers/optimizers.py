@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, final
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.layers.checks import check_choice, check_fraction, refuse
-from perfmodel.layers.passes import elementwise
+from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.records import MemoryPass, Operation, Role
 
 CLIPPINGS = ("none", "per_batch", "per_sample")
@@ -52,11 +52,14 @@ class Optimizer(ABC):
     """Arithmetic without weight decay [FLOP]."""
     state_elements_per_parameter: ClassVar[int] = 0
     """Values kept from step to step besides the weight [1]."""
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay",)
+    """Options that are fractions, at least 0 and less than 1 [-]."""
     weight_decay: float = 0.0
     clipping: str = "none"
 
     def __post_init__(self) -> None:
-        check_fraction("weight_decay", self.weight_decay)
+        for option in self.fractions:
+            check_fraction(option, getattr(self, option))
         check_choice("clipping", self.clipping, CLIPPINGS)
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
@@ -74,7 +77,6 @@ class Optimizer(ABC):
         tuple of tuple
             Pairs (layer, operation). [-]
         """
-        del batch_size
         layers = [(name, count) for name, count in parameter_counts.items() if count]
         norms: LayerOperations = tuple((name, _gradient_norm(count)) for name, count in layers)
         scales: LayerOperations = tuple((name, _gradient_scale(count)) for name, count in layers)
@@ -122,14 +124,7 @@ class Optimizer(ABC):
 
 
 def _gradient_norm(count: int) -> MemoryPass:
-    return MemoryPass(
-        name="gradient_norm",
-        read_elements=count,
-        written_elements=1,
-        tensor_elements=count,
-        flop_count=2 * count,
-        role=Role.UPDATE,
-    )
+    return one_pass("gradient_norm", read=count, written=1, tensor=count, flop=2 * count, role=Role.UPDATE)
 
 
 def _gradient_scale(count: int) -> MemoryPass:
@@ -153,7 +148,6 @@ class NoUpdate(Optimizer):
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
         """Return nothing."""
-        del parameter_counts, batch_size
         return ()
 
 
@@ -183,9 +177,7 @@ class VelocityOptimizer(Optimizer):
     state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("momentum", self.momentum)
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "momentum")
 
 
 @final
@@ -231,10 +223,7 @@ class Adam(Optimizer):
     beta_1: float = 0.9
     beta_2: float = 0.999
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction("beta_1", self.beta_1)
-        check_fraction("beta_2", self.beta_2)
+    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "beta_1", "beta_2")
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {

@@ -12,6 +12,47 @@ INDEX_BYTES = 4
 """Size of an index: of a class, a row, a position [B]."""
 
 
+def one_pass(
+    name: str, *, read: Any, written: Any, tensor: Any = None, flop: Any = 0, role: Role = Role.OUTPUT, **further: Any
+) -> MemoryPass:
+    """Return a pass that reads and writes so many elements.
+
+    Parameters
+    ----------
+    name : str
+        What it computes; framework profiles look it up. [-]
+    read, written : int, ndarray or sympy.Expr
+        Elements read and written. [1]
+    tensor : int, ndarray, sympy.Expr or None
+        Elements of the tensor it is about; None for the one it writes. [1]
+    flop : int, ndarray or sympy.Expr
+        Arithmetic. [FLOP]
+    role : Role
+        What it yields. [-]
+    **further : int, ndarray or sympy.Expr
+        Other fields of a MemoryPass: traffic of indices, elements of a row, parts. [-]
+
+    Returns
+    -------
+    MemoryPass
+        The operation. [-]
+
+    Examples
+    --------
+    >>> one_pass("max_pool", read=400, written=100, tensor=400, flop=300).work(element_bytes=4)
+    Work(flop_count=300, read_bytes=1600, written_bytes=400)
+    """
+    return MemoryPass(
+        name=name,
+        read_elements=read,
+        written_elements=written,
+        tensor_elements=written if tensor is None else tensor,
+        flop_count=flop,
+        role=role,
+        **further,
+    )
+
+
 def elementwise(
     name: str,
     elements: Any,
@@ -46,12 +87,12 @@ def elementwise(
     >>> elementwise("relu", 100, flop_per_element=1).work(element_bytes=4)
     Work(flop_count=100, read_bytes=400, written_bytes=400)
     """
-    return MemoryPass(
-        name=name,
-        read_elements=reads * elements,
-        written_elements=writes * elements,
-        tensor_elements=elements,
-        flop_count=flop_per_element * elements,
+    return one_pass(
+        name,
+        read=reads * elements,
+        written=writes * elements,
+        tensor=elements,
+        flop=flop_per_element * elements,
         role=role,
     )
 
@@ -76,14 +117,7 @@ def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
     >>> bias_gradient(640, bias_elements=10).work(element_bytes=4)
     Work(flop_count=640, read_bytes=2560, written_bytes=40)
     """
-    return MemoryPass(
-        name="bias_gradient",
-        read_elements=elements,
-        written_elements=bias_elements,
-        tensor_elements=elements,
-        flop_count=elements,
-        role=Role.WEIGHT_GRADIENT,
-    )
+    return _summed("bias_gradient", elements, bias_elements, role=Role.WEIGHT_GRADIENT)
 
 
 def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
@@ -106,11 +140,8 @@ def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
     >>> broadcast_gradient(640, operand_elements=10).work(element_bytes=4)
     Work(flop_count=640, read_bytes=2560, written_bytes=40)
     """
-    return MemoryPass(
-        name="broadcast_sum",
-        read_elements=elements,
-        written_elements=operand_elements,
-        tensor_elements=elements,
-        flop_count=elements,
-        role=Role.INPUT_GRADIENT,
-    )
+    return _summed("broadcast_sum", elements, operand_elements, role=Role.INPUT_GRADIENT)
+
+
+def _summed(name: str, elements: Any, sums: Any, *, role: Role) -> MemoryPass:
+    return one_pass(name, read=elements, written=sums, tensor=elements, flop=elements, role=role)

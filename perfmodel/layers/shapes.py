@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.layers.checks import is_open_size
 
 Shape = tuple[int, ...]
 """Shape of one sample: ``(features,)``, ``(channels, height, width)``, ``(steps,)`` or ``(steps, features)``; extents
@@ -111,6 +112,46 @@ def without_axis(shape: Shape, axis: int) -> Shape:
     place = axis_in(shape, axis)
     left = shape[:place] + shape[place + 1 :]
     return SharedShape(left) if isinstance(shape, SharedShape) else left
+
+
+def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
+    """Return a shape with another extent in one place.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape. [1]
+    place : int
+        Where it changes. [-]
+    extent : int or sympy.Expr
+        What stands there instead. [1]
+
+    Returns
+    -------
+    tuple of int
+        Shared by all samples where ``shape`` is. [1]
+
+    Examples
+    --------
+    >>> with_extent((21, 32, 32), 0, 10)
+    (10, 32, 32)
+    """
+    changed = (*shape[:place], extent, *shape[place + 1 :])
+    return SharedShape(changed) if isinstance(shape, SharedShape) else changed
+
+
+def check_divides(part: Any, whole: Any, problem: str) -> None:
+    """Raise ShapeMismatchError unless a number divides another, as far as both are known.
+
+    Parameters
+    ----------
+    part, whole : int or sympy.Expr
+        Divisor and dividend. [1]
+    problem : str
+        What does not fit. [-]
+    """
+    if not is_open_size(part) and not is_open_size(whole) and whole % part:
+        raise ShapeMismatchError(problem)
 
 
 def last_axes(shape: Shape, axis_count: int) -> Shape:

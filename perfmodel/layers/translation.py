@@ -2,7 +2,7 @@
 
 An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
 ``torch_operators`` or ``onnx_operators``, and takes the first :class:`Translation`. Layers import nothing of torch or
-ONNX, importers know no layer: a new operator is a line in its layer's file.
+ONNX, importers know no layer: a new operator is a line of its layer.
 """
 
 from __future__ import annotations
@@ -166,6 +166,11 @@ class Translation:
     layer: Layer
     inputs: tuple[Operand, ...]
     parameters: Mapping[str, Operand] = field(default_factory=dict)
+
+
+def of_first(call: OperatorCall, layer: Layer) -> Translation:
+    """Return a layer that reads the first tensor of a call."""
+    return Translation(layer=layer, inputs=call.operands[:1])
 
 
 def affine_parameters(scale: Operand | None, shift: Operand | None) -> dict[str, Operand]:

@@ -25,11 +25,8 @@ from perfmodel.parallelism.base import Layout as Layout
 from perfmodel.parallelism.base import Parallelism as Parallelism
 from perfmodel.parallelism.base import Placement as Placement
 from perfmodel.parallelism.base import StageGraph as StageGraph
-from perfmodel.parallelism.data import DataParallelism
 from perfmodel.parallelism.hybrid import HybridParallelism
-from perfmodel.parallelism.model import ModelParallelism
-from perfmodel.parallelism.pipeline import PipelineParallelism
-from perfmodel.parallelism.tensor import TensorParallelism
+from perfmodel.parallelism.kinds import DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism
 
 PARALLELISMS: dict[str, Parallelism] = {
     each.name: each()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from perfmodel.errors import ArgumentError
@@ -57,25 +58,12 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
         )
         stages = _with_copies(shard.graph, stages, element_bytes=request.element_bytes)
         stages = tuple(_of_shard(stage, shard, position=index) for index, stage in enumerate(stages))
-    return tuple(
-        replace(
-            stage,
-            device=index % layout.stages,
-            exchanges=in_order(
-                stage.graph,
-                (
-                    *stage.exchanges,
-                    *gradient_exchanges(
-                        stage.graph,
-                        data_size=layout.data_size,
-                        shard_stage=layout.shard_stage,
-                        element_bytes=request.element_bytes,
-                    ),
-                ),
-            ),
-        )
-        for index, stage in enumerate(stages)
-    )
+    sizes = {"data_size": layout.data_size, "shard_stage": layout.shard_stage, "element_bytes": request.element_bytes}
+    placed = []
+    for index, stage in enumerate(stages):
+        exchanges = in_order(stage.graph, (*stage.exchanges, *gradient_exchanges(stage.graph, **sizes)))
+        placed.append(replace(stage, device=index % layout.stages, exchanges=exchanges))
+    return tuple(placed)
 
 
 def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGraph:
@@ -101,20 +89,14 @@ def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_b
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
                 if place_of[owner] == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
-                size = element_bytes
-                for extent in stage.graph.node(name).parameter_shapes[parameter]:
-                    assert not is_open_size(extent)
-                    size *= extent
+                shape = stage.graph.node(name).parameter_shapes[parameter]
+                assert not any(map(is_open_size, shape))
+                size = element_bytes * math.prod(shape)
                 for where, layer in ((place_of[owner], owner), (index, name)):
-                    extra.setdefault(where, []).append(
-                        Exchange(
-                            kind="all_reduce",
-                            group="pipeline",
-                            phase=Phase.UPDATE,
-                            after_layer=layer,
-                            fixed_bytes=size,
-                        )
+                    summed = Exchange(
+                        kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
                     )
+                    extra.setdefault(where, []).append(summed)
     return tuple(
         replace(stage, exchanges=(*stage.exchanges, *extra.get(index, ()))) for index, stage in enumerate(stages)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from typing import Final
@@ -39,7 +40,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
     copied: dict[str, int] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
-        options = node.usage.options
+        options, shapes = node.usage.options, node.layer.parameter_shapes(node.input_shapes)
         shared = {}
         for parameter, of in node.usage.shared_parameters.items():
             owner = owners.get(of, of)
@@ -47,17 +48,10 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
                 shared[parameter] = owner
             else:
                 owners[of] = (node.name, parameter)
-                copied[node.name] = copied.get(node.name, 0) + _size_of(node, parameter)
+                copied[node.name] = copied.get(node.name, 0) + math.prod(shapes[parameter])
         options = {key: value for key, value in options.items() if key != "shared_parameters"}
         part.add(node.name, node.layer, inputs=node.input_names, shared_parameters=shared or None, **options)
     return part, copied
-
-
-def _size_of(node: Node, parameter: str) -> int:
-    size = 1
-    for extent in node.layer.parameter_shapes(node.input_shapes)[parameter]:
-        size *= extent
-    return size
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:

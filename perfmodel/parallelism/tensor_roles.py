@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
@@ -286,12 +287,5 @@ def replicated_count(node: Node, role: Role | None) -> int:
     if role is None:
         return node.parameter_count
     names = _WHOLE_BIASES.get(role, ())
-    sizes: dict[str, Any] = node.parameter_shapes
-    return sum(int(_product(sizes[name])) for name in names if name in sizes)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
+    sizes = node.parameter_shapes
+    return sum(math.prod(sizes[name]) for name in names if name in sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ class _Split:
 
     def exchange(self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, hidden: bool = False) -> None:
         """Note an exchange of a tensor of the whole network."""
-        size = self.element_bytes * _elements(self.whole.shape(tensor))
+        size = self.element_bytes * math.prod(self.whole.shape(tensor))
         self.exchanges.append(
             Exchange(kind=kind, group="tensor", phase=phase, after_layer=layer, bytes_per_sample=size, hidden=hidden)
         )
@@ -90,13 +91,6 @@ class _Split:
                 self.exchange("all_gather", Phase.BACKWARD, view, tensor)
         self.scattered.add(view)
         return view
-
-
-def _elements(shape: tuple[Any, ...]) -> Any:
-    size: Any = 1
-    for extent in shape:
-        size = size * extent
-    return size
 
 
 def tensor_split(
@@ -202,15 +196,9 @@ def _add(split: _Split, node: Node) -> None:
         else:
             split.exchange("all_reduce", Phase.FORWARD, name, name)
     if role == "loss":
-        rows = _elements(node.output_shape)
+        size = LOSS_SUMS * SUM_BYTES * math.prod(node.output_shape)
         split.exchanges.append(
-            Exchange(
-                kind="all_reduce",
-                group="tensor",
-                phase=Phase.FORWARD,
-                after_layer=name,
-                bytes_per_sample=LOSS_SUMS * SUM_BYTES * rows,
-            )
+            Exchange(kind="all_reduce", group="tensor", phase=Phase.FORWARD, after_layer=name, bytes_per_sample=size)
         )
 
 

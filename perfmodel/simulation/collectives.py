@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.simulation.engine import simulate
 from perfmodel.simulation.tasks import Task
-from perfmodel.sync.double_binary_tree import two_trees
+from perfmodel.sync.trees import two_trees
 
 if TYPE_CHECKING:
     from perfmodel.hardware.channel import Route

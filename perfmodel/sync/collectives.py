@@ -1,26 +1,17 @@
-"""The registry of collective algorithms: each is a file, and a line here."""
+"""The registry of collective algorithms: each is a class, and a line here."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.sync.all_gather import AllGather
-from perfmodel.sync.all_to_all import AllToAll
 from perfmodel.sync.base import Collective
-from perfmodel.sync.binomial_tree import BinomialTree
-from perfmodel.sync.broadcast import Broadcast
-from perfmodel.sync.double_binary_tree import DoubleBinaryTree
-from perfmodel.sync.halving_doubling import HalvingDoubling
+from perfmodel.sync.doublings import HalvingDoubling, RecursiveDoubling
 from perfmodel.sync.hierarchical import Hierarchical
-from perfmodel.sync.host_tree import HostTree
-from perfmodel.sync.in_network import InNetwork
-from perfmodel.sync.one_to_all import OneToAll
-from perfmodel.sync.parameter_server import ParameterServer
-from perfmodel.sync.recursive_doubling import RecursiveDoubling
-from perfmodel.sync.reduce_scatter import ReduceScatter
-from perfmodel.sync.ring_all_reduce import RingAllReduce
-from perfmodel.sync.send_receive import SendReceive
+from perfmodel.sync.pairs import AllToAll, SendReceive
+from perfmodel.sync.rings import AllGather, ReduceScatter, RingAllReduce
+from perfmodel.sync.stars import HostTree, InNetwork, OneToAll, ParameterServer
+from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree
 
 ALL_REDUCES: Final[dict[str, Collective]] = {
     each.name: each

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    BinaryCrossEntropy,
-    Dense,
-    Detach,
-    Reduction,
-    ReLU,
-    Reshape,
-    Sigmoid,
-)
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers import BinaryCrossEntropy, Dense, Detach, Reduction, ReLU, Reshape, Sigmoid
+from perfmodel.layers.checks import one_of
+from perfmodel.zoo.options import checked, numbered
 
 SAMPLES = ("fresh", "reused")
 

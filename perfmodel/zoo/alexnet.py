@@ -2,100 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Flatten,
-    LocalResponseNorm,
-    MaxPool2d,
-    ReLU,
-)
-from perfmodel.layers.checks import refuse
+from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Dropout, Flatten, LocalResponseNorm, MaxPool2d, ReLU
+from perfmodel.layers.checks import one_of, refuse
 from perfmodel.layers.window import Padding, Window
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.blocks import chain
+from perfmodel.zoo.options import checked
 
 CLASSES = 1000
 PADDINGS = ("valid", "same")
 
 
-def _convolution(graph: LayerGraph, index: int, x: str, layer: Convolution2d) -> str:
-    x = graph.add(f"conv{index}", layer, inputs=x)
-    return graph.add(f"relu{index}", ReLU(), inputs=x)
+@dataclass(frozen=True, kw_only=True)
+class _Variant:
+    """What the published forms differ in."""
 
+    channels: tuple[int, ...]
+    image_size: int = 224
+    groups: tuple[int, ...] = (1, 1, 1, 1, 1)
+    first_padding: Padding = "valid"
+    is_normed: bool = False
 
-def _classifier(graph: LayerGraph, x: str, *, dropout: bool) -> LayerGraph:
-    """Add the three dense layers and the loss."""
-    x = graph.add("flatten", Flatten(), inputs=x)
-    for index in (6, 7):
-        x = graph.add(f"fc{index}", Dense(units=4096), inputs=x)
-        x = graph.add(f"relu{index}", ReLU(), inputs=x)
-        if dropout:
-            x = graph.add(f"dropout{index}", Dropout(), inputs=x)
-    x = graph.add("fc8", Dense(units=CLASSES), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
-    return graph
-
-
-def _tower(graph: LayerGraph, *, first_padding: int, fourth_channels: int, dropout: bool) -> LayerGraph:
-    first = Convolution2d(out_channels=64, kernel_size=11, stride=4, padding=first_padding)
-    x = _convolution(graph, 1, graph.input, first)
-    x = graph.add("pool1", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    x = _convolution(graph, 2, x, Convolution2d(out_channels=192, kernel_size=5, padding=2))
-    x = graph.add("pool2", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    for index, channels in ((3, 384), (4, fourth_channels), (5, 256)):
-        x = _convolution(graph, index, x, Convolution2d(out_channels=channels, kernel_size=3, padding=1))
-    x = graph.add("pool5", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    return _classifier(graph, x, dropout=dropout)
-
-
-def _one_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    _refuse_padding("one_tower", padding, first_padding)
-    graph = LayerGraph("alexnet", input_shape=(3, 224, 224))
-    return _tower(graph, first_padding=2, fourth_channels=256, dropout=dropout)
-
-
-def _wide_tower(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    _refuse_padding("wide_tower", padding, first_padding)
-    graph = LayerGraph("alexnet_wide_tower", input_shape=(3, 227, 227))
-    return _tower(graph, first_padding=0, fourth_channels=384, dropout=dropout)
-
-
-def _grouped(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    _refuse_padding("grouped", padding, first_padding)
-    graph = LayerGraph("alexnet_grouped", input_shape=(3, 227, 227))
-    x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=96, kernel_size=11, stride=4))
-    x = graph.add("norm1", LocalResponseNorm(), inputs=x)
-    x = graph.add("pool1", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    x = _convolution(graph, 2, x, Convolution2d(out_channels=256, kernel_size=5, padding=2, groups=2))
-    x = graph.add("norm2", LocalResponseNorm(), inputs=x)
-    x = graph.add("pool2", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    for index, channels, groups in ((3, 384, 1), (4, 384, 2), (5, 256, 2)):
-        layer = Convolution2d(out_channels=channels, kernel_size=3, padding=1, groups=groups)
-        x = _convolution(graph, index, x, layer)
-    x = graph.add("pool5", MaxPool2d(kernel_size=3, stride=2), inputs=x)
-    return _classifier(graph, x, dropout=dropout)
-
-
-def _shi2016(*, padding: str, first_padding: Padding | None, dropout: bool) -> LayerGraph:
-    graph = LayerGraph("alexnet_shi2016", input_shape=(3, 224, 224))
-    first: Padding = padding if first_padding is None else first_padding
-    # only Caffe's pools count the overhanging window, so that its 54 x 54 maps end at 6 x 6 as the others do
-    pool = MaxPool2d(kernel_size=3, stride=2, padding=padding, ceil_mode=first == "valid")
-    x = _convolution(graph, 1, graph.input, Convolution2d(out_channels=96, kernel_size=11, stride=4, padding=first))
-    x = graph.add("pool1", pool, inputs=x)
-    x = _convolution(graph, 2, x, Convolution2d(out_channels=256, kernel_size=5, padding="same"))
-    x = graph.add("pool2", pool, inputs=x)
-    for index, channels in ((3, 384), (4, 384), (5, 256)):
-        x = _convolution(graph, index, x, Convolution2d(out_channels=channels, kernel_size=3, padding="same"))
-    x = graph.add("pool5", pool, inputs=x)
-    return _classifier(graph, x, dropout=dropout)
+    def graph(
+        self, name: str, *, first_padding: Padding, padding: str | int, pool: MaxPool2d, dropout: bool
+    ) -> LayerGraph:
+        """Return the five convolutions, the three dense layers and the loss."""
+        graph = LayerGraph(name, input_shape=(3, self.image_size, self.image_size))
+        sizes = ((11, 4, first_padding), (5, 1, padding or 2), *((3, 1, padding or 1),) * 3)
+        x = graph.input
+        for index, (channels, groups, (taps, stride, zeros)) in enumerate(
+            zip(self.channels, self.groups, sizes, strict=True), start=1
+        ):
+            layer = Convolution2d(out_channels=channels, kernel_size=taps, stride=stride, padding=zeros, groups=groups)
+            norm = LocalResponseNorm() if self.is_normed and index <= 2 else None
+            pooled = pool if index in POOLED else None
+            x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", ReLU()), (f"norm{index}", norm))
+            x = chain(graph, x, (f"pool{index}", pooled))
+        x = graph.add("flatten", Flatten(), inputs=x)
+        dropped = Dropout() if dropout else None
+        for index in (6, 7):
+            dense = Dense(units=4096)
+            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", ReLU()), (f"dropout{index}", dropped))
+        chain(graph, x, ("fc8", Dense(units=CLASSES)), ("loss", CrossEntropy()))
+        return graph
 
 
 def _refuse_padding(variant: str, padding: str, first_padding: Padding | None) -> None:
@@ -113,13 +66,15 @@ def _check_first_padding(argument: str, given: Any) -> None:
         raise ArgumentError(argument, given, error.allowed) from None
 
 
-VARIANTS: dict[str, Callable[..., LayerGraph]] = {
-    "one_tower": _one_tower,
-    "wide_tower": _wide_tower,
-    "grouped": _grouped,
-    "shi2016": _shi2016,
+VARIANTS: dict[str, _Variant] = {
+    "one_tower": _Variant(channels=(64, 192, 384, 256, 256), first_padding=2),
+    "wide_tower": _Variant(channels=(64, 192, 384, 384, 256), first_padding=0, image_size=227),
+    "grouped": _Variant(channels=(96, 256, 384, 384, 256), image_size=227, groups=(1, 2, 1, 2, 2), is_normed=True),
+    "shi2016": _Variant(channels=(96, 256, 384, 384, 256)),
 }
-"""Name to builder."""
+"""Name to what is special about it."""
+POOLED = (1, 2, 5)
+"""Convolutions that a pool follows [-]."""
 
 
 @checked(variant=one_of(VARIANTS), padding=one_of(PADDINGS), first_padding=_check_first_padding)
@@ -164,4 +119,13 @@ def alexnet(
     .. [3] Shi, Wang, Xu, Chu, arXiv:1608.07249, and https://github.com/hclhkbu/dlbench.
     .. [4] TensorFlow, https://github.com/tensorflow/benchmarks, scripts/tf_cnn_benchmarks, alexnet_model.py.
     """
-    return VARIANTS[variant](padding=padding, first_padding=first_padding, dropout=dropout)
+    chosen = VARIANTS[variant]
+    if variant == "shi2016":
+        first: Padding = padding if first_padding is None else first_padding
+        # only Caffe's pools count the overhanging window, so that its 54 x 54 maps end at 6 x 6 as the others do
+        pool = MaxPool2d(kernel_size=3, stride=2, padding=padding, ceil_mode=first == "valid")
+        return chosen.graph("alexnet_shi2016", first_padding=first, padding="same", pool=pool, dropout=dropout)
+    _refuse_padding(variant, padding, first_padding)
+    name = "alexnet" if variant == "one_tower" else f"alexnet_{variant}"
+    pool = MaxPool2d(kernel_size=3, stride=2)
+    return chosen.graph(name, first_padding=chosen.first_padding, padding=0, pool=pool, dropout=dropout)

@@ -7,18 +7,10 @@ from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    BinaryCrossEntropy,
-    Dense,
-    GaussianSample,
-    KLDivergence,
-    Layer,
-    MeanSquaredError,
-    Sigmoid,
-)
-from perfmodel.layers.checks import check_widths
+from perfmodel.layers import BinaryCrossEntropy, Dense, GaussianSample, KLDivergence, Layer, MeanSquaredError, Sigmoid
+from perfmodel.layers.checks import check_widths, one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 LOSSES: dict[str, Layer] = {
     "binary_cross_entropy": BinaryCrossEntropy(over="probabilities"),

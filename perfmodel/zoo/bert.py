@@ -18,8 +18,9 @@ from perfmodel.layers import (
     Slice,
     Tanh,
 )
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 SIZES: dict[str, dict[str, int]] = {
@@ -169,8 +170,7 @@ def bert(
         attention_dropout=attention_dropout,
         attention=attention,
     )
-    for index in range(1, sizes["layers"] + 1):
-        x = block.add(graph, x, name=f"block{index}")
+    x = block.stack(graph, x, count=sizes["layers"])
     options = {"width": width, "vocabulary": vocabulary, "classes": classes}
     HEADS[head](graph, x, activation=activation, dropout=dropout, **options)
     return graph

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    AveragePool2d,
-    BatchNorm,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    ReLU,
-)
+from perfmodel.layers import AveragePool2d, BatchNorm, Convolution2d, CrossEntropy, Dense, Dropout, Flatten, Layer, ReLU
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
@@ -43,8 +33,8 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     return LayerGraph(name, input_shape=(in_channels, image_size, image_size))
 
 
-def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer]) -> str:
-    """Add layers that each read the one before.
+def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer | None]) -> str:
+    """Add layers that each read the one before; None where a variant has none.
 
     Parameters
     ----------
@@ -61,7 +51,7 @@ def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer]) -> str:
         Name of the last. [-]
     """
     for name, layer in named_layers:
-        x = graph.add(name, layer, inputs=x)
+        x = x if layer is None else graph.add(name, layer, inputs=x)
     return x
 
 
@@ -112,6 +102,12 @@ def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0,
         The graph. [-]
     """
     x = chain(graph, x, (f"{name}pool", AveragePool2d(kernel_size=None)), (f"{name}flatten", Flatten()))
-    x = graph.add(f"{name}dropout", Dropout(rate=dropout), inputs=x) if dropout else x
-    chain(graph, x, (f"{name}fc", Dense(units=classes)), (f"{name}loss", CrossEntropy()))
+    dropped = Dropout(rate=dropout) if dropout else None
+    chain(
+        graph,
+        x,
+        (f"{name}dropout", dropped),
+        (f"{name}fc", Dense(units=classes)),
+        (f"{name}loss", CrossEntropy()),
+    )
     return graph

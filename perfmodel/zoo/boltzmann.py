@@ -8,8 +8,8 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import ContrastiveDivergence, CrossEntropy, Dense, Sigmoid
-from perfmodel.layers.checks import check_at_most, check_widths
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers.checks import check_at_most, check_widths, one_of
+from perfmodel.zoo.options import checked, numbered
 
 STAGES = ("pre_training", "fine_tuning")
 

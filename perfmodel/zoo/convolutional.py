@@ -18,10 +18,10 @@ from perfmodel.layers import (
     Layer,
     MaxPool2d,
 )
-from perfmodel.layers.checks import check_widths, is_open_size, refuse
+from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 POOLS: dict[str, Layer | None] = {
     "max": MaxPool2d(kernel_size=2),

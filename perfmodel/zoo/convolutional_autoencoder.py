@@ -7,10 +7,10 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, MeanSquaredError, Sigmoid, TransposedConvolution2d
-from perfmodel.layers.checks import is_open_size, refuse
+from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 
 @checked(activation=one_of(ACTIVATIONS))

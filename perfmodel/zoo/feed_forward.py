@@ -7,8 +7,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Dropout
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 
 @checked(activation=one_of(ACTIVATIONS))

@@ -18,8 +18,9 @@ from perfmodel.layers import (
     MaxPool2d,
     ReLU,
 )
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 VARIANTS = ("batch_norm", "lrn")
 MODULES: dict[str, tuple[int, int, int, int, int, int]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import CrossEntropy, Dense, Dropout, Embedding, LayerNorm, PositionalEmbedding
+from perfmodel.layers import Dropout, Embedding, LayerNorm, PositionalEmbedding
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, numbered, one_of
-from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
+from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock, language_head
 
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"layers": 12, "width": 768, "heads": 12},
@@ -109,12 +110,8 @@ def gpt(
         attention_dropout=attention_dropout,
         attention=attention,
     )
-    for index in range(1, layers + 1):
-        x = block.add(graph, x, name=f"block{index}")
-    x = graph.add("norm", LayerNorm(bias=bias), inputs=x)
-    shared = {"weight": ("tokens_embedding", "weight")} if tied else None
-    x = graph.add("scores", Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    x = block.stack(graph, x, count=layers)
+    language_head(graph, x, norm=LayerNorm(bias=bias), vocabulary=vocabulary, tied=tied)
     return _with_checkpoints(graph) if checkpointed else graph
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, ClassSoftmax, CrossEntropy, Dense, Embedding
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers.checks import one_of
+from perfmodel.zoo.options import checked, numbered
 
 VOCABULARY = 10_000
 HIDDEN_SIZE = 256
 
 
 def _full_softmax(graph: LayerGraph, x: str, *, classes: int) -> None:
-    del classes
     x = graph.add("scores", Dense(units=VOCABULARY), inputs=x)
     graph.add("loss", CrossEntropy(), inputs=x)
 
@@ -26,13 +26,10 @@ SOFTMAXES: dict[str, Callable[..., None]] = {"full": _full_softmax, "classes": _
 """Name to what adds the output layer and its loss."""
 
 
-def _language_model(
-    name: str, *, steps: int, layer_count: int, bias_vectors: int, softmax: str, classes: int
-) -> LayerGraph:
+def _language_model(name: str, layer: LSTM, *, steps: int, softmax: str, classes: int) -> LayerGraph:
     graph = LayerGraph(name, inputs={"tokens": (steps,)})
     x = graph.add("embedding", Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE), inputs=graph.input)
-    recurrent = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
-    x = graph.add("lstm", recurrent, inputs=x)
+    x = graph.add("lstm", layer, inputs=x)
     SOFTMAXES[softmax](graph, x, classes=classes)
     return graph
 
@@ -65,14 +62,8 @@ def lstm32(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full"
     .. [1] Shi, Wang, Xu, Chu, Benchmarking state-of-the-art deep learning software tools, arXiv:1608.07249,
        Table 2, and https://github.com/hclhkbu/dlbench.
     """
-    return _language_model(
-        "lstm32",
-        steps=32,
-        layer_count=layer_count,
-        bias_vectors=bias_vectors,
-        softmax=softmax,
-        classes=classes,
-    )
+    layer = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
+    return _language_model("lstm32", layer, steps=32, softmax=softmax, classes=classes)
 
 
 @checked(layer_count=numbered(), bias_vectors=numbered(minimum=0), softmax=one_of(SOFTMAXES))
@@ -95,11 +86,5 @@ def lstm64(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full"
     LayerGraph
         The network with its loss. [-]
     """
-    return _language_model(
-        "lstm64",
-        steps=64,
-        layer_count=layer_count,
-        bias_vectors=bias_vectors,
-        softmax=softmax,
-        classes=classes,
-    )
+    layer = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
+    return _language_model("lstm64", layer, steps=64, softmax=softmax, classes=classes)

@@ -6,8 +6,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Convolution2d, CrossEntropy, Dense, Flatten, Layer, ReLU, Sigmoid, Tanh
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 ACTIVATIONS: dict[str, Layer] = {"tanh": Tanh(), "sigmoid": Sigmoid(), "relu": ReLU()}
 """Name to non-linearity."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import CrossEntropy, Dense, Embedding, RMSNorm
+from perfmodel.layers import Embedding, RMSNorm
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.options import checked, numbered, one_of
-from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
+from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock, language_head
 
 SIZES: dict[str, dict[str, int]] = {
     "llama2_7b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 32, "intermediate": 11008},
@@ -121,10 +122,6 @@ def llama(
         rotary=True,
         attention=attention,
     )
-    for index in range(1, sizes["layers"] + 1):
-        x = block.add(graph, x, name=f"block{index}")
-    x = graph.add("norm", RMSNorm(), inputs=x)
-    shared = {"weight": ("tokens_embedding", "weight")} if tied else None
-    x = graph.add("scores", Dense(units=sizes["vocabulary"], bias=False), inputs=x, shared_parameters=shared)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    x = block.stack(graph, x, count=sizes["layers"])
+    language_head(graph, x, norm=RMSNorm(), vocabulary=sizes["vocabulary"], tied=tied)
     return graph

@@ -7,8 +7,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import AveragePool2d, Convolution2d, CrossEntropy, Dropout, Flatten, Layer, MaxPool2d, ReLU
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked
 
 
 @dataclass(frozen=True)

@@ -8,29 +8,19 @@ by a rule of its own.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
-from perfmodel.layers.checks import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_fraction,
-    check_text,
-    check_widths,
-    refuse,
-)
+from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
-Rule = Callable[[str, object], None]
-"""Raises ArgumentError unless the option of that name may have that value."""
 
-RULES: dict[object, Rule] = {
+RULES: dict[object, Check] = {
     Any: check_count,
     int: check_count,
     bool: check_flag,
@@ -41,17 +31,7 @@ RULES: dict[object, Rule] = {
 """Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
 
 
-def one_of(choices: Iterable[str]) -> Rule:
-    """Return the rule that an option is one of a few words.
-
-    Examples
-    --------
-    >>> one_of(("valid", "same"))("padding", "same")
-    """
-    return partial(check_choice, choices=tuple(choices))
-
-
-def numbered(*, minimum: int = 1) -> Rule:
+def numbered(*, minimum: int = 1) -> Check:
     """Return the rule that an option is a whole number that cannot stay open, because a builder loops over it.
 
     Examples
@@ -77,7 +57,7 @@ def check_factor(argument: str, given: object) -> None:
         refuse(argument, given, "must be a number > 0, e.g. 1.0")
 
 
-def checked(**rules: Rule) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
+def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
     """Return a decorator of a builder that refuses wrong options before anything is built.
 
     An option may be None only if that is its default. What single options allow but not together (an image that is too
@@ -116,9 +96,31 @@ def checked(**rules: Rule) -> Callable[[Callable[Options, Built]], Callable[Opti
     return decorate
 
 
-def _rules(builder: Callable[..., Any], rules: Mapping[str, Rule]) -> dict[str, Rule]:
+def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
+    """Return the builder of one network of a family under its own name, what is published of it in its docstring.
+
+    Parameters
+    ----------
+    builder : callable
+        It builds this network; its docstring has names in braces for what is published. [-]
+    name : str
+        Name of the network. [-]
+    **published : object
+        By name. [-]
+
+    Returns
+    -------
+    callable
+        The builder. [-]
+    """
+    builder.__name__ = builder.__qualname__ = name
+    builder.__doc__ = (builder.__doc__ or "").format(**published)
+    return builder
+
+
+def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str, Check]:
     hints = get_type_hints(builder)
-    found: dict[str, Rule] = {}
+    found: dict[str, Check] = {}
     for option in inspect.signature(builder).parameters:
         types = [each for each in get_args(hints[option]) if each is not NoneType]
         kind = hints[option] if hints[option] in RULES else types[0]

@@ -6,7 +6,8 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Concat, CrossEntropy, Dense, Embedding, Reshape, Slice, Tanh
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.layers.checks import one_of
+from perfmodel.zoo.options import checked, numbered
 
 TREES = ("balanced", "chain")
 CLASSIFIED = ("every_node", "root")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
-from perfmodel.layers.checks import check_count
-from perfmodel.layers.normalisation.batch_norm import STATISTICS_KINDS
+from perfmodel.layers.checks import check_count, one_of
+from perfmodel.layers.normalisation import STATISTICS_KINDS
 from perfmodel.zoo.blocks import classified, image_graph
-from perfmodel.zoo.options import checked, one_of
+from perfmodel.zoo.options import checked, member
 
 EXPANSION = 4
 """Output channels of a bottleneck block over its width [1]."""
@@ -89,88 +89,83 @@ class _Builder:
         return classified(self.graph, x, classes=classes)
 
 
-def _basic(
-    name: str, blocks: Sequence[int], *, classes: Any, image_size: Any, in_channels: Any, width: Any
-) -> LayerGraph:
-    graph = image_graph(name, image_size=image_size, in_channels=in_channels)
-    return _Builder(graph=graph, is_bottleneck=False).network(blocks, classes=classes, width=width)
+def _of_basic_blocks(blocks: Sequence[int], *, layers: int, **published: str) -> Callable[..., LayerGraph]:
+    def build(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3, width: Any = 64) -> LayerGraph:
+        """Return ResNet-{layers} [1]_, of blocks of two 3x3 convolutions: {parameters} parameters.
+
+        {work} multiply-adds forward. Its shortcuts are projected where the channels change (option B of the paper).
+
+        Parameters
+        ----------
+        classes : int or sympy.Symbol
+            Classes. [1]
+        image_size : int or sympy.Symbol
+            Height and width of the image. [1]
+        in_channels : int or sympy.Symbol
+            Channels of the image. [1]
+        width : int or sympy.Symbol
+            Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+        Returns
+        -------
+        LayerGraph
+            The network with its loss. [-]
+
+        References
+        ----------
+        .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+        """
+        graph = image_graph(f"resnet{layers}", image_size=image_size, in_channels=in_channels)
+        return _Builder(graph=graph, is_bottleneck=False).network(blocks, classes=classes, width=width)
+
+    return checked()(member(build, f"resnet{layers}", layers=layers, **published))
 
 
-def _bottleneck(
-    name: str, blocks: Sequence[int], *, stride_on: str, classes: Any, image_size: Any, in_channels: Any, width: Any
-) -> LayerGraph:
-    graph = image_graph(name, image_size=image_size, in_channels=in_channels)
-    return _Builder(graph=graph, stride_on=stride_on).network(blocks, classes=classes, width=width)
+def _of_bottlenecks(blocks: Sequence[int], *, layers: int, **published: str) -> Callable[..., LayerGraph]:
+    def build(
+        *,
+        stride_on: str = "1x1",
+        classes: Any = 1000,
+        image_size: Any = 224,
+        in_channels: Any = 3,
+        width: Any = 64,
+    ) -> LayerGraph:
+        """Return ResNet-{layers} [1]_: {parameters} parameters.
+
+        {work} multiply-adds forward ({later} with the stride on the 3x3).
+
+        Parameters
+        ----------
+        stride_on : str
+            Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
+        classes : int or sympy.Symbol
+            Classes. [1]
+        image_size : int or sympy.Symbol
+            Height and width of the image. [1]
+        in_channels : int or sympy.Symbol
+            Channels of the image. [1]
+        width : int or sympy.Symbol
+            Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+        Returns
+        -------
+        LayerGraph
+            The network with its loss. [-]
+
+        References
+        ----------
+        .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
+        """
+        graph = image_graph(f"resnet{layers}", image_size=image_size, in_channels=in_channels)
+        return _Builder(graph=graph, stride_on=stride_on).network(blocks, classes=classes, width=width)
+
+    return checked(stride_on=one_of(STRIDES_BY_PLACE))(member(build, f"resnet{layers}", layers=layers, **published))
 
 
-@checked()
-def resnet18(
-    *,
-    classes: Any = 1000,
-    image_size: Any = 224,
-    in_channels: Any = 3,
-    width: Any = 64,
-) -> LayerGraph:
-    """Return ResNet-18 [1]_, of blocks of two 3x3 convolutions: 11,689,512 parameters, 1.81 G multiply-adds forward.
-
-    Its shortcuts are projected where the channels change (option B of the paper).
-
-    Parameters
-    ----------
-    classes : int or sympy.Symbol
-        Classes. [1]
-    image_size : int or sympy.Symbol
-        Height and width of the image. [1]
-    in_channels : int or sympy.Symbol
-        Channels of the image. [1]
-    width : int or sympy.Symbol
-        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
-    References
-    ----------
-    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
-    """
-    return _basic("resnet18", BLOCKS_18, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
-
-
-@checked()
-def resnet34(
-    *,
-    classes: Any = 1000,
-    image_size: Any = 224,
-    in_channels: Any = 3,
-    width: Any = 64,
-) -> LayerGraph:
-    """Return ResNet-34 [1]_, of blocks of two 3x3 convolutions: 21,797,672 parameters, 3.66 G multiply-adds forward.
-
-    Its shortcuts are projected where the channels change (option B of the paper).
-
-    Parameters
-    ----------
-    classes : int or sympy.Symbol
-        Classes. [1]
-    image_size : int or sympy.Symbol
-        Height and width of the image. [1]
-    in_channels : int or sympy.Symbol
-        Channels of the image. [1]
-    width : int or sympy.Symbol
-        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
-    References
-    ----------
-    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
-    """
-    return _basic("resnet34", BLOCKS_34, classes=classes, image_size=image_size, in_channels=in_channels, width=width)
+resnet18 = _of_basic_blocks(BLOCKS_18, layers=18, parameters="11,689,512", work="1.81 G")
+resnet34 = _of_basic_blocks(BLOCKS_34, layers=34, parameters="21,797,672", work="3.66 G")
+resnet101 = _of_bottlenecks(BLOCKS_101, layers=101, parameters="44,549,160", work="7.57 G", later="7.80 G")
+resnet152 = _of_bottlenecks(BLOCKS_152, layers=152, parameters="60,192,808", work="11.3 G", later="11.5 G")
 
 
 @checked(
@@ -226,91 +221,3 @@ def resnet50(
     graph = image_graph("resnet50", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph=graph, stride_on=stride_on, separate_scale=separate_scale, statistics=statistics)
     return builder.network(BLOCKS_50, classes=classes, width=width, first_padding=first_padding)
-
-
-@checked(stride_on=one_of(STRIDES_BY_PLACE))
-def resnet101(
-    *,
-    stride_on: str = "1x1",
-    classes: Any = 1000,
-    image_size: Any = 224,
-    in_channels: Any = 3,
-    width: Any = 64,
-) -> LayerGraph:
-    """Return ResNet-101 [1]_: 44,549,160 parameters, 7.57 G multiply-adds forward (7.80 G with the stride on the 3x3).
-
-    Parameters
-    ----------
-    stride_on : str
-        Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
-    classes : int or sympy.Symbol
-        Classes. [1]
-    image_size : int or sympy.Symbol
-        Height and width of the image. [1]
-    in_channels : int or sympy.Symbol
-        Channels of the image. [1]
-    width : int or sympy.Symbol
-        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
-    References
-    ----------
-    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
-    """
-    return _bottleneck(
-        "resnet101",
-        BLOCKS_101,
-        stride_on=stride_on,
-        classes=classes,
-        image_size=image_size,
-        in_channels=in_channels,
-        width=width,
-    )
-
-
-@checked(stride_on=one_of(STRIDES_BY_PLACE))
-def resnet152(
-    *,
-    stride_on: str = "1x1",
-    classes: Any = 1000,
-    image_size: Any = 224,
-    in_channels: Any = 3,
-    width: Any = 64,
-) -> LayerGraph:
-    """Return ResNet-152 [1]_: 60,192,808 parameters, 11.3 G multiply-adds forward (11.5 G with the stride on the 3x3).
-
-    Parameters
-    ----------
-    stride_on : str
-        Which convolution halves the map: ``1x1`` as in the paper, ``3x3`` as in later versions (v1.5). [-]
-    classes : int or sympy.Symbol
-        Classes. [1]
-    image_size : int or sympy.Symbol
-        Height and width of the image. [1]
-    in_channels : int or sympy.Symbol
-        Channels of the image. [1]
-    width : int or sympy.Symbol
-        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
-
-    Returns
-    -------
-    LayerGraph
-        The network with its loss. [-]
-
-    References
-    ----------
-    .. [1] He, Zhang, Ren, Sun, Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385.
-    """
-    return _bottleneck(
-        "resnet152",
-        BLOCKS_152,
-        stride_on=stride_on,
-        classes=classes,
-        image_size=image_size,
-        in_channels=in_channels,
-        width=width,
-    )

@@ -11,6 +11,7 @@ from perfmodel.layers import (
     GELU,
     Add,
     Binary,
+    CrossEntropy,
     Dense,
     Dropout,
     Layer,
@@ -22,6 +23,7 @@ from perfmodel.layers import (
     Transpose,
 )
 from perfmodel.layers.checks import check_choice, is_open_size, refuse
+from perfmodel.numeric import share_of
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused": "recomputed",
@@ -110,10 +112,7 @@ class TransformerBlock:
 
     @property
     def _head_size(self) -> Any:
-        if self.head_size is not None:
-            return self.head_size
-        whole = not (is_open_size(self.width) or is_open_size(self.heads))
-        return self.width // self.heads if whole else self.width / self.heads
+        return share_of(self.width, self.heads) if self.head_size is None else self.head_size
 
     @property
     def _attention_dropout(self) -> float:
@@ -138,6 +137,12 @@ class TransformerBlock:
         """
         x = self._residual(graph, x, name=f"{name}_attention", branch=self._attention)
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
+
+    def stack(self, graph: LayerGraph, x: str, *, count: int) -> str:
+        """Add the block so many times [1], ``block1`` first, and return the name of the last layer."""
+        for index in range(1, count + 1):
+            x = self.add(graph, x, name=f"block{index}")
+        return x
 
     def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Callable[..., str]) -> str:
         """Add x + branch(norm(x)), or norm(x + branch(x))."""
@@ -196,3 +201,25 @@ class TransformerBlock:
             y = graph.add(f"{name}_up", up, inputs=x)
             y = graph.add(f"{name}_activation", self.activation, inputs=y)
         return graph.add(f"{name}_down", Dense(units=self.width, bias=self.mlp_bias), inputs=y)
+
+
+def language_head(graph: LayerGraph, x: str, *, norm: Layer, vocabulary: Any, tied: bool) -> None:
+    """Add the end of a language model: a norm, a score of every word at every position, the loss.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph, whose ``tokens_embedding`` holds the table of words. [-]
+    x : str
+        What the norm reads. [-]
+    norm : Layer
+        The norm. [-]
+    vocabulary : int or sympy.Symbol
+        Words. [1]
+    tied : bool
+        Whether the scores are the product with the table of words. [-]
+    """
+    x = graph.add("norm", norm, inputs=x)
+    shared = {"weight": ("tokens_embedding", "weight")} if tied else None
+    x = graph.add("scores", Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
+    graph.add("loss", CrossEntropy(), inputs=x)

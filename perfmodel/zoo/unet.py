@@ -16,8 +16,9 @@ from perfmodel.layers import (
     Transpose,
     TransposedConvolution2d,
 )
+from perfmodel.layers.checks import one_of
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 
 PADDINGS = {"valid": 0, "same": 1}
 """Rule to the zeros around each 3x3 convolution [1]."""

@@ -20,10 +20,10 @@ from perfmodel.layers import (
     Tanh,
     Transpose,
 )
-from perfmodel.layers.checks import is_open_size, refuse
+from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.zoo.activations import ACTIVATIONS
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered, one_of
+from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
 HEADS = ("classification", "pooler")
@@ -128,8 +128,7 @@ def vit(
         attention_dropout=attention_dropout,
         attention=attention,
     )
-    for index in range(1, layers + 1):
-        x = block.add(graph, x, name=f"block{index}")
+    x = block.stack(graph, x, count=layers)
     ends = {
         "classification": (("fc", Dense(units=classes)), ("loss", CrossEntropy())),
         "pooler": (("pooler", Dense(units=width)), ("pooler_tanh", Tanh())),

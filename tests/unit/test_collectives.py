@@ -11,8 +11,8 @@ import sympy
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.sync.base import SERVER
 from perfmodel.sync.collectives import ALL_REDUCES, COLLECTIVES, collective
-from perfmodel.sync.double_binary_tree import colours, two_trees
 from perfmodel.sync.ranks import group_count
+from perfmodel.sync.trees import colours, two_trees
 
 RESNET50_BYTES = 102_228_128
 LINK = {"latency_s": 5e-6, "seconds_per_byte": 1e-10, "reduce_s_per_byte": 1e-11}

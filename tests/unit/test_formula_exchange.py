@@ -17,7 +17,7 @@ from perfmodel.planning.formulas.asked import with_links_scaled
 from perfmodel.planning.formulas.wiring import NoForm, Share, in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
-from perfmodel.sync.ring_all_reduce import RingAllReduce
+from perfmodel.sync.rings import RingAllReduce
 
 GRAPH = pm.zoo.alexnet()
 SIZES = 4.0 * np.array(list(GRAPH.trained_parameter_counts.values()))

@@ -29,9 +29,10 @@ from perfmodel.layers import (
     Tanh,
     Unary,
     Where,
+    binary,
+    reduction,
+    unary,
 )
-from perfmodel.layers.elementwise import binary, unary
-from perfmodel.layers.reduction import reduction
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Role, Work
 from tests.torch_calls import call_of, shared, translated

@@ -44,7 +44,7 @@ def test_a_prediction_of_one_device_loads_nothing_heavy_and_nothing_for_several(
     assert "numpy" in modules
     assert not heavy(modules)
     assert not {name for name in modules if name.startswith(FOR_SEVERAL)}
-    assert "perfmodel.layers.recurrent.lstm" not in modules
+    assert "perfmodel.layers.recurrent" not in modules
     assert "perfmodel.zoo.vgg" not in modules
 
 

@@ -9,7 +9,7 @@ from warnings import warn
 
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.build import Built, build, hole_bounds
+from perfmodel.importers.build import Built, build, counted_by_bytes
 from perfmodel.importers.onnx.batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.calls import NodeCalls
 from perfmodel.importers.onnx.model import read_model
@@ -139,11 +139,6 @@ def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
         nodes.setdefault(operator, []).append(hole.layer)
     for operator, names in nodes.items():
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-        bounds = [hole_bounds(built.graph, name, batch_size=samples) for name in names]
-        least, most = (sum(each) for each in zip(*bounds, strict=True))
-        message = (
-            f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); counted by its bytes "
-            f"and {least:,} FLOP forward at batch size {samples}, one per element; it takes up to {most:,} if every "
-            "element of the output takes a multiply-add with every element of the inputs"
-        )
+        counts = counted_by_bytes(built.graph, names, batch_size=samples)
+        message = f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); {counts}"
         warn(OpaqueLayerWarning(message), stacklevel=3)

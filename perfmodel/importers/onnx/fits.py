@@ -24,19 +24,16 @@ def _convolution(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
 
 
 def _transposed_convolution(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    del attributes
     maps, filters = shapes[0] or (0, 0), shapes[1] or (0, 0)
     return "channels of maps and filters", maps[1], filters[0]
 
 
 def _norm(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    del attributes
     maps, scale = shapes[0] or (0, 0), shapes[1] or (0,)
     return "channels of maps and scale", maps[1] if len(maps) > 1 else 1, scale[0]
 
 
 def _recurrence(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
-    del attributes
     sequence, weights = shapes[0] or (0, 0, 0), shapes[1] or (0, 0, 0)
     return "features of sequence and weights", sequence[2], weights[2]
 

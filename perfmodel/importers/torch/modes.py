@@ -242,7 +242,6 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        del types
         recorder = self.recorder
         args, kwargs = self._with_substitutes(args, kwargs or {})
         operator = operator_name(func)
@@ -308,7 +307,6 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        del types
         recorder = self.recorder
         args = tuple(recorder.exchanged(each) for each in args)
         kwargs = {name: recorder.exchanged(each) for name, each in (kwargs or {}).items()}

@@ -18,7 +18,7 @@ from perfmodel.errors import (
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same_structure, whole
-from perfmodel.importers.build import NAMES_SHOWN, Built, Hole, build, hole_bounds
+from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
 from perfmodel.importers.plan import translators_of
 from perfmodel.importers.progress import Progress, import_progress
 from perfmodel.importers.torch.program import ProgramReader, guessed_loss, read_keys
@@ -338,16 +338,9 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     for hole in imported.built.holes:
         by_operator.setdefault(hole.operator, []).append(hole)
     for operator, holes in by_operator.items():
-        all_bounds = [hole_bounds(graph, hole.layer, batch_size=imported.batch_size) for hole in holes]
-        least, most = (sum(each) for each in zip(*all_bounds, strict=True))
-        places = ", ".join(repr(hole.layer) for hole in holes[:NAMES_SHOWN]) + (
-            " ..." if len(holes) > NAMES_SHOWN else ""
-        )
-        text = (
-            f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); counted by its bytes and {least:,} "
-            f"FLOP forward at batch size {imported.batch_size}, one per element; it takes up to {most:,} if every "
-            "element of the output takes a multiply-add with every element of the inputs"
-        )
+        counts = counted_by_bytes(graph, [hole.layer for hole in holes], batch_size=imported.batch_size)
+        places = listed([repr(hole.layer) for hole in holes])
+        text = f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); {counts}"
         found.append((OpaqueLayerWarning, text))
     doubts = (guessed_loss(imported.run.recording), *_uncounted(imported.run.recording))
     found += [(BackwardWarning, f"{graph.name}: {doubt}") for doubt in doubts if doubt]
@@ -360,9 +353,9 @@ def _uncounted(recording: Recording) -> list[str]:
     found = []
     modules = sorted({call.path for call in recording.calls if call.is_gradient})
     if modules:
-        places = ", ".join(map(repr, modules[:NAMES_SHOWN])) + (" ..." if len(modules) > NAMES_SHOWN else "")
         found.append(
-            f"gradients are computed inside forward, to be differentiated in turn (create_graph=True), in {places}: "
+            "gradients are computed inside forward, to be differentiated in turn (create_graph=True), in "
+            f"{listed(list(map(repr, modules)))}: "
             "gradients of gradients are not counted in full"
         )
     if recording.keeps_some:

@@ -93,7 +93,6 @@ class _BackwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        del types
         returned = func(*args, **(kwargs or {}))
         products = counted(func, args, kwargs or {}, returned)
         if products:

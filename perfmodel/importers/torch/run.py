@@ -198,7 +198,6 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Stand in for what torch's transformers find out by reading a mask, which has no content here."""
-    del mask, size
     return bool(is_causal)
 
 

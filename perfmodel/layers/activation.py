@@ -1,0 +1,432 @@
+"""Activations: element-wise functions of one input, and distributions along an axis."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
+from perfmodel.layers.passes import elementwise, one_pass
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    axis_in,
+    element_count,
+    shape_text,
+    with_extent,
+    without_axis,
+)
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, of_first
+from perfmodel.numeric import share_of
+from perfmodel.records import Operation, Role
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointwise(Layer):
+    """A function of one element; a kind says what it takes and what back-propagation reads besides dy."""
+
+    @property
+    @abstractmethod
+    def flop_per_element(self) -> tuple[int, int]:
+        """Arithmetic per element, forward and backward [FLOP]."""
+
+    @property
+    def pass_name(self) -> str:
+        """What the passes are called."""
+        return self.kind
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape."""
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise(self.pass_name, elements, flop_per_element=self.flop_per_element[0]),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads dy and what is kept of x and y, and writes dx."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (
+            elementwise(
+                self.pass_name,
+                elements,
+                reads=1 + self.keeps_inputs + self.keeps_output,
+                flop_per_element=self.flop_per_element[1],
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+@layer_kind
+class ReLU(Pointwise):
+    """Rectifier max(x, 0).
+
+    Notes
+    -----
+    1 FLOP per element forward (a comparison); backward passes dy where y > 0: 1 FLOP, reads dy and y.
+    """
+
+    kind: ClassVar[str] = "relu"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.relu": lambda call: of_first(call, ReLU())}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Relu": lambda call: of_first(call, ReLU())}
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    flop_per_element: ClassVar[tuple[int, int]] = (1, 1)
+
+
+RELU6_TOP = 6
+"""Where ReLU6 is cut off [1]."""
+
+
+def _cut_at_six(call: OperatorCall) -> Translation | None:
+    bottom, top = ("min_val", "max_val") if call.operator == "aten.hardtanh" else ("min", "max")
+    return of_first(call, ReLU6()) if (call.get(bottom), call.get(top)) == (0, RELU6_TOP) else None
+
+
+@layer_kind
+class ReLU6(Pointwise):
+    """Rectifier min(max(x, 0), 6).
+
+    Notes
+    -----
+    2 FLOP per element forward (comparisons); backward passes dy where 0 < x < 6: 2 FLOP, reads dy and x.
+
+    References
+    ----------
+    .. [1] Sandler et al., MobileNetV2, CVPR 2018, arXiv:1801.04381, section 4.
+    """
+
+    kind: ClassVar[str] = "relu6"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Clip": _cut_at_six}
+    flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
+
+
+@layer_kind
+class LeakyReLU(Pointwise):
+    """x where x > 0, else slope x.
+
+    Parameters
+    ----------
+    slope : float
+        Slope on the negative side. [1]
+
+    Notes
+    -----
+    2 FLOP per element in either direction (compare, multiply); backward reads dy and x.
+
+    References
+    ----------
+    .. [1] Maas, Hannun, Ng, Rectifier nonlinearities improve neural network acoustic models, ICML 2013.
+    """
+
+    kind: ClassVar[str] = "leaky_relu"
+    examples: ClassVar[Examples] = (({"slope": 0.2}, ((4, 9, 9),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "LeakyRelu": lambda call: of_first(call, LeakyReLU(slope=call.get("alpha", 0.01)))
+    }
+    flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
+    checks: ClassVar[Checks] = {"slope": check_number}
+    slope: float = 0.01
+
+
+@layer_kind
+class Sigmoid(Pointwise):
+    """Logistic function 1 / (1 + exp(-x)).
+
+    Notes
+    -----
+    4 FLOP per element forward (negate, exp, add, divide); backward dx = dy y (1 - y): 3 FLOP, reads dy and y.
+    """
+
+    kind: ClassVar[str] = "sigmoid"
+    examples: ClassVar[Examples] = (({}, ((10,),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    flop_per_element: ClassVar[tuple[int, int]] = (4, 3)
+
+
+@layer_kind
+class Tanh(Pointwise):
+    """Hyperbolic tangent.
+
+    Notes
+    -----
+    1 FLOP per element forward (one elementary function); backward dx = dy (1 - y y): 3 FLOP, reads dy and y.
+    """
+
+    kind: ClassVar[str] = "tanh"
+    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.tanh": lambda call: of_first(call, Tanh())}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Tanh": lambda call: of_first(call, Tanh())}
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    flop_per_element: ClassVar[tuple[int, int]] = (1, 3)
+
+
+@layer_kind
+class SiLU(Pointwise):
+    """x s(x) with the logistic function s, also called swish.
+
+    Notes
+    -----
+    5 FLOP per element forward (4 for s, multiply); backward dx = dy s (1 + x (1 - s)): 9 FLOP (4 for s; subtract,
+    multiply, add, multiply, multiply), reads dy and x.
+
+    References
+    ----------
+    .. [1] Elfwing, Uchibe, Doya, Sigmoid-weighted linear units for neural network function approximation, 2017,
+       arXiv:1702.03118.
+    """
+
+    kind: ClassVar[str] = "silu"
+    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.silu": lambda call: of_first(call, SiLU())}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Swish": lambda call: of_first(call, SiLU())}
+    flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
+
+
+GELU_FLOP = {"none": (5, 11), "tanh": (9, 16)}
+"""Approximation -> arithmetic per element, forward and backward [FLOP]."""
+
+
+def _gelu(call: OperatorCall) -> Translation:
+    return of_first(call, GELU(approximation=call.get("approximate", "none")))
+
+
+@layer_kind
+class GELU(Pointwise):
+    """x P(x) with the normal distribution's P(x) = (1 + erf(x / sqrt 2)) / 2, or an approximation of it.
+
+    Parameters
+    ----------
+    approximation : str
+        ``none``, or ``tanh``: x (1 + tanh(a (x + b x^3))) / 2 as in GPT-2. [-]
+
+    Notes
+    -----
+    Exact, forward: multiply, erf, add, multiply, multiply: 5 FLOP per element. Backward dx = dy (P(x) + x p(x)) with
+    the density p: 4 for P, 4 for p (square, multiply, exp, multiply), multiply, add, multiply: 11 FLOP.
+
+    By tanh, forward: 5 for the argument (square, multiply, multiply, add, multiply), tanh, add, multiply, multiply: 9
+    FLOP. Backward dx = dy ((1 + t) / 2 + x (1 - t^2) (a + 3 a b x^2) / 2), where x^2 is at hand: 6 for t; add,
+    multiply; square, subtract; multiply, add; multiply, multiply; add; multiply: 16 FLOP, the half in a and 3 a b.
+
+    Either way backward reads dy and x.
+
+    References
+    ----------
+    .. [1] Hendrycks, Gimpel, Gaussian error linear units, 2016, arXiv:1606.08415.
+    """
+
+    kind: ClassVar[str] = "gelu"
+    examples: ClassVar[Examples] = (
+        ({}, ((5, 6),)),
+        ({"approximation": "tanh"}, ((10,),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.gelu": _gelu}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gelu": _gelu}
+    checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
+    approximation: str = "none"
+
+    @property
+    def flop_per_element(self) -> tuple[int, int]:
+        """Arithmetic per element, forward and backward [FLOP]."""
+        return GELU_FLOP[self.approximation]
+
+
+GLU_FORWARD_FLOP = 5
+"""Per element of the output, a s with s = 1 / (1 + exp(-b)): the logistic function's 4, and a product [FLOP]."""
+GLU_BACKWARD_FLOP = 8
+"""Per element of the output: s again, 4; da = dy s; db = da a (1 - s), a subtraction and two products [FLOP]."""
+
+
+def _from_torch_glu(call: OperatorCall) -> Translation | None:
+    place = call["self"].sample_axis(call["dim"])
+    return None if place is None else Translation(layer=GLU(axis=place), inputs=(call["self"],))
+
+
+@layer_kind
+class GLU(Layer):
+    """Of two halves along an axis, the first times the logistic function of the second.
+
+    Parameters
+    ----------
+    axis : int
+        Axis of a sample, of an even extent; negative counts from the last. [-]
+
+    Notes
+    -----
+    Forward 5 FLOP per element of the output, reads x once and writes y. Backward 8 FLOP per element of the output,
+    reads dy and x and writes dx: the logistic function is computed again, only x is kept.
+    """
+
+    kind: ClassVar[str] = "glu"
+    examples: ClassVar[Examples] = (({}, ((10,),)), ({"axis": 0}, ((4, 9, 9),)))
+    symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.glu": _from_torch_glu}
+    checks: ClassVar[Checks] = {"axis": check_axis}
+    axis: int = -1
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape with the axis half as long."""
+        shape = input_shapes[0]
+        place = axis_in(shape, self.axis)
+        if not is_open_size(shape[place]) and shape[place] % 2:
+            problem = f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        return with_extent(shape, place, share_of(shape[place], 2))
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        inputs = element_count(input_shapes[0], batch_size=batch_size)
+        outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (one_pass("glu", read=inputs, written=outputs, flop=GLU_FORWARD_FLOP * outputs),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads dy and x and writes dx."""
+        inputs = element_count(input_shapes[0], batch_size=batch_size)
+        outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            one_pass(
+                "glu", read=inputs + outputs, written=inputs, flop=GLU_BACKWARD_FLOP * outputs, role=Role.INPUT_GRADIENT
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongAxis(Layer):
+    """A distribution along one axis, whose back-propagation reads the output.
+
+    Parameters
+    ----------
+    axis : int
+        Axis of a sample; negative counts from the last. [-]
+    """
+
+    keeps_inputs: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"axis": check_axis}
+    axis: int = -1
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape."""
+        axis_in(input_shapes[0], self.axis)
+        return input_shapes[0]
+
+
+def _along(kind: type[AlongAxis], operand: Operand, axis: int) -> Translation | None:
+    """Return a layer along an axis of a full tensor; None where that is the batch."""
+    place = operand.sample_axis(axis)
+    return None if place is None else Translation(layer=kind(axis=place), inputs=(operand,))
+
+
+SOFTMAX_FORWARD_FLOP = 5
+"""Per element: compare for the maximum, subtract it, exp, add to the sum, divide by it [FLOP]."""
+FORWARD_READS = 2
+"""One read for maximum and sum, one to normalise [1]."""
+SOFTMAX_BACKWARD_FLOP = 4
+"""Per element of dx = y (dy - sum(dy y)): multiply, add, subtract, multiply [FLOP]."""
+BACKWARD_READS = 4
+"""y and dy for the sum, and again for dx [1]."""
+
+
+@layer_kind
+class Softmax(AlongAxis):
+    """Softmax along one axis: exp(x - max x) / sum of the same.
+
+    Parameters
+    ----------
+    axis : int
+        Axis of a sample; negative counts from the last. [-]
+
+    Notes
+    -----
+    Forward 5 FLOP per element, two reads and one write; backward 4 FLOP, four reads and one write. Ignores:
+    rows short enough to stay in a cache between the two reads.
+    """
+
+    kind: ClassVar[str] = "softmax"
+    examples: ClassVar[Examples] = (
+        ({}, ((10,),)),
+        ({}, ((5, 6),)),
+        ({"axis": 0}, ((4, 9, 9),)),
+    )
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten._softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
+        "aten._safe_softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "Softmax": lambda call: _along(Softmax, call["0"], call.get("axis", -1))
+    }
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x twice and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("softmax", elements, reads=FORWARD_READS, flop_per_element=SOFTMAX_FORWARD_FLOP),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads y and dy twice and writes dx."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (
+            elementwise(
+                "softmax",
+                elements,
+                reads=BACKWARD_READS,
+                flop_per_element=SOFTMAX_BACKWARD_FLOP,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+@layer_kind
+class LogSoftmax(AlongAxis):
+    """Logarithm of softmax along one axis: x - max x - log sum exp(x - max x).
+
+    Parameters
+    ----------
+    axis : int
+        Axis of a sample; negative counts from the last. [-]
+
+    Notes
+    -----
+    Forward 5 FLOP per element (compare, subtract, exp, add; subtract) and a logarithm per row, two reads and one write.
+    Backward dx = dy - exp(y) sum(dy): 4 FLOP per element (add, exp, multiply, subtract), dy is read twice and y once.
+    Ignores: rows short enough to stay in a cache between two reads.
+    """
+
+    kind: ClassVar[str] = "log_softmax"
+    examples: ClassVar[Examples] = (
+        ({}, ((10,),)),
+        ({"axis": 0}, ((4, 9, 9),)),
+    )
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten._log_softmax": lambda call: _along(LogSoftmax, call["self"], call["dim"])
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "LogSoftmax": lambda call: _along(LogSoftmax, call["0"], call.get("axis", -1))
+    }
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x twice and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        rows = element_count(without_axis(input_shapes[0], self.axis), batch_size=batch_size)
+        one = elementwise("log_softmax", elements, reads=2, flop_per_element=5)
+        return (replace(one, flop_count=one.flop_count + rows),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads y once and dy twice and writes dx."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("log_softmax", elements, reads=3, flop_per_element=4, role=Role.INPUT_GRADIENT),)

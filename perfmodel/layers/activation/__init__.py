@@ -1,1 +1,0 @@
-"""Activations: element-wise functions of one input."""

@@ -1,0 +1,516 @@
+"""Attention: of queries, keys and values, and with its projections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import (
+    check_count,
+    check_flag,
+    check_fraction,
+    is_open_size,
+    one_of,
+    optional,
+    refuse,
+)
+from perfmodel.layers.passes import bias_gradient
+from perfmodel.layers.shapes import (
+    SEQUENCE,
+    Shape,
+    ShapeMismatchError,
+    check_divides,
+    check_rank,
+    element_count,
+    shape_text,
+)
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.numeric import maximum
+from perfmodel.records import Attention, Contraction, Operation, Role
+from perfmodel.records.attention import STATISTIC_BYTES
+
+SCORES = ("recomputed", "materialised")
+MASK_BYTES = 1
+"""Size of one element of what dropout left out [B]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """Sizes of attention over one sample.
+
+    Parameters
+    ----------
+    heads, key_heads : int
+        Heads of the queries, and of keys and values. [1]
+    queries, keys : int
+        Positions that ask, and positions that are looked at. [1]
+    head_size, value_size : int
+        Features of a query or key, and of a value, per head. [1]
+    causal : bool
+        Whether a position sees only itself and those before it. [-]
+    scores : str
+        ``recomputed`` or ``materialised``. [-]
+    drops : bool
+        Whether probabilities are dropped at random. [-]
+    """
+
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    head_size: int
+    value_size: int
+    causal: bool
+    scores: Literal["materialised", "recomputed"]
+    drops: bool
+
+    def operation(self, *, batch_size: Any, role: Role, mask_elements: Any = None) -> Attention:
+        """Return the operation of one pass.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        role : Role
+            OUTPUT or INPUT_GRADIENT. [-]
+        mask_elements : int, ndarray, sympy.Expr or None
+            Elements of a mask that is added to the scores. [1]
+
+        Returns
+        -------
+        Attention
+            The operation. [-]
+        """
+        return Attention(batch_size=batch_size, role=role, mask_elements=mask_elements, **vars(self))
+
+    def backward_scratch_bytes(
+        self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
+    ) -> Any:
+        """Return what the gradients inside the attention take beyond what is counted for it in any case.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        element_bytes : int
+            Size of one element. [B]
+        kept_elements : int, ndarray or sympy.Expr
+            What the layer alone keeps besides scores and is done with before those have a gradient. [1]
+        made_elements : int, ndarray or sympy.Expr
+            Gradients of the layer's inputs, none of which exists by then but that of the values. [1]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            Recomputed scores: a statistic per row. Materialised ones: most is in memory where the gradient of the
+            scores is made from that of the probabilities, beside the gradient of the values. [B]
+        """
+        rows = batch_size * self.heads * self.queries
+        if self.scores == "recomputed":
+            return STATISTIC_BYTES * rows
+        of_values = batch_size * self.key_heads * self.keys * self.value_size
+        return element_bytes * maximum(2 * rows * self.keys + of_values - kept_elements - made_elements, 0)
+
+    def kept_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
+        """Return what back-propagation needs besides queries, keys, values and output.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        element_bytes : int
+            Size of one element. [B]
+
+        Returns
+        -------
+        int, ndarray or sympy.Expr
+            A statistic per row of scores where they are recomputed; where they are materialised the probabilities,
+            and with dropout what it left of them and its mask. [B]
+        """
+        rows = batch_size * self.heads * self.queries
+        if self.scores == "recomputed":
+            return STATISTIC_BYTES * rows
+        per_score = element_bytes + (element_bytes + MASK_BYTES if self.drops else 0)
+        return per_score * rows * self.keys
+
+
+MASK = 3
+"""Place of the mask among the inputs [1]."""
+
+
+def _ends_in_rows(operand: Operand) -> bool:
+    """Tell whether the last two axes of a tensor are those of its samples: positions and features."""
+    rank = len(operand.shape)
+    return rank >= len(SEQUENCE) and operand.axes[-2:] == (rank - 2, rank - 1)
+
+
+def _translated(operands: tuple[Operand, ...], mask: Operand | None, **options: Any) -> Translation | None:
+    if not all(map(_ends_in_rows, operands)):
+        return None
+    inputs = operands if mask is None else (*operands, mask)
+    return Translation(layer=ScaledDotProductAttention(**options), inputs=inputs)
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    operands = (call["query"], call["key"], call["value"])
+    return _translated(
+        operands, call.get("attn_mask"), causal=bool(call["is_causal"]), dropout=float(call["dropout_p"])
+    )
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    """Read ``Attention`` of opset 23; one that projects (com.microsoft) or has a cache of keys is another layer."""
+    operands = tuple(call.get(position) for position in ("0", "1", "2"))
+    if any(operand is None or operand.is_parameter for operand in operands) or call.get("4") is not None:
+        return None
+    options = {"causal": bool(call.get("is_causal", 0))}
+    if len(operands[0].shape) == len(SEQUENCE):
+        options |= {"heads": call.get("q_num_heads"), "key_heads": call.get("kv_num_heads")}
+    return _translated(operands, call.get("3"), **options)
+
+
+def _from_onnx_heads(call: OperatorCall) -> Translation | None:
+    """Read ``MultiHeadAttention`` (com.microsoft) of separate queries, keys and values without bias and cache."""
+    operands = tuple(call.get(position) for position in ("0", "1", "2"))
+    further = [call.get(position) for position in ("3", "4", "6", "7")]
+    if any(operand is None or len(operand.shape) != len(SEQUENCE) for operand in operands) or any(further):
+        return None
+    return _translated(operands, call.get("5"), causal=bool(call.get("unidirectional", 0)), heads=call["num_heads"])
+
+
+@layer_kind
+class ScaledDotProductAttention(Layer):
+    """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
+
+    Inputs are (heads, positions, features), with any axes that count heads or none; keys and values may have fewer
+    heads, each shared by a group of queries' heads.
+
+    Parameters
+    ----------
+    causal : bool
+        Whether a position sees only itself and those before it. [-]
+    scores : str
+        ``recomputed``: the scores stay on chip and are made again going back (FlashAttention); ``materialised``: they
+        go through memory. [-]
+    dropout : float
+        Fraction of the probabilities dropped, in [0, 1). [1]
+    heads, key_heads : int or None
+        Heads of queries, and of keys and values, where they lie side by side in inputs of (positions, features); None
+        where they have an axis, and for key_heads where there are as many as heads. [1]
+
+    Notes
+    -----
+    With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
+    twice the products and 5 s. All scores count, those that a mask hides too. Kept besides the inputs: recomputed, the
+    output and one statistic (4 B) per row; materialised, the probabilities, and with dropout what was left of them and
+    a mask of 1 B each. A mask has no gradient.
+
+    References
+    ----------
+    .. [1] Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv:1706.03762, equation 1.
+    .. [2] Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135.
+    """
+
+    kind: ClassVar[str] = "scaled_dot_product_attention"
+    examples: ClassVar[Examples] = (
+        ({}, ((4, 9, 8), (4, 9, 8), (4, 9, 8))),
+        ({"causal": True, "scores": "materialised", "dropout": 0.1}, ((4, 9, 8), (2, 5, 8), (2, 5, 6))),
+        ({"scores": "materialised"}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (9, 5))),
+        ({"heads": 4, "key_heads": 2}, ((9, 8), (5, 4), (5, 6), (1, 9, 5))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
+    input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
+    index_inputs: ClassVar[tuple[int, ...]] = (MASK,)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.scaled_dot_product_attention": _from_torch}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "Attention": _from_onnx,
+        "MultiHeadAttention": _from_onnx_heads,
+    }
+    checks: ClassVar[Checks] = {
+        "causal": check_flag,
+        "scores": one_of(SCORES),
+        "dropout": check_fraction,
+        "heads": optional(check_count),
+        "key_heads": optional(check_count),
+    }
+    causal: bool = False
+    scores: Literal["materialised", "recomputed"] = "recomputed"
+    dropout: float = 0.0
+    heads: int | None = None
+    key_heads: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heads is None and self.key_heads is not None:
+            refuse("key_heads", self.key_heads, "must be None where heads is: then the inputs have an axis of heads")
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether back-propagation reads the output: where the scores are made again, for the sums of their rows."""
+        return self.scores == "recomputed"
+
+    def _split(self, shape: Shape, heads: int | None) -> tuple[Any, Any, Any]:
+        """Return heads, positions and features per head of one input."""
+        if len(shape) < len(SEQUENCE) or (heads is not None and len(shape) != len(SEQUENCE)):
+            layout = "(positions, features)" if heads is not None else "(heads, positions, features)"
+            problem = f"takes samples of shape {layout}, but an input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        *leading, positions, features = shape
+        if heads is None:
+            return math.prod(leading), positions, features
+        check_divides(heads, features, f"its {heads} heads do not divide the {features} features of an input")
+        return (
+            heads,
+            positions,
+            features / heads if is_open_size(heads) or is_open_size(features) else features // heads,
+        )
+
+    def _heads(self, input_shapes: tuple[Shape, ...]) -> Heads:
+        """Return the sizes; ShapeMismatchError where queries, keys and values do not fit one another."""
+        key_heads = self.heads if self.key_heads is None else self.key_heads
+        query, key, value = (
+            self._split(shape, heads)
+            for shape, heads in zip(input_shapes, (self.heads, key_heads, key_heads), strict=False)
+        )
+        known = not any(map(is_open_size, (*query, *key, *value)))
+        if known and (query[2] != key[2] or key[:2] != value[:2]):
+            shapes = ", ".join(map(shape_text, input_shapes[:MASK]))
+            allowed = "queries and keys of one size, keys and values of as many heads and positions"
+            problem = f"takes {allowed}, but its inputs are {shapes}"
+            raise ShapeMismatchError(problem)
+        check_divides(key[0], query[0], f"{key[0]} heads of keys do not divide {query[0]} heads of queries")
+        return Heads(
+            heads=query[0],
+            key_heads=key[0],
+            queries=query[1],
+            keys=key[1],
+            head_size=query[2],
+            value_size=value[2],
+            causal=self.causal,
+            scores=self.scores,
+            drops=self.dropout > 0,
+        )
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the queries' shape with the features of the values."""
+        sizes = self._heads(input_shapes)
+        features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
+        return (*input_shapes[0][:-1], features)
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        return replace(self, dropout=0.0)
+
+    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""
+        return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the gradients of probabilities and scores, as far as they need more than those of the inputs [B]."""
+        operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
+        return self._heads(input_shapes).backward_scratch_bytes(
+            batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
+        )
+
+    def _operation(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> tuple[Operation, ...]:
+        masks = input_shapes[MASK:]
+        mask_elements = element_count(masks[0], batch_size=batch_size) if masks else None
+        sizes = self._heads(input_shapes)
+        return (sizes.operation(batch_size=batch_size, role=role, mask_elements=mask_elements),)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the attention of all heads."""
+        return self._operation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the gradients of queries, keys and values together."""
+        return self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+
+
+@layer_kind
+class MultiHeadAttention(LayerByInput):
+    """Attention of x to itself, or to a second input, between projections of queries, keys, values and output.
+
+    Inputs are x (positions, features) and, for cross-attention, the context (positions, features) that keys and
+    values are made from.
+
+    Parameters
+    ----------
+    heads : int
+        Heads of the queries. [1]
+    key_heads : int or None
+        Heads of keys and values, each shared by a group of queries' heads; None for as many as heads. [1]
+    head_size : int or None
+        Features per head; None for the features of x over heads. [1]
+    causal : bool
+        Whether a position sees only itself and those before it. [-]
+    bias : bool
+        Whether the projections have biases. [-]
+    scores : str
+        ``recomputed``: the scores stay on chip and are made again going back (FlashAttention); ``materialised``: they
+        go through memory. [-]
+    dropout : float
+        Fraction of the probabilities dropped, in [0, 1). [1]
+
+    Notes
+    -----
+    Projections that read the same input are one product, as in torch: of queries, keys and values, or of keys and
+    values where there is a context. Per position of x, with width w = heads x head_size and kv = key_heads x
+    head_size: 2 f (w + 2 kv) + 2 w f FLOP of projections, and the attention between them. Heads are views of the
+    projected tensors, not copies. Kept besides the inputs: queries, keys, values, the output of the attention, and
+    what the attention itself keeps.
+
+    References
+    ----------
+    .. [1] Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv:1706.03762, section 3.2.2.
+    .. [2] Ainslie et al., GQA, EMNLP 2023, arXiv:2305.13245 (fewer heads of keys and values).
+    """
+
+    kind: ClassVar[str] = "multi_head_attention"
+    examples: ClassVar[Examples] = (
+        ({"heads": 4}, ((9, 8),)),
+        ({"heads": 4, "scores": "materialised", "dropout": 0.1, "bias": False}, ((9, 8), (5, 6))),
+        ({"heads": 4, "key_heads": 2, "head_size": 3, "causal": True}, ((9, 8),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
+    checks: ClassVar[Checks] = {
+        "heads": check_count,
+        "key_heads": optional(check_count),
+        "head_size": optional(check_count),
+        "causal": check_flag,
+        "bias": check_flag,
+        "scores": one_of(SCORES),
+        "dropout": check_fraction,
+    }
+    heads: int
+    key_heads: int | None = None
+    head_size: int | None = None
+    causal: bool = False
+    bias: bool = True
+    scores: Literal["materialised", "recomputed"] = "recomputed"
+    dropout: float = 0.0
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape of x."""
+        for shape in input_shapes:
+            check_rank(shape, SEQUENCE)
+        self._sizes(input_shapes)
+        return input_shapes[0]
+
+    def _sizes(self, input_shapes: tuple[Shape, ...]) -> Heads:
+        """Return the sizes of the attention; ShapeMismatchError where heads do not divide."""
+        queries, features = input_shapes[0]
+        key_heads = self.heads if self.key_heads is None else self.key_heads
+        check_divides(key_heads, self.heads, f"{key_heads} heads of keys do not divide {self.heads} heads of queries")
+        head_size: Any = self.head_size
+        if head_size is None:
+            check_divides(self.heads, features, f"its {self.heads} heads do not divide the {features} features of x")
+            is_open = is_open_size(features) or is_open_size(self.heads)
+            head_size = features / self.heads if is_open else features // self.heads
+        return Heads(
+            heads=self.heads,
+            key_heads=key_heads,
+            queries=queries,
+            keys=input_shapes[-1][0],
+            head_size=head_size,
+            value_size=head_size,
+            causal=self.causal,
+            scores=self.scores,
+            drops=self.dropout > 0,
+        )
+
+    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+        """Return weight and bias of queries, keys, values and output."""
+        features, context_features = input_shapes[0][-1], input_shapes[-1][-1]
+        width, key_width = self._widths(input_shapes)
+        shapes: dict[str, Shape] = {
+            "query_weight": (features, width),
+            "key_weight": (context_features, key_width),
+            "value_weight": (context_features, key_width),
+            "output_weight": (width, features),
+        }
+        if not self.bias:
+            return shapes
+        return shapes | {name.replace("weight", "bias"): shape[1:] for name, shape in shapes.items()}
+
+    def _widths(self, input_shapes: tuple[Shape, ...]) -> tuple[Any, Any]:
+        """Return the features of all heads of queries, and of keys."""
+        sizes = self._sizes(input_shapes)
+        return sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
+
+    def _projections(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
+        """Return rows, features read and features yielded of the products before the attention, one per input."""
+        width, key_width = self._widths(input_shapes)
+        yields = (width + 2 * key_width,) if len(input_shapes) == 1 else (width, 2 * key_width)
+        pairs = zip(input_shapes, yields, strict=True)
+        return [(batch_size * positions, features, columns) for (positions, features), columns in pairs]
+
+    def _output_projection(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Any, Any, Any]:
+        positions, features = input_shapes[0]
+        return batch_size * positions, self._widths(input_shapes)[0], features
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        return replace(self, dropout=0.0)
+
+    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
+        sizes = self._sizes(input_shapes)
+        operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
+        tensors = operation.operand_elements + operation.output_elements
+        return element_bytes * tensors + sizes.kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the gradients of probabilities and scores, as far as they need more than is free by then [B]."""
+        sizes = self._sizes(input_shapes)
+        operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
+        values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size
+        return sizes.backward_scratch_bytes(
+            batch_size=batch_size,
+            element_bytes=element_bytes,
+            kept_elements=operation.output_elements + values,
+            made_elements=batch_size * sum(map(math.prod, input_shapes)),
+        )
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the projections of each input, the attention, and the projection of its output."""
+
+        def product(rows: Any, features: Any, columns: Any) -> Contraction:
+            return Contraction(m=rows, n=columns, k=features, bias_elements=columns if self.bias else 0)
+
+        return (
+            *(product(*sizes) for sizes in self._projections(input_shapes, batch_size=batch_size)),
+            self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.OUTPUT),
+            product(*self._output_projection(input_shapes, batch_size=batch_size)),
+        )
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return the same, without the products that lead to inputs that want no gradient."""
+        output = self._output_projection(input_shapes, batch_size=batch_size)
+        operations = [
+            *self._gradients(*output, wanted=True),
+            self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.INPUT_GRADIENT),
+        ]
+        before = zip(self._projections(input_shapes, batch_size=batch_size), wanted, strict=True)
+        for sizes, input_wanted in reversed(list(before)):
+            operations += self._gradients(*sizes, wanted=input_wanted)
+        return tuple(operations)
+
+    def _gradients(self, rows: Any, features: Any, columns: Any, *, wanted: bool) -> list[Operation]:
+        """Return what back-propagation through one projection takes."""
+        operations: list[Operation] = [Contraction(m=features, n=columns, k=rows, role=Role.WEIGHT_GRADIENT)]
+        if wanted:
+            operations.insert(0, Contraction(m=rows, n=features, k=columns, role=Role.INPUT_GRADIENT))
+        if self.bias:
+            operations.append(bias_gradient(rows * columns, bias_elements=columns))
+        return operations

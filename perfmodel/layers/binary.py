@@ -1,0 +1,492 @@
+"""Element-wise functions of inputs that broadcast: sums, a table of functions of two, a choice by a mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_shape, one_of, optional
+from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    SharedShape,
+    broadcast_shape,
+    element_count,
+    is_spread,
+    shape_text,
+    stated_shape,
+)
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.records import Operation, Role
+
+
+def is_sum_of_equals(operands: tuple[Any, ...]) -> bool:
+    """Tell whether operands are tensors of one shape, all of the samples or all shared by them [-]."""
+    if len(operands) < 2 or not all(isinstance(each, Operand) for each in operands):
+        return False
+    return len({(tuple(each.shape), each.is_shared) for each in operands}) == 1
+
+
+def _from_torch_add(call: OperatorCall) -> Translation | None:
+    operands = (call["self"], call["other"])
+    is_this = call.get("alpha", 1) == 1 and is_sum_of_equals(operands)
+    return Translation(layer=Add(), inputs=operands) if is_this else None
+
+
+def _from_onnx_add(call: OperatorCall) -> Translation | None:
+    return Translation(layer=Add(), inputs=call.operands) if is_sum_of_equals(call.operands) else None
+
+
+@layer_kind
+class Add(Layer):
+    """Sum of two or more inputs of one shape.
+
+    Notes
+    -----
+    Forward reads every input and writes the sum, one add per further input. Backward does nothing: each
+    input's gradient is the output's own, passed on without a copy.
+    """
+
+    kind: ClassVar[str] = "add"
+    examples: ClassVar[Examples] = (
+        ({}, ((4, 9, 9), (4, 9, 9))),
+        ({}, ((10,), (10,), (10,))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.add": _from_torch_add}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Add": _from_onnx_add, "Sum": _from_onnx_add}
+    keeps_inputs: ClassVar[bool] = False
+    input_counts: ClassVar[tuple[int, int | None]] = (2, None)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that all inputs have."""
+        for shape in input_shapes[1:]:
+            if shape != input_shapes[0] or isinstance(shape, SharedShape) != isinstance(input_shapes[0], SharedShape):
+                problem = f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
+                raise ShapeMismatchError(problem)
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads all inputs and writes their sum."""
+        elements = batch_size * math.prod(input_shapes[0])
+        count = len(input_shapes)
+        return (elementwise("add", elements, reads=count, flop_per_element=count - 1),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        return ()
+
+
+Tensor = Literal["first", "second", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What the gradient to one operand takes, element by element of the output.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic; 0 where dy is passed on. [FLOP]
+    reads : tuple of str
+        What it reads besides dy: ``first``, ``second``, ``output``. [-]
+    scratch, scratch_masks : int
+        Tensors like y, and masks of 1 B an element, that torch makes before it. [1]
+    """
+
+    flop: int
+    reads: tuple[Tensor, ...] = ()
+    scratch: int = 0
+    scratch_masks: int = 0
+
+
+PASSED_ON = Gradient(0)
+WON = Gradient(1, ("first", "second"), scratch=1, scratch_masks=2)
+"""dy where the operand won, a compare; torch halves it where both did."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryFunction:
+    """What a function of two elements takes.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic per element of the output. [FLOP]
+    first, second : Gradient or None
+        To each operand; None where there is no gradient. [-]
+    writes : str
+        ``elements``, or ``mask`` where the result is a truth value. [-]
+    """
+
+    flop: int
+    first: Gradient | None
+    second: Gradient | None
+    writes: Literal["elements", "mask"] = "elements"
+
+
+FUNCTIONS: dict[str, BinaryFunction] = {
+    "add": BinaryFunction(1, PASSED_ON, PASSED_ON),
+    "add_scaled": BinaryFunction(2, PASSED_ON, Gradient(1)),  # a + number b
+    "subtract": BinaryFunction(1, PASSED_ON, Gradient(1)),  # -dy
+    "multiply": BinaryFunction(1, Gradient(1, ("second",)), Gradient(1, ("first",))),
+    # for each part of a complex number two multiplies and an add; the same of dy and the other's conjugate
+    "complex_multiply": BinaryFunction(3, Gradient(3, ("second",)), Gradient(3, ("first",))),
+    # dy / b; -dy (a / b) / b: two divides, multiply, negate
+    "divide": BinaryFunction(1, Gradient(1, ("second",)), Gradient(4, ("first", "second"), scratch=3)),
+    # dy b a^(b - 1): subtract, power, two multiplies; dy y log a: log, two multiplies
+    "power": BinaryFunction(
+        1,
+        Gradient(4, ("first", "second"), scratch=4, scratch_masks=1),
+        Gradient(3, ("first", "output"), scratch=3, scratch_masks=1),
+    ),
+    "maximum": BinaryFunction(1, WON, WON),
+    "minimum": BinaryFunction(1, WON, WON),
+    # a + number (b - a): subtract, multiply, add; dy times a number each
+    "interpolate": BinaryFunction(3, Gradient(1), Gradient(1)),
+    # dy b / (a a + b b), -dy a / (a a + b b): two squares, add, divide, multiply, and a negate
+    "arctangent_of_ratio": BinaryFunction(
+        1, Gradient(5, ("first", "second"), scratch=5), Gradient(6, ("first", "second"), scratch=3)
+    ),
+    # of a divided by b: dy; -dy floor(a / b): divide, round, multiply, negate
+    "remainder": BinaryFunction(1, PASSED_ON, Gradient(4, ("first", "second"), scratch=2)),
+    # a where it is positive, else a b: compare, multiply, in every gradient too
+    "prelu": BinaryFunction(2, Gradient(2, ("first", "second")), Gradient(2, ("first",))),
+    "floor_divide": BinaryFunction(2, None, None),
+    "compare": BinaryFunction(1, None, None, writes="mask"),
+    "logical": BinaryFunction(1, None, None, writes="mask"),  # and, or, exclusive or
+}
+"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+
+
+TORCH_NAMES: dict[str, tuple[str, str, str]] = {
+    "aten.add": ("add", "self", "other"),
+    "aten.sub": ("subtract", "self", "other"),
+    "aten.rsub": ("subtract", "other", "self"),
+    "aten.mul": ("multiply", "self", "other"),
+    "aten.div": ("divide", "self", "other"),
+    "aten.true_divide": ("divide", "self", "other"),
+    "aten.pow": ("power", "self", "exponent"),
+    "aten.maximum": ("maximum", "self", "other"),
+    "aten.minimum": ("minimum", "self", "other"),
+    "aten.clamp_min": ("maximum", "self", "min"),
+    "aten.clamp_max": ("minimum", "self", "max"),
+    "aten.lerp": ("interpolate", "self", "end"),
+    "aten.atan2": ("arctangent_of_ratio", "self", "other"),
+    "aten.remainder": ("remainder", "self", "other"),
+    "aten.fmod": ("remainder", "self", "other"),
+    "aten.floor_divide": ("floor_divide", "self", "other"),
+    "aten._prelu_kernel": ("prelu", "self", "weight"),
+    **{f"aten.{name}": ("compare", "self", "other") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{
+        f"aten.{prefix}_{name}": ("logical", "self", "other")
+        for prefix in ("logical", "bitwise")
+        for name in ("and", "or", "xor")
+    },
+}
+"""Operator of torch -> function, names of the first and the second operand."""
+
+ONNX_NAMES: dict[str, str] = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Pow": "power",
+    "Max": "maximum",
+    "Min": "minimum",
+    "Mod": "remainder",
+    "PRelu": "prelu",
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), "compare"),
+    **dict.fromkeys(("And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), "logical"),
+}
+"""Operator of ONNX -> function."""
+
+
+def shape_where_needed(call: OperatorCall, operands: tuple[Operand, ...]) -> Shape | None:
+    """Return the output's shape where it does not follow from what is known of the operands' samples [1].
+
+    Parameters
+    ----------
+    call : OperatorCall
+        The call. [-]
+    operands : tuple of Operand
+        What is broadcast. [-]
+
+    Returns
+    -------
+    tuple of int or None
+        None where it follows. [1]
+    """
+    wanted = tuple(call.output.shape)
+    try:
+        follows = tuple(broadcast_shape([each.shape for each in operands])) == wanted
+    except ShapeMismatchError:
+        follows = False
+    return None if follows else wanted
+
+
+def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Translation | None:
+    if len(operands) != len(("first", "second")) or not all(isinstance(each, Operand) for each in operands):
+        return None
+    if function == "add" and is_sum_of_equals(operands):
+        return None  # Add is that
+    return Translation(layer=Binary(function=function, shape=shape_where_needed(call, operands)), inputs=operands)
+
+
+def _from_torch_binary(call: OperatorCall) -> Translation | None:
+    function, first, second = TORCH_NAMES[call.operator]
+    operands = (call[first], call[second])
+    if function == "multiply" and all(isinstance(each, Operand) and each.is_complex for each in operands):
+        return _of_two(call, "complex_multiply", operands)
+    if call.get("alpha", 1) != 1:
+        return _of_two(call, "add_scaled", operands)
+    if isinstance(call.get("weight"), Operand) and function == "interpolate":
+        return None  # of three tensors
+    return _of_two(call, "floor_divide" if call.get("rounding_mode") else function, operands)
+
+
+def _from_onnx_binary(call: OperatorCall) -> Translation | None:
+    return _of_two(call, ONNX_NAMES[call.operator], call.operands)
+
+
+@layer_kind
+class Binary(LayerByInput):
+    """A function of two elements; operands broadcast along axes of extent 1, missing first axes, and the batch.
+
+    Parameters
+    ----------
+    function : str
+        A word of ``FUNCTIONS``: ``add``, ``multiply``, ``divide`` ... [-]
+    shape : tuple of int or None
+        Shape of an output sample; None where it follows from the operands'. It does not where an operand shares an axis
+        with the batch. [1]
+
+    Notes
+    -----
+    Forward reads each operand's own elements and writes y. Backward, for each wanted gradient: one pass over the
+    elements of y that reads dy and what the formula in ``FUNCTIONS`` needs, none where dy is passed on; and where the
+    operand was repeated, the sum over the repeats: a read and an add per element of y, as frameworks do it, in a pass
+    of its own. A truth value is 1 B, written as a mask.
+    """
+
+    kind: ClassVar[str] = "binary"
+    examples: ClassVar[Examples] = (
+        ({"function": "multiply"}, ((4, 9, 9), (4, 1, 1))),
+        ({"function": "add"}, ((5, 6), SharedShape((1, 5, 6)))),
+        ({"function": "subtract"}, ((10,), (10,))),
+        ({"function": "power"}, (SharedShape(()), (10,))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "shape": optional(check_shape)}
+    function: str
+    shape: Shape | None = None
+
+    @property
+    def _gradients(self) -> tuple[Gradient | None, Gradient | None]:
+        of_function = FUNCTIONS[self.function]
+        return of_function.first, of_function.second
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether a gradient reads an operand."""
+        return any({"first", "second"} & set(each.reads) for each in self._gradients if each)
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether a gradient reads the output."""
+        return any("output" in each.reads for each in self._gradients if each)
+
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return FUNCTIONS[self.function].writes == "mask"
+
+    @property
+    def mask_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Both operands of a logical function."""
+        return (0, 1) if self.function == "logical" else ()
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each operand whether a wanted gradient reads it."""
+        read = {
+            each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
+        }
+        return "first" in read, "second" in read
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return what the formulas make in between, and gradients of repeated operands before they are summed [B].
+
+        The second operand's gradient comes first; sums over repeats follow when both are there.
+        """
+        output = self.output_shape(input_shapes)
+        per_element = highest = own = 0
+        for gradient, shape, is_wanted in reversed(list(zip(self._gradients, input_shapes, wanted, strict=True))):
+            if gradient is None or not gradient.flop or not is_wanted:
+                continue
+            per_element += element_bytes
+            own += 0 if is_spread(shape, output) else element_bytes
+            highest = max(highest, per_element + gradient.scratch * element_bytes + gradient.scratch_masks * MASK_BYTES)
+        return (highest - own) * element_count(output, batch_size=batch_size)
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
+        return tuple(each is not None for each in self._gradients)[:input_count]
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that both operands have together."""
+        return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads both operands and writes y."""
+        of_function = FUNCTIONS[self.function]
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        is_mask = of_function.writes == "mask"
+        return (
+            one_pass(
+                self.function,
+                read=sum(element_count(shape, batch_size=batch_size) for shape in input_shapes),
+                written=0 if is_mask else elements,
+                tensor=elements,
+                flop=of_function.flop * elements,
+                written_index_bytes=MASK_BYTES * elements if is_mask else 0,
+            ),
+        )
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
+        output = self.output_shape(input_shapes)
+        tensors = dict(zip(("first", "second", "output"), (*input_shapes, output), strict=True))
+        counts = {name: element_count(shape, batch_size=batch_size) for name, shape in tensors.items()}
+        operations: list[Operation] = []
+        for name, gradient, is_wanted in zip(("first", "second"), self._gradients, wanted, strict=True):
+            if gradient is None or not is_wanted:
+                continue
+            if gradient.flop:
+                one = one_pass(
+                    self.function,
+                    read=counts["output"] + sum(counts[each] for each in gradient.reads),
+                    written=counts["output"],
+                    flop=gradient.flop * counts["output"],
+                    role=Role.INPUT_GRADIENT,
+                )
+                operations.append(one)
+            if is_spread(tensors[name], output):
+                operations.append(broadcast_gradient(counts["output"], operand_elements=counts[name]))
+        return tuple(operations)
+
+
+def _chosen(call: OperatorCall, mask: Operand, *tensors: Any) -> Translation | None:
+    operands = (mask, *(each for each in tensors if isinstance(each, Operand)))
+    if len(operands) == 1:
+        return None  # of two numbers
+    return Translation(layer=Where(shape=shape_where_needed(call, operands)), inputs=operands)
+
+
+def _from_torch_where(call: OperatorCall) -> Translation | None:
+    if call.get("self") is None or call.get("other") is None:
+        return None  # the positions where it is true
+    return _chosen(call, call["condition"], call["self"], call["other"])
+
+
+def _filled_from_torch(call: OperatorCall) -> Translation | None:
+    return _chosen(call, call["mask"], call["self"], call["value"])
+
+
+def _from_onnx_where(call: OperatorCall) -> Translation | None:
+    return _chosen(call, call["0"], call["1"], call["2"])
+
+
+@layer_kind
+class Where(LayerByInput):
+    """Of a mask, a tensor and perhaps another: the one where the mask is true, the other, or a number, elsewhere.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+        Shape of an output sample; None where it follows from the inputs'. It does not where one of them shares an axis
+        with the batch. [1]
+
+    Notes
+    -----
+    Forward reads the mask, 1 B an element, and each tensor's own elements, and writes y: 1 FLOP per element, as a
+    comparison. Backward, for each wanted gradient: one pass reads dy and the mask and writes dy or zero (1 FLOP per
+    element); where the tensor was repeated, the sum over the repeats follows. Back-propagation reads the mask alone.
+    """
+
+    kind: ClassVar[str] = "where"
+    examples: ClassVar[Examples] = (
+        ({}, ((1, 5, 5), (4, 5, 5))),
+        ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.where": _from_torch_where,
+        "aten.masked_fill": _filled_from_torch,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Where": _from_onnx_where}
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
+    index_inputs: ClassVar[tuple[int, ...]] = (0,)
+    mask_inputs: ClassVar[tuple[int, ...]] = (0,)
+    checks: ClassVar[Checks] = {"shape": optional(check_shape)}
+    shape: Shape | None = None
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that all inputs have together."""
+        return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Return the mask, where any gradient is wanted."""
+        return (any(wanted), *(False for _ in wanted[1:]))
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the gradients of repeated tensors before they are summed [B]."""
+        output = self.output_shape(input_shapes)
+        repeated = sum(
+            is_wanted and is_spread(shape, output)
+            for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True)
+        )
+        return element_bytes * repeated * element_count(output, batch_size=batch_size)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads the mask and the tensors and writes y."""
+        mask, *tensors = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            one_pass("where", read=sum(tensors), written=elements, flop=elements, read_index_bytes=MASK_BYTES * mask),
+        )
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
+        output = self.output_shape(input_shapes)
+        elements = element_count(output, batch_size=batch_size)
+        one = one_pass(
+            "where",
+            read=elements,
+            written=elements,
+            flop=elements,
+            read_index_bytes=MASK_BYTES * element_count(input_shapes[0], batch_size=batch_size),
+            role=Role.INPUT_GRADIENT,
+        )
+        operations: list[Operation] = []
+        for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True):
+            if is_wanted:
+                operations.append(one)
+                if is_spread(shape, output):
+                    own = element_count(shape, batch_size=batch_size)
+                    operations.append(broadcast_gradient(elements, operand_elements=own))
+        return tuple(operations)

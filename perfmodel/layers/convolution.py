@@ -1,0 +1,416 @@
+"""Convolutions and transposed convolutions over maps of one, two or three axes."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
+from perfmodel.layers.passes import bias_gradient
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
+from perfmodel.layers.window_operators import both_sides, by_axis, holds_maps, onnx_window_options
+from perfmodel.numeric import share_of
+from perfmodel.records import Convolution, Operation, Role
+
+TORCH_NAMES = ("aten.convolution", "aten._convolution")
+"""Operators of torch that are a convolution, or a transposed one where they say so."""
+PLAIN_OPTIONS = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
+TRANSPOSED_OPTIONS = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
+"""Options for which the documentation prints counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterBank(Layer):
+    """A bank of filters over maps of so many axes; a plain or transposed convolution says what it does with it.
+
+    Parameters
+    ----------
+    out_channels : int
+        Filters. [1]
+    kernel_size : int or tuple of int
+        Taps, for all axes of the map or by axis, e.g. (height, width). [1]
+    stride, dilation : int or tuple of int
+        Step between outputs (of a transposed convolution, between inputs), and between taps. [1]
+    padding : str, int or tuple
+        ``valid``, ``same`` (as TensorFlow: ceil(input / stride) outputs, the odd zero at the end), zeros on
+        each side, or (before, after) for each axis, e.g. ((top, bottom), (left, right)). [-]
+    groups : int
+        Groups of channels that are convolved apart; as many as channels for a depth-wise convolution. [1]
+    bias : bool
+        Whether a bias is added. [-]
+
+    Notes
+    -----
+    Counts every tap of every window, those on padding too, as libraries compute them. Samples are channels of maps;
+    an axis before the channels counts further images. Filters, and the bias if any, may be inputs behind the maps
+    where another layer computes them, e.g. weight normalisation; the layer then has no parameters of its own.
+    """
+
+    inputs_serve_weights: ClassVar[bool] = True
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
+    checks: ClassVar[Checks] = {"out_channels": check_count, "groups": check_count, "bias": check_flag}
+    out_channels: int
+    kernel_size: Size
+    stride: Size = 1
+    padding: Padding = "valid"
+    dilation: Size = 1
+    groups: int = 1
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rest = self.out_channels % self.groups
+        if not is_open_size(rest) and rest:
+            refuse("groups", self.groups, f"must divide out_channels={self.out_channels}")
+        _ = self.window
+
+    axis_count: ClassVar[int]
+    """Axes of a map [1]."""
+    is_transposed: ClassVar[bool] = False
+    """Whether the output's maps are those a convolution would read [-]."""
+
+    @abstractmethod
+    def map_size(self, map_size: Shape) -> Shape:
+        """Return the extents of the output map [1]."""
+
+    @abstractmethod
+    def filter_shape(self, in_channels: int) -> Shape:
+        """Return the shape of the filters for maps of so many channels [1]."""
+
+    @cached_property
+    def window(self) -> Window:
+        """The window that slides over the map."""
+        return Window.of(
+            axis_count=self.axis_count,
+            kernel_size=self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+        )
+
+    def _parts(self, input_shape: Shape) -> tuple[Shape, int, Shape]:
+        """Return the axis of images, if any, the channels, and the map."""
+        first = len(input_shape) - self.axis_count
+        return input_shape[: first - 1], input_shape[first - 1], input_shape[first:]
+
+    def _given_shapes(self, in_channels: int) -> dict[str, Shape]:
+        shapes = {"weight": self.filter_shape(in_channels)}
+        return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (out_channels, map)."""
+        check_map(input_shapes[0], self.axis_count)
+        images, channels, map_size = self._parts(input_shapes[0])
+        rest = channels % self.groups
+        if not is_open_size(rest) and rest:
+            problem = f"its {self.groups} groups do not divide the {channels} channels of its input"
+            raise ShapeMismatchError(problem)
+        expected = tuple(self._given_shapes(channels).values())
+        if input_shapes[1:] not in ((), expected):
+            wanted, given = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
+            problem = f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}"
+            raise ShapeMismatchError(problem)
+        return (*images, self.out_channels, *self.map_size(map_size))
+
+    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+        """Return the filter bank and, if any, the bias; nothing where they are inputs."""
+        if len(input_shapes) > 1:
+            return {}
+        return self._given_shapes(self._parts(input_shapes[0])[1])
+
+    def convolution(self, input_shape: Shape, *, batch_size: Any, role: Role) -> Convolution:
+        """Return the convolution of ``batch_size`` [samples], or one of its gradients."""
+        images, channels, map_size = self._parts(input_shape)
+        window, output_size = self.window, self.map_size(map_size)
+        return Convolution(
+            batch_size=batch_size * math.prod(images),
+            in_channels=channels,
+            out_channels=self.out_channels,
+            input_size=map_size,
+            output_size=output_size,
+            kernel_size=window.kernel_size,
+            stride=window.stride,
+            padding=window.zeros(output_size if self.is_transposed else map_size),
+            dilation=window.dilation,
+            groups=self.groups,
+            transposed=self.is_transposed,
+            bias_elements=self.out_channels if self.bias and role is Role.OUTPUT else 0,
+            role=role,
+        )
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the convolution."""
+        return (self.convolution(input_shapes[0], batch_size=batch_size, role=Role.OUTPUT),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the gradients of input and filters, and the bias's sum."""
+        gradients = tuple(
+            self.convolution(input_shapes[0], batch_size=batch_size, role=role)
+            for role in (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+        )
+        if not self.bias:
+            return gradients
+        outputs = batch_size * math.prod(self.output_shape(input_shapes))
+        return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels))
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return what is left where only some inputs want a gradient; filters that are inputs may not."""
+        if len(input_shapes) == 1:
+            return super().gradient_operations(input_shapes, batch_size=batch_size, wanted=wanted)
+        operations = self.backward_operations(input_shapes, batch_size=batch_size)
+        return tuple(operation for operation, is_wanted in zip(operations, wanted, strict=True) if is_wanted)
+
+
+def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: Operand | None) -> Translation | None:
+    """Return a call: its filters are parameters where trained, inputs where computed; None where samples differ."""
+    own = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    if not all(operand.is_shared for operand in own.values()):
+        return None
+    if all(operand.is_parameter for operand in own.values()):
+        return Translation(layer=layer, inputs=(maps,), parameters=own)
+    return Translation(layer=layer, inputs=(maps, *own.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConvolution(FilterBank):
+    """Convolution of channels of maps with a bank of filters. Options: see ``FilterBank``."""
+
+    def map_size(self, map_size: Shape) -> Shape:
+        """Return how many windows fit on a map [1]."""
+        return self.window.output_size(map_size)
+
+    def filter_shape(self, in_channels: int) -> Shape:
+        """Return (out_channels, channels of a group, taps) [1]."""
+        return (self.out_channels, share_of(in_channels, self.groups), *self.window.kernel_size)
+
+
+def _from_torch(call: OperatorCall, kind: type[FilterBank]) -> Translation | None:
+    """Return a convolution as torch calls it; None for one of another kind, and for maps of other axes."""
+    maps, weight, bias, axis_count = call["input"], call["weight"], call.get("bias"), kind.axis_count
+    if bool(call["transposed"]) is not kind.is_transposed or not _has_axes(maps, weight, axis_count):
+        return None
+    by_axes = ("stride", "dilation", "output_padding") if kind.is_transposed else ("stride", "dilation")
+    layer = kind(
+        out_channels=weight.shape[1] * call["groups"] if kind.is_transposed else weight.shape[0],
+        kernel_size=tuple(weight.shape[2:]),
+        padding=both_sides(by_axis(call["padding"], axis_count)),
+        groups=call["groups"],
+        bias=bias is not None,
+        **{name: by_axis(call[name], axis_count) for name in by_axes},
+    )
+    return _bank_translation(layer, maps, weight, bias)
+
+
+def _has_axes(maps: Operand, weight: Operand, axis_count: int) -> bool:
+    return len(weight.shape) == axis_count + 2 and holds_maps(maps, axis_count)
+
+
+def _plain_from_onnx(call: OperatorCall, kind: type[PlainConvolution]) -> Translation | None:
+    """Return a convolution over maps of so many axes as ONNX writes it; None where it is not that."""
+    maps, weight, bias = call["0"], call["1"], call.get("2")
+    if not _has_axes(maps, weight, kind.axis_count):
+        return None
+    window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=maps.shape[-kind.axis_count :])
+    layer = kind(out_channels=weight.shape[0], groups=call.get("group", 1), bias=bias is not None, **window)
+    return _bank_translation(layer, maps, weight, bias)
+
+
+@layer_kind
+class Convolution1d(PlainConvolution):
+    """Convolution of (channels, length) with a bank of filters. Options: see ``FilterBank``."""
+
+    kind: ClassVar[str] = "convolution_1d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9),)),
+        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "L"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, Convolution1d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution1d)}
+    axis_count: ClassVar[int] = 1
+
+
+@layer_kind
+class Convolution2d(PlainConvolution):
+    """Convolution of (channels, height, width) with a bank of filters. Options: see ``FilterBank``."""
+
+    kind: ClassVar[str] = "convolution_2d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9, 9),)),
+        ({"out_channels": 6, "kernel_size": (3, 1), "groups": 2, "dilation": 2, "bias": False}, ((4, 9, 9),)),
+        ({"out_channels": 4, "kernel_size": 3, "padding": ((1, 2), (0, 1))}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, Convolution2d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution2d)}
+    axis_count: ClassVar[int] = 2
+
+
+@layer_kind
+class Convolution3d(PlainConvolution):
+    """Convolution of (channels, depth, height, width) with a bank of filters. Options: see ``FilterBank``."""
+
+    kind: ClassVar[str] = "convolution_3d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 3, "padding": 1, "stride": 2}, ((4, 5, 9, 9),)),
+        ({"out_channels": 6, "kernel_size": (1, 2, 2), "groups": 2, "bias": False}, ((4, 5, 6, 7),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "D", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, Convolution3d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution3d)}
+    axis_count: ClassVar[int] = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposedConvolution(FilterBank):
+    """Transposed convolution of channels of maps: every input adds a scaled filter into the output.
+
+    Parameters
+    ----------
+    output_padding : int or tuple of int
+        Rows that the output is larger at its end than the taps reach, for all axes or by axis; less than the stride or
+        the dilation. [1]
+
+    Notes
+    -----
+    It computes what the input gradient of a convolution from its output to its input would be: the same products, so
+    2 FLOP per tap, input element and filter, and (n - 1) stride + (taps - 1) dilation + 1 + output_padding - zeros
+    outputs of n inputs; n times stride where the padding is ``same``. Further options: see ``FilterBank``.
+    """
+
+    is_transposed: ClassVar[bool] = True
+    output_padding: Size = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        window, extra = self.window, self._output_padding
+        for given, *steps in zip(extra, window.stride, window.dilation, strict=True):
+            if not any(map(is_open_size, (given, *steps))) and given >= max(steps):
+                refuse("output_padding", self.output_padding, f"must be less than stride or dilation ({max(steps)})")
+        if window.padding == "same" and set(extra) != {0}:
+            refuse("output_padding", self.output_padding, "must be 0 where padding is 'same'")
+
+    @property
+    def _output_padding(self) -> tuple[int, ...]:
+        return as_sizes("output_padding", self.output_padding, axis_count=self.axis_count, least=0)
+
+    def map_size(self, map_size: Shape) -> Shape:
+        """Return how far the taps of all inputs reach, less the padding [1]."""
+        window = self.window
+        if window.padding == "same":
+            return tuple(size * stride for size, stride in zip(map_size, window.stride, strict=True))
+        along = zip(map_size, window.stride, window.extent, self._output_padding, window.zeros(map_size), strict=True)
+        reached = tuple(
+            (size - 1) * stride + extent + extra - sum(zeros) for size, stride, extent, extra, zeros in along
+        )
+        if any(not is_open_size(size) and size < 1 for size in reached):
+            problem = f"its padding {window.padding} leaves nothing of the output of an input {shape_text(map_size)}"
+            raise ShapeMismatchError(problem)
+        return reached
+
+    def filter_shape(self, in_channels: int) -> Shape:
+        """Return (in_channels, filters of a group, taps) [1]."""
+        return (in_channels, share_of(self.out_channels, self.groups), *self.window.kernel_size)
+
+
+def _transposed_from_onnx(call: OperatorCall, kind: type[TransposedConvolution]) -> Translation | None:
+    """Return a transposed convolution over maps of so many axes as ONNX writes it; None where it is not that."""
+    maps, weight, bias = call["0"], call["1"], call.get("2")
+    if not _has_axes(maps, weight, kind.axis_count):
+        return None
+    map_size, groups = maps.shape[-kind.axis_count :], call.get("group", 1)
+    strides = tuple(call.get("strides", (1,) * kind.axis_count))
+    rule, wanted = call.get("auto_pad", "NOTSET"), call.get("output_shape")
+    extra = tuple(call.get("output_padding", (0,) * kind.axis_count))
+    if wanted is None and rule.startswith("SAME"):
+        wanted = tuple(size * stride for size, stride in zip(map_size, strides, strict=True))
+    window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=map_size)
+    if wanted is not None:
+        window["padding"] = "valid"
+        unpadded = kind(out_channels=1, bias=False, output_padding=extra, **window).map_size(map_size)
+        spare = tuple(size - target for size, target in zip(unpadded, wanted[-kind.axis_count :], strict=True))
+        window["padding"] = tuple(_shared_out(max(each, 0), upper=rule == "SAME_UPPER") for each in spare)
+        extra = tuple(added + max(-each, 0) for added, each in zip(extra, spare, strict=True))
+    layer = kind(
+        out_channels=weight.shape[1] * groups, groups=groups, bias=bias is not None, output_padding=extra, **window
+    )
+    return _bank_translation(layer, maps, weight, bias)
+
+
+def _shared_out(zeros: int, *, upper: bool) -> Pair:
+    """Return zeros before and after; of an odd number the one more comes after where ``upper``, else before."""
+    less, more = zeros // 2, zeros - zeros // 2
+    return (less, more) if upper else (more, less)
+
+
+@layer_kind
+class TransposedConvolution1d(TransposedConvolution):
+    """Transposed convolution of (channels, length). Options: see ``TransposedConvolution``."""
+
+    kind: ClassVar[str] = "transposed_convolution_1d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9),)),
+        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "L"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution1d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution1d)
+    }
+    axis_count: ClassVar[int] = 1
+
+
+@layer_kind
+class TransposedConvolution2d(TransposedConvolution):
+    """Transposed convolution of (channels, height, width). Options: see ``TransposedConvolution``."""
+
+    kind: ClassVar[str] = "transposed_convolution_2d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9, 9),)),
+        ({"out_channels": 6, "kernel_size": 3, "stride": 2, "output_padding": 1, "groups": 2}, ((4, 9, 9),)),
+        ({"out_channels": 4, "kernel_size": 3, "stride": 2, "padding": "same", "bias": False}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution2d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution2d)
+    }
+    axis_count: ClassVar[int] = 2
+
+
+@layer_kind
+class TransposedConvolution3d(TransposedConvolution):
+    """Transposed convolution of (channels, depth, height, width). Options: see ``TransposedConvolution``."""
+
+    kind: ClassVar[str] = "transposed_convolution_3d"
+    examples: ClassVar[Examples] = (
+        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 3, 4, 5),)),
+        ({"out_channels": 6, "kernel_size": (1, 3, 2), "groups": 2, "bias": False}, ((4, 3, 4, 5),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "D", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution3d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution3d)
+    }
+    axis_count: ClassVar[int] = 3

@@ -1,1 +1,0 @@
-"""Convolutions over one, two or three spatial dimensions."""

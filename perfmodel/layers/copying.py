@@ -1,0 +1,335 @@
+"""Elements copied, joined or moved to other places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
+from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.records import Operation, Role
+
+COPY_TORCH_NAMES = {
+    "aten.clone": "self",
+    "aten._to_copy": "self",
+    "aten.lift_fresh_copy": "self",
+    "aten.copy": "src",
+}
+"""Operator of torch -> name of what it copies."""
+
+
+def _from_torch_copy(call: OperatorCall) -> Translation | None:
+    if call.moved:
+        return None  # into another order: elements are rearranged
+    return Translation(layer=Copy(), inputs=(call[COPY_TORCH_NAMES[call.operator]],))
+
+
+def _from_onnx_copy(call: OperatorCall) -> Translation:
+    return Translation(layer=Copy(), inputs=(call["0"],))
+
+
+@layer_kind
+class Copy(Layer):
+    """The same elements in memory of their own: a clone, or a change of data type.
+
+    Notes
+    -----
+    Forward reads and writes every element once. Backward does nothing: dy is passed on.
+    """
+
+    kind: ClassVar[str] = "copy"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(COPY_TORCH_NAMES, _from_torch_copy)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Cast": _from_onnx_copy, "CastLike": _from_onnx_copy}
+    keeps_inputs: ClassVar[bool] = False
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape."""
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        return (elementwise("copy", element_count(input_shapes[0], batch_size=batch_size)),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        return ()
+
+
+def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:
+    if len(tensors) == 1 and not new_axis:
+        return Translation(layer=Copy(), inputs=tensors)
+    if place is None or len({each.is_shared for each in tensors}) > 1:
+        return None  # of samples, or of some for each sample and others for all
+    if len(tensors) == 1:
+        return None
+    return Translation(layer=Concat(axis=place, new_axis=new_axis), inputs=tensors)
+
+
+def _from_torch_concat(call: OperatorCall) -> Translation | None:
+    new_axis = call.operator == "aten.stack"
+    tensors = tuple(each for each in call["tensors"] if new_axis or 0 not in each.shape)
+    return _joined(tensors, call.output.sample_axis(call.get("dim", 0)), new_axis=new_axis)
+
+
+def _from_onnx_concat(call: OperatorCall) -> Translation | None:
+    return _joined(call.operands, call.output.sample_axis(call["axis"]), new_axis=False)
+
+
+@layer_kind
+class Concat(LayerByInput):
+    """Two or more inputs side by side along one axis, or stacked along a new one; the other axes agree.
+
+    Parameters
+    ----------
+    axis : int
+        Axis of an output sample: 0 joins channels of (channels, height, width). [1]
+    new_axis : bool
+        Whether the axis is not there before: inputs of one shape are stacked. [-]
+
+    Notes
+    -----
+    Copies, forward the inputs into the output, backward each wanted gradient out of it. In memory the gradients stay
+    parts of the output's: the copy is what a library needs that reads them in one piece, and it does not last.
+    """
+
+    kind: ClassVar[str] = "concat"
+    examples: ClassVar[Examples] = (
+        ({}, ((4, 9, 9), (4, 9, 9))),
+        ({"axis": 1}, ((5, 6), (5, 6))),
+        ({"axis": 1, "new_axis": True}, ((5, 6), (5, 6), (5, 6))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.cat": _from_torch_concat,
+        "aten.stack": _from_torch_concat,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Concat": _from_onnx_concat}
+    keeps_inputs: ClassVar[bool] = False
+    gradient_is_view: ClassVar[bool] = True
+    input_counts: ClassVar[tuple[int, int | None]] = (2, None)
+    checks: ClassVar[Checks] = {"axis": partial(check_count, minimum=0), "new_axis": check_flag}
+    axis: int = 0
+    new_axis: bool = False
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the first input's shape with the joined axis summed, or the new one put in."""
+        first = input_shapes[0]
+        if self.new_axis:
+            if any(shape != first for shape in input_shapes) or self.axis > len(first):
+                shapes = " and ".join(map(shape_text, input_shapes))
+                problem = f"stacks inputs of one shape along a new axis {self.axis}, but they are {shapes}"
+                raise ShapeMismatchError(problem)
+            return (*first[: self.axis], len(input_shapes), *first[self.axis :])
+        others = {(len(shape), shape[: self.axis], shape[self.axis + 1 :]) for shape in input_shapes}
+        if self.axis >= len(first) or len(others) > 1:
+            shapes = " and ".join(map(shape_text, input_shapes))
+            problem = f"joins along axis {self.axis} inputs that agree in all others, but they are {shapes}"
+            raise ShapeMismatchError(problem)
+        joined = sum(shape[self.axis] for shape in input_shapes)
+        return (*first[: self.axis], joined, *first[self.axis + 1 :])
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that copies all inputs."""
+        return (elementwise("concat", batch_size * sum(map(math.prod, input_shapes))),)
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return one pass that copies the wanted gradients."""
+        if not any(wanted):
+            return ()
+        copied = sum(math.prod(shape) for shape, is_wanted in zip(input_shapes, wanted, strict=True) if is_wanted)
+        return (elementwise("concat", batch_size * copied, role=Role.INPUT_GRADIENT),)
+
+
+def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
+    """Return the order of a sample's axes that an order of the whole tensor's leaves."""
+    places = [x.sample_axis(axis) for axis in order]
+    axes = tuple(place for place in places if place is not None)
+    axes = (*axes, len(x.shape) - 1) if x.is_complex else axes
+    moves = copies and axes != tuple(range(len(axes)))
+    return Translation(layer=Transpose(axes=axes, copies=moves), inputs=(x,))
+
+
+def _permuted(call: OperatorCall) -> Translation:
+    return _ordered(call["self"], call["dims"], copies=False)
+
+
+def _exchanged(call: OperatorCall) -> Translation:
+    x = call["self"]
+    order = list(range(len(x.axes)))
+    if len(order) > 1:
+        first, second = call.get("dim0", 0), call.get("dim1", 1)
+        order[first], order[second] = order[second], order[first]
+    return _ordered(x, order, copies=False)
+
+
+def _from_onnx_transpose(call: OperatorCall) -> Translation:
+    x = call["0"]
+    return _ordered(x, call.get("perm") or tuple(reversed(range(len(x.axes)))), copies=True)
+
+
+@layer_kind
+class Transpose(Layer):
+    """The axes of a sample in another order.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        For each axis of the output, the axis of the input it is. [-]
+    copies : bool
+        Whether the elements are moved; otherwise the output is a view. [-]
+
+    Notes
+    -----
+    A copy reads and writes every element once in either direction; a view costs nothing.
+    """
+
+    kind: ClassVar[str] = "transpose"
+    examples: ClassVar[Examples] = (
+        ({"axes": (1, 2, 0)}, ((4, 9, 8),)),
+        ({"axes": (1, 0), "copies": True}, ((5, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.permute": _permuted,
+        "aten.transpose": _exchanged,
+        "aten.t": _exchanged,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Transpose": _from_onnx_transpose}
+    keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"axes": check_axes, "copies": check_flag}
+    axes: tuple[int, ...]
+    copies: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if sorted(self.axes) != list(range(len(self.axes))):
+            refuse("axes", self.axes, f"must name each of the {len(self.axes)} axes once, from 0")
+
+    @property
+    def is_view(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether nothing is moved."""
+        return not self.copies
+
+    @property
+    def turns_axes(self) -> bool:  # type: ignore[override]  # as above
+        """Whether axes change their order without a copy."""
+        return not self.copies and self.axes != tuple(range(len(self.axes)))
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the extents in their new order."""
+        if len(input_shapes[0]) != len(self.axes):
+            problem = f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}"
+            raise ShapeMismatchError(problem)
+        return tuple(input_shapes[0][axis] for axis in self.axes)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that moves all elements, or nothing."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("transpose", elements),) if self.copies else ()
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that moves them back, or nothing."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("transpose", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()
+
+
+REARRANGE_TORCH_NAMES = (
+    "aten.roll",
+    "aten.flip",
+    "aten.rot90",
+    "aten.pixel_shuffle",
+    "aten.pixel_unshuffle",
+    "aten.channel_shuffle",
+    "aten.native_channel_shuffle",
+    "aten.tril",
+    "aten.triu",
+    "aten.repeat",
+)
+"""Operators of torch that move elements."""
+ONNX_NAMES = ("DepthToSpace", "SpaceToDepth", "Tile", "Trilu", "ReverseSequence")
+"""The same of ONNX."""
+
+
+def _from_call(call: OperatorCall) -> Translation | None:
+    x, output = call.operands[0], call.output
+    layer = Rearrange(shape=tuple(output.shape), per_sample=x.is_shared and not output.is_shared)
+    return Translation(layer=layer, inputs=(x,))
+
+
+def _from_copy(call: OperatorCall) -> Translation | None:
+    return _from_call(call) if call.moved else None
+
+
+@layer_kind
+class Rearrange(Layer):
+    """A copy of a tensor whose elements lie elsewhere, in another order of axes, or several times.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    per_sample : bool
+        Whether every sample gets its own part of the output although all share the input. [-]
+    copies_back : bool
+        Whether the gradient is copied too; False where whoever wants it reads it as it lies. [-]
+
+    Notes
+    -----
+    Forward reads every element of the input once and writes the output. Backward moves dy back: where elements were
+    repeated it sums over the repeats, a read and an add for each element of dy.
+    """
+
+    kind: ClassVar[str] = "rearrange"
+    examples: ClassVar[Examples] = (
+        ({"shape": (1, 18, 18)}, ((4, 9, 9),)),
+        ({"shape": (10, 6)}, ((5, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
+        "aten.clone": _from_copy,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
+    keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag, "copies_back": check_flag}
+    shape: Shape
+    per_sample: bool = False
+    copies_back: bool = True
+
+    @property
+    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether every sample gets its own part of the output."""
+        return self.per_sample
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
+        return SharedShape(self.shape) if is_shared else self.shape
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+        """Return elements of input and output."""
+        output = self.output_shape(input_shapes)
+        return element_count(input_shapes[0], batch_size=batch_size), element_count(output, batch_size=batch_size)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        read, written = self._counts(input_shapes, batch_size)
+        return (one_pass("rearrange", read=read, written=written),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that moves dy back, or sums it, or nothing."""
+        if not self.copies_back:
+            return ()
+        own, elements = self._counts(input_shapes, batch_size)
+        one_sample = self._counts(input_shapes, 1)
+        if one_sample[0] != one_sample[1] or self.per_sample:
+            return (broadcast_gradient(elements, operand_elements=own),)
+        return (one_pass("rearrange", read=elements, written=own, tensor=elements, role=Role.INPUT_GRADIENT),)

@@ -1,1 +1,0 @@
-"""Element-wise arithmetic with broadcasting."""

@@ -1,1 +1,0 @@
-"""Look-ups in tables, and positions."""

@@ -1,0 +1,373 @@
+"""Elements picked, scattered and ordered by index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import (
+    check_axis,
+    check_count,
+    check_flag,
+    check_shape,
+    is_open_size,
+    one_of,
+    refuse,
+)
+from perfmodel.layers.passes import INDEX_BYTES, one_pass
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, axis_in, element_count, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.numeric import share_of
+from perfmodel.records import Operation, Role
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedLayer(Layer):
+    """A layer of which back-propagation reads the inputs without a gradient: the indices."""
+
+    def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
+        """Tell for each input whether back-propagation reads it: the indices, where any gradient is wanted."""
+        return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
+
+
+def _picked(call: OperatorCall, table: Operand, indices: tuple[Operand, ...]) -> Translation | None:
+    """Return the rows that indices pick; each index stands for the elements of the result that share it."""
+    if not indices or not all(each.is_index for each in indices):
+        return None
+    operands = (table, *indices)
+    picked = max(math.prod(each.shape) for each in indices)
+    elements = math.prod(call.output.shape)
+    row_elements = elements // picked if picked and elements % picked == 0 else 1
+    is_shared = call.output.is_shared
+    if is_shared != all(each.is_shared for each in operands):
+        return None  # some of the samples
+    return Translation(layer=Take(shape=tuple(call.output.shape), row_elements=row_elements), inputs=operands)
+
+
+def _from_torch_take(call: OperatorCall) -> Translation | None:
+    return _picked(call, call["self"], (call["index"],))
+
+
+def _indexed_from_torch(call: OperatorCall) -> Translation | None:
+    return _picked(call, call["self"], tuple(each for each in call["indices"] if isinstance(each, Operand)))
+
+
+def _from_onnx_take(call: OperatorCall) -> Translation | None:
+    return _picked(call, call["0"], (call["1"],))
+
+
+@layer_kind
+class Take(IndexedLayer):
+    """Rows of the first input, picked by the indices in the others.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    row_elements : int
+        Elements that one index picks together. [1]
+
+    Notes
+    -----
+    n elements of output in n / ``row_elements`` rows. Forward reads them and an index of 4 B per row and input of
+    indices, and writes them. Backward clears the gradient of the first input, then adds each row of dy into it: n adds,
+    reads dy and what it adds to, and the indices.
+    """
+
+    kind: ClassVar[str] = "take"
+    examples: ClassVar[Examples] = (
+        ({"shape": (3, 6), "row_elements": 6}, ((5, 6), (3,))),
+        ({"shape": (5, 2)}, ((5, 6), (5, 2))),
+        ({"shape": (4, 4, 8), "row_elements": 8}, (SharedShape((9, 8)), SharedShape((4, 4)))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.index": _indexed_from_torch,
+        "aten.index_select": _from_torch_take,
+        "aten.gather": _from_torch_take,
+        "aten.take": _from_torch_take,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "Gather": _from_onnx_take,
+        "GatherElements": _from_onnx_take,
+        "GatherND": _from_onnx_take,
+    }
+    index_inputs: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 9)
+    keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"shape": check_shape, "row_elements": check_count}
+    shape: Shape
+    row_elements: int = 1
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
+        return SharedShape(self.shape) if all_shared else self.shape
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+        """Return elements of the output, and bytes of indices that are read."""
+        elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        indices_per_row = len(input_shapes) - 1
+        return elements, INDEX_BYTES * indices_per_row * share_of(elements, self.row_elements)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads rows and indices and writes the rows."""
+        elements, index_bytes = self._counts(input_shapes, batch_size)
+        return (one_pass("take", read=elements, written=elements, read_index_bytes=index_bytes),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that clears the gradient and adds the rows into it."""
+        elements, index_bytes = self._counts(input_shapes, batch_size)
+        return (
+            one_pass(
+                "take",
+                read=2 * elements,
+                written=elements + element_count(input_shapes[0], batch_size=batch_size),
+                tensor=elements,
+                flop=elements,
+                read_index_bytes=index_bytes,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+TORCH_NAMES: dict[str, tuple[str, str]] = {
+    "aten.scatter": ("index", "src"),
+    "aten.scatter_add": ("index", "src"),
+    "aten.scatter_reduce": ("index", "src"),
+    "aten.index_add": ("index", "source"),
+    "aten.index_copy": ("index", "source"),
+    "aten.index_fill": ("index", "value"),
+    "aten.index_put": ("indices", "values"),
+    "aten._unsafe_index_put": ("indices", "values"),
+    "aten.masked_scatter": ("mask", "source"),
+}
+"""Operator of torch -> names of the indices and of the source."""
+ADDING = ("aten.scatter_add", "aten.scatter_reduce", "aten.index_add")
+"""Operators of torch that add."""
+
+
+def _scattered(target: Operand, source: Any, indices: tuple[Any, ...], *, adds: bool) -> Translation:
+    tensors = tuple(each for each in indices if isinstance(each, Operand))
+    has_source = isinstance(source, Operand)
+    inputs = (target, *((source,) if has_source else ()), *tensors)
+    return Translation(layer=Scatter(adds=adds, has_source=has_source), inputs=inputs)
+
+
+def _from_torch_scatter(call: OperatorCall) -> Translation:
+    index, source = TORCH_NAMES[call.operator]
+    given = call[index]
+    return _scattered(
+        call["self"],
+        call.get(source),
+        given if isinstance(given, tuple) else (given,),
+        adds=call.operator in ADDING or bool(call.get("accumulate", False)),
+    )
+
+
+def _from_onnx_scatter(call: OperatorCall) -> Translation:
+    return _scattered(call["0"], call["2"], (call["1"],), adds=call.get("reduction", "none") != "none")
+
+
+@layer_kind
+class Scatter(IndexedLayer, LayerByInput):
+    """The first input with the second's elements, or a number, at the places that the indices in the others name.
+
+    Parameters
+    ----------
+    adds : bool
+        Whether they are added to what is there. [-]
+    has_source : bool
+        Whether the second input holds what is written; otherwise it is one number and all others are indices. [-]
+
+    Notes
+    -----
+    n elements of the first input, m that are written. Forward copies the first input, then reads m elements and an
+    index of 4 B for each element of the inputs of indices, and writes them; where it adds, m adds and as many reads
+    more. Backward to the first input passes dy on where it adds, else copies it and clears m elements; to the second
+    it picks m elements of dy.
+    """
+
+    kind: ClassVar[str] = "scatter"
+    examples: ClassVar[Examples] = (
+        ({}, ((5, 6), (2, 6), (2, 6))),
+        ({"adds": True}, ((10,), (4,), (4,))),
+        ({"has_source": False}, ((5, 6), (5, 1))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "ScatterElements": _from_onnx_scatter,
+        "ScatterND": _from_onnx_scatter,
+    }
+    input_counts: ClassVar[tuple[int, int | None]] = (2, None)
+    keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"adds": check_flag, "has_source": check_flag}
+    adds: bool = False
+    has_source: bool = True
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell for each of ``input_count`` inputs [1] whether it has a gradient: indices have none."""
+        values = 1 + self.has_source
+        return (True,) * values + (False,) * (input_count - values)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the first input's shape; each sample has its own where any input is the samples'."""
+        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
+        return SharedShape(input_shapes[0]) if all_shared else tuple(input_shapes[0])
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of the output, elements written into it, and bytes of indices."""
+        output = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        _, *others = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
+        return output, others[0], INDEX_BYTES * sum(others[self.has_source :])
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that copies the first input and writes into the copy."""
+        elements, written, index_bytes = self._counts(input_shapes, batch_size)
+        return (
+            one_pass(
+                "scatter",
+                read=element_count(input_shapes[0], batch_size=batch_size)
+                + (int(self.has_source) + int(self.adds)) * written,
+                written=elements + written,
+                tensor=elements,
+                flop=int(self.adds) * written,
+                read_index_bytes=index_bytes,
+            ),
+        )
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return a pass for each wanted gradient that is not passed on."""
+        elements, written, index_bytes = self._counts(input_shapes, batch_size)
+        reads_and_writes = []
+        if wanted[0] and not self.adds:
+            reads_and_writes.append((elements, elements + written))
+        if wanted[1] and self.has_source:
+            reads_and_writes.append((written, written))
+        return tuple(
+            one_pass("scatter", read=read, written=made, read_index_bytes=index_bytes, role=Role.INPUT_GRADIENT)
+            for read, made in reads_and_writes
+        )
+
+
+RESULTS = ("values", "index")
+"""What is handed on."""
+
+
+def _largest(call: OperatorCall, x: Operand, axis: int) -> Translation | None:
+    place = x.sample_axis(axis)
+    if place is None:
+        return None  # among samples
+    result = "index" if call.output.is_index else "values"
+    return Translation(layer=TopK(count=call.output.shape[place], axis=place, result=result), inputs=(x,))
+
+
+def _from_torch_top_k(call: OperatorCall) -> Translation | None:
+    return _largest(call, call["self"], call.get("dim", -1))
+
+
+def _from_onnx_top_k(call: OperatorCall) -> Translation | None:
+    return _largest(call, call["0"], call.get("axis", -1))
+
+
+@layer_kind
+class TopK(Layer):
+    """The ``count`` largest (or smallest) elements of each row along an axis, in order, or where they are.
+
+    Parameters
+    ----------
+    count : int
+        Elements that are kept of each row. [1]
+    axis : int
+        Axis of a sample; negative counts from the last. [-]
+    result : str
+        ``values``, or ``index`` for their positions. [-]
+
+    Notes
+    -----
+    Each of the n elements is placed among those kept by bisection: log2(count + 1) comparisons, rounded up. Forward
+    reads x and writes values and an index of 4 B for each kept element. Backward clears dx and puts dy at the
+    indices, which are kept; positions have no gradient.
+    """
+
+    kind: ClassVar[str] = "top_k"
+    examples: ClassVar[Examples] = (
+        ({"count": 2}, ((5, 6),)),
+        ({"count": 3, "axis": 0, "result": "index"}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.topk": _from_torch_top_k,
+        "aten.sort": _from_torch_top_k,
+        "aten.argsort": _from_torch_top_k,
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"TopK": _from_onnx_top_k}
+    keeps_inputs: ClassVar[bool] = False
+    checks: ClassVar[Checks] = {"count": check_count, "axis": check_axis, "result": one_of(RESULTS)}
+    count: int
+    axis: int = -1
+    result: str = "values"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_open_size(self.count):
+            refuse("count", self.count, "must be a number")
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""
+        return (self.result == "values",) * input_count
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape with ``count`` along the axis."""
+        shape = input_shapes[0]
+        place = axis_in(shape, self.axis)
+        if not is_open_size(shape[place]) and self.count > shape[place]:
+            problem = f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        kept = (*shape[:place], self.count, *shape[place + 1 :])
+        return SharedShape(kept) if isinstance(shape, SharedShape) else kept
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+        """Return elements of the input, and those kept."""
+        kept = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return element_count(input_shapes[0], batch_size=batch_size), kept
+
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of what is kept [1]."""
+        return self._counts(input_shapes, batch_size)[1]
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes values and indices."""
+        elements, kept = self._counts(input_shapes, batch_size)
+        return (
+            one_pass(
+                "top_k",
+                read=elements,
+                written=kept,
+                tensor=elements,
+                flop=self.count.bit_length() * elements,
+                written_index_bytes=INDEX_BYTES * kept,
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that clears dx and writes dy into it; nothing for positions."""
+        if self.result == "index":
+            return ()
+        elements, kept = self._counts(input_shapes, batch_size)
+        return (
+            one_pass(
+                "top_k",
+                read=kept,
+                written=elements + kept,
+                tensor=elements,
+                read_index_bytes=INDEX_BYTES * kept,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )

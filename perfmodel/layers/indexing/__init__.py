@@ -1,1 +1,0 @@
-"""Layers that pick, scatter and order elements by index."""

@@ -1,1 +1,0 @@
-"""Products with weights or of two activations."""

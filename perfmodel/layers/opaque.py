@@ -1,0 +1,67 @@
+"""An operation that perfmodel does not know: its traffic, and a bound of its arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_flag, check_shape, check_text
+from perfmodel.layers.passes import one_pass
+from perfmodel.layers.shapes import Shape, SharedShape, element_count
+from perfmodel.records import Operation, Role
+
+
+@layer_kind
+class Opaque(LayerByInput):
+    """An operation of which only the operands are known.
+
+    Parameters
+    ----------
+    operator : str
+        What another program calls it. [-]
+    shape : tuple of int
+        Shape of an output sample. [1]
+    over_batch : bool
+        Whether all samples share the output although not the inputs. [-]
+
+    Notes
+    -----
+    Forward reads every input and writes the output, 1 FLOP for each of their elements: a lower bound, never zero.
+    Backward reads dy and the inputs and writes the wanted gradients, again 1 FLOP for each of these elements.
+    """
+
+    kind: ClassVar[str] = "opaque"
+    examples: ClassVar[Examples] = (
+        ({"operator": "custom::polish", "shape": (5, 6)}, ((4, 9, 9), SharedShape((7,)))),
+        ({"operator": "custom::spectral_norm", "shape": (), "over_batch": True}, ((10,),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
+    input_counts: ClassVar[tuple[int, int | None]] = (0, None)
+    keeps_output: ClassVar[bool] = True
+    checks: ClassVar[Checks] = {"operator": check_text, "shape": check_shape, "over_batch": check_flag}
+    operator: str
+    shape: Shape
+    over_batch: bool = False
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for; all samples share it where they share all inputs, too."""
+        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
+        return SharedShape(self.shape) if self.over_batch or all_shared else self.shape
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads the inputs and writes the output."""
+        read = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
+        written = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (one_pass("opaque", read=read, written=written, flop=read + written),)
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return one pass that writes the wanted gradients."""
+        if not any(wanted):
+            return ()
+        counts = [element_count(shape, batch_size=batch_size) for shape in input_shapes]
+        read = sum(counts) + element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        written = sum(count for count, is_wanted in zip(counts, wanted, strict=True) if is_wanted)
+        return (one_pass("opaque", read=read, written=written, flop=read + written, role=Role.INPUT_GRADIENT),)

@@ -1,1 +1,0 @@
-"""Operations that nothing is known of but their operands."""

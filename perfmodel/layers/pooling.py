@@ -1,0 +1,412 @@
+"""Poolings: one number for each window, or for each of so many parts, of each map."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_count, is_open_size, refuse
+from perfmodel.layers.passes import INDEX_BYTES, one_pass
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import OperatorCall, Translation, Translator
+from perfmodel.layers.window import Padding, Size, Window, check_map
+from perfmodel.layers.window_operators import by_axis, holds_maps, onnx_window_options, torch_pooling_options
+from perfmodel.records import Operation, Role
+
+ONNX_AVERAGES = ("AveragePool", "GlobalAveragePool")
+ONNX_MAXIMA = ("MaxPool", "GlobalMaxPool")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedLayer(Layer):
+    """One number for each window of each channel, whatever makes the windows."""
+
+    @abstractmethod
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of input and output, and taps of all windows that lie on the map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(WindowedLayer):
+    """The average of each window: an add for each tap but the first, and a division; the same backward."""
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        inputs, outputs, taps = self._counts(input_shapes, batch_size)
+        return (one_pass("avg_pool", read=inputs, written=outputs, tensor=inputs, flop=taps),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that divides each gradient and adds it to all inputs of its window."""
+        inputs, outputs, taps = self._counts(input_shapes, batch_size)
+        return (one_pass("avg_pool", read=outputs, written=inputs, flop=taps + outputs, role=Role.INPUT_GRADIENT),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maximising(WindowedLayer):
+    """The maximum of each window and where it is; backward a gradient is added there into a cleared dx."""
+
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the positions of the maxima [1]."""
+        return batch_size * math.prod(self.output_shape(input_shapes))
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y and the indices."""
+        inputs, outputs, taps = self._counts(input_shapes, batch_size)
+        index_bytes = INDEX_BYTES * outputs
+        flop = taps - outputs
+        return (
+            one_pass(
+                "max_pool", read=inputs, written=outputs, tensor=inputs, flop=flop, written_index_bytes=index_bytes
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads dy and the indices and writes dx."""
+        inputs, outputs, _ = self._counts(input_shapes, batch_size)
+        index_bytes, role = INDEX_BYTES * outputs, Role.INPUT_GRADIENT
+        one = one_pass("max_pool", read=outputs, written=inputs, flop=outputs, read_index_bytes=index_bytes, role=role)
+        return (one,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling(WindowedLayer):
+    """One number for each window of each channel; a kind of pooling says which, and what that takes.
+
+    Parameters
+    ----------
+    kernel_size : int, tuple of int or None
+        Taps of a window, for all axes of the map or by axis, e.g. (height, width); None for the whole map. [1]
+    stride : int, tuple of int or None
+        Step between windows; None for the kernel's extent. [1]
+    padding : str, int or tuple
+        ``valid``, ``same`` (as TensorFlow), zeros on each side, or (before, after) for each axis, e.g.
+        ((top, bottom), (left, right)). [-]
+    dilation : int or tuple of int
+        Step between taps. [1]
+    ceil_mode : bool
+        Whether a last window that overhangs the map counts (Caffe), or not (floor). [-]
+    """
+
+    axis_count: ClassVar[int]
+    """Axes of a map [1]."""
+    kernel_size: Size | None
+    stride: Size | None = None
+    padding: Padding = "valid"
+    dilation: Size = 1
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        window = self.window((1,) * self.axis_count)
+        is_padded = self.padding not in (0, "valid")
+        if self.kernel_size is None and (self.stride is not None or is_padded or self.ceil_mode or self.dilation != 1):
+            allowed = "must be given where stride, padding, dilation or ceil_mode are; None pools the whole map"
+            refuse("kernel_size", None, allowed)
+        if (is_padded or self.ceil_mode) and any(map(is_open_size, window.kernel_size)):
+            refuse("kernel_size", self.kernel_size, "must be a number where padding or ceil_mode are given")
+        if isinstance(window.padding, tuple):
+            for zeros, extent in zip(window.padding, window.extent, strict=True):
+                if any(not is_open_size(each) and not is_open_size(extent) and each >= extent for each in zeros):
+                    allowed = f"must be smaller than the kernel ({extent}), or a window could see nothing but padding"
+                    refuse("padding", self.padding, allowed)
+
+    def window(self, map_size: Shape) -> Window:
+        """Return the window that slides over a map.
+
+        It is the whole map without a kernel, and steps by its own taps without a stride.
+
+        Examples
+        --------
+        >>> from perfmodel.layers import MaxPool2d
+        >>> MaxPool2d(kernel_size=None).window((7, 7)).output_size((7, 7))
+        (1, 1)
+        """
+        is_whole = self.kernel_size is None
+        kernel_size = tuple(map_size) if self.kernel_size is None else self.kernel_size
+        return Window.of(
+            axis_count=self.axis_count,
+            kernel_size=kernel_size,
+            # the one window of a whole map goes nowhere; a step of 1 keeps its count plain for maps left open
+            stride=1 if is_whole else kernel_size if self.stride is None else self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            ceil_mode=self.ceil_mode,
+        )
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (channels, map)."""
+        check_map(input_shapes[0], self.axis_count)
+        map_size = input_shapes[0][-self.axis_count :]
+        return (*input_shapes[0][: -self.axis_count], *self.window(map_size).output_size(map_size))
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of input and output, and taps of all windows that lie on the map."""
+        leading, map_size = input_shapes[0][: -self.axis_count], input_shapes[0][-self.axis_count :]
+        taps = math.prod(leading) * self.window(map_size).taps_inside(map_size)
+        outputs = math.prod(self.output_shape(input_shapes))
+        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, batch_size * taps
+
+
+def _pooling_from_torch(call: OperatorCall, kind: type[Pooling]) -> Translation | None:
+    """Return a pooling as torch calls it; None where the batch or no axis of a sample is pooled."""
+    if not holds_maps(call["self"], kind.axis_count):
+        return None
+    return Translation(layer=kind(**torch_pooling_options(call, kind.axis_count)), inputs=(call["self"],))
+
+
+def _pooling_from_onnx(call: OperatorCall, kind: type[Pooling]) -> Translation | None:
+    """Return a pooling as ONNX writes it, of the whole map without a kernel; None for maps of other axes."""
+    maps, kernel_size = call["0"], call.get("kernel_shape")
+    if len(maps.axes) != kind.axis_count + 2 or not holds_maps(maps, kind.axis_count):
+        return None
+    if kernel_size is None:
+        return Translation(layer=kind(kernel_size=None), inputs=(maps,))
+    window = onnx_window_options(call, kernel_size=kernel_size, map_size=maps.shape[-kind.axis_count :])
+    return Translation(layer=kind(ceil_mode=bool(call.get("ceil_mode", 0)), **window), inputs=(maps,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragePool(Averaging, Pooling):
+    """Average over windows of each channel; over the whole map without a kernel. Options: see ``Pooling``.
+
+    Notes
+    -----
+    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
+    them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
+    """
+
+
+@layer_kind
+class AveragePool1d(AveragePool):
+    """Average over windows of each channel of (channels, length). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "avg_pool_1d"
+    examples: ClassVar[Examples] = (
+        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9),)),
+        ({"kernel_size": None}, ((4, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "L"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.avg_pool1d": lambda call: _pooling_from_torch(call, AveragePool1d)
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool1d)
+    )
+    axis_count: ClassVar[int] = 1
+
+
+@layer_kind
+class AveragePool2d(AveragePool):
+    """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "avg_pool_2d"
+    examples: ClassVar[Examples] = (
+        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9, 9),)),
+        ({"kernel_size": None}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.avg_pool2d": lambda call: _pooling_from_torch(call, AveragePool2d)
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool2d)
+    )
+    axis_count: ClassVar[int] = 2
+
+
+@layer_kind
+class AveragePool3d(AveragePool):
+    """Average over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "avg_pool_3d"
+    examples: ClassVar[Examples] = (
+        ({"kernel_size": 2, "ceil_mode": True}, ((4, 5, 9, 9),)),
+        ({"kernel_size": None}, ((4, 5, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "D", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.avg_pool3d": lambda call: _pooling_from_torch(call, AveragePool3d)
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool3d)
+    )
+    axis_count: ClassVar[int] = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Maximising, Pooling):
+    """Maximum over windows of each channel. Options: see ``Pooling``.
+
+    Notes
+    -----
+    n inputs, o outputs, t taps of all windows together; taps on padding or beyond the map, as ``ceil_mode`` has
+    them, are not compared. Forward t - o comparisons; writes the maximum and the index (4 B) of where it was.
+    Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
+    """
+
+
+@layer_kind
+class MaxPool1d(MaxPool):
+    """Maximum over windows of each channel of (channels, length). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "max_pool_1d"
+    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, ((4, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "L"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.max_pool1d", "aten.max_pool1d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool1d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool1d)
+    )
+    axis_count: ClassVar[int] = 1
+
+
+@layer_kind
+class MaxPool2d(MaxPool):
+    """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "max_pool_2d"
+    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.max_pool2d", "aten.max_pool2d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool2d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool2d)
+    )
+    axis_count: ClassVar[int] = 2
+
+
+@layer_kind
+class MaxPool3d(MaxPool):
+    """Maximum over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
+
+    kind: ClassVar[str] = "max_pool_3d"
+    examples: ClassVar[Examples] = (({"kernel_size": (1, 3, 3), "stride": 2, "padding": "same"}, ((4, 5, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "D", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.max_pool3d", "aten.max_pool3d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool3d)
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool3d)
+    )
+    axis_count: ClassVar[int] = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptivePooling(WindowedLayer):
+    """One number for each of so many parts of each map, whatever its size.
+
+    Parameters
+    ----------
+    output_size : int or tuple of int
+        Parts by axis, for the last axes of a sample; a number for all axes but the first, the channels. [1]
+
+    Notes
+    -----
+    Part i of o along n elements reaches from floor(i n / o) to ceil((i + 1) n / o); where o does not divide n, parts
+    overlap, and have n + o - gcd(n, o) elements together.
+    """
+
+    output_size: Size
+
+    def __post_init__(self) -> None:
+        for size in self.output_size if isinstance(self.output_size, tuple) else (self.output_size,):
+            check_count("output_size", size)
+
+    def _sizes(self, shape: Shape) -> tuple[int, ...]:
+        return self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * (len(shape) - 1)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (channels, parts)."""
+        shape, sizes = input_shapes[0], self._sizes(input_shapes[0])
+        if not 0 < len(sizes) < len(shape):
+            problem = f"pools maps of channels into {self.output_size} parts, but its input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        return (*shape[: -len(sizes)], *sizes)
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+        """Return elements of input and output, and of all parts together."""
+        shape, sizes = input_shapes[0], self._sizes(input_shapes[0])
+        leading, map_size = shape[: -len(sizes)], shape[-len(sizes) :]
+        taps = math.prod(
+            size + parts - _common_divisor(size, parts) for size, parts in zip(map_size, sizes, strict=True)
+        )
+        outputs = math.prod(self.output_shape(input_shapes))
+        return batch_size * math.prod(shape), batch_size * outputs, batch_size * math.prod(leading) * taps
+
+
+def _common_divisor(first: Any, second: Any) -> Any:
+    """Return the greatest common divisor; of a number and an open size as a sum over the number's divisors.
+
+    gcd(n, m) is the sum of phi(d), the numbers below d that share no divisor with it, over the d that divide both; d
+    divides n where floor(n / d) and floor((n - 1) / d) differ.
+    """
+    if first == second:
+        return first
+    opened = [size for size in (first, second) if is_open_size(size)]
+    if not opened:
+        return math.gcd(first, second)
+    if len(opened) == 2:
+        problem = f"cannot divide {first} elements into {second} parts: one of them must be a number"
+        raise ShapeMismatchError(problem)
+    size, number = opened[0], second if opened[0] is first else first
+    divisors = (divisor for divisor in range(1, number + 1) if number % divisor == 0)
+    return sum(
+        sum(math.gcd(each, divisor) == 1 for each in range(1, divisor + 1)) * (size // divisor - (size - 1) // divisor)
+        for divisor in divisors
+    )
+
+
+def _adaptive_from_torch(call: OperatorCall, kind: type[AdaptivePooling]) -> Translation | None:
+    """Return an adaptive pooling as torch calls it; None where the batch or no axis of a sample is pooled."""
+    axis_count = int(call.operator[-2])  # aten.adaptive_max_pool2d
+    if not holds_maps(call["self"], axis_count):
+        return None
+    return Translation(layer=kind(output_size=by_axis(call["output_size"], axis_count)), inputs=(call["self"],))
+
+
+@layer_kind
+class AdaptiveAveragePool(Averaging, AdaptivePooling):
+    """Average over so many parts of each map. Options: see ``AdaptivePooling``.
+
+    Notes
+    -----
+    n inputs, o outputs, t elements of all parts. Forward t - o adds and o divisions; backward o divisions and t adds.
+    """
+
+    kind: ClassVar[str] = "adaptive_avg_pool"
+    examples: ClassVar[Examples] = (
+        ({"output_size": 3}, ((4, 9, 7),)),
+        ({"output_size": (5,)}, ((2, 4, 12),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
+        lambda call: _adaptive_from_torch(call, AdaptiveAveragePool),
+    )
+
+
+@layer_kind
+class AdaptiveMaxPool(Maximising, AdaptivePooling):
+    """Maximum over so many parts of each map. Options: see ``AdaptivePooling``.
+
+    Notes
+    -----
+    n inputs, o outputs, t elements of all parts. Forward t - o comparisons; writes the maximum and its index (4 B).
+    Backward adds each dy at its index (1 FLOP) into a cleared dx.
+    """
+
+    kind: ClassVar[str] = "adaptive_max_pool"
+    examples: ClassVar[Examples] = (
+        ({"output_size": 3}, ((4, 9, 7),)),
+        ({"output_size": (5,)}, ((2, 4, 12),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),
+        lambda call: _adaptive_from_torch(call, AdaptiveMaxPool),
+    )

@@ -1,1 +1,0 @@
-"""Poolings: one number for each window."""

@@ -1,1 +1,0 @@
-"""Layers that draw random numbers."""

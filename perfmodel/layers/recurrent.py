@@ -1,0 +1,477 @@
+"""Recurrent layers, one or a stack, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
+from perfmodel.layers.drawing import Dropout
+from perfmodel.layers.passes import elementwise
+from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, SharedShape, check_rank, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.view import View
+from perfmodel.records import Operation, Recurrence, Role
+
+MOST_BIAS_VECTORS = 2
+"""One for x and one for h; no library keeps more [1]."""
+DIRECTIONS = ("", "_reverse")
+"""Endings of the parameters' names: forward, and backward in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentLayer(LayerByInput):
+    """A stack of recurrences over (steps, features); a kind says how many gates a cell has and what it keeps.
+
+    Parameters
+    ----------
+    hidden_size : int
+        Units, h. [1]
+    layer_count : int
+        Layers in the stack; each reads the whole sequence of the one below. [1]
+    bias_vectors : int
+        Bias vectors per gate: 0, 1, or 2 as cuDNN and torch keep them. [1]
+    return_sequences : bool
+        Whether every step's h is the output, or the last one's only. [-]
+    bidirectional : bool
+        Whether every layer has a second recurrence that goes back in time; the two outputs lie side by side, so that
+        the next layer reads 2 h features. [-]
+    dropout : float
+        Fraction dropped between the layers of a stack, in [0, 1). [1]
+    direction_axis : bool
+        Whether the output has an axis of directions before the units, as ONNX has it. [-]
+
+    Notes
+    -----
+    Input 0 is the sequence; inputs 1 and on are the states before the first step, zero where they are left out: each
+    (layers x directions, h), or (h,) where there is one only. The backward pass takes T products with the recurrent
+    matrix where that h wants a gradient, else T - 1. Of a bidirectional layer, the two gradients of its input are
+    added. Ignores: the traffic of the states before the first step; in memory, scratch of the recurrence and what a
+    library rounds up. What is kept is what the formulas of the cell read going back, as kernels of whole sequences
+    (cuDNN) keep it; torch on a CPU runs cells one by one and keeps more or less. No peak with such a layer is compared
+    with a measured one.
+    """
+
+    gate_count: ClassVar[int]
+    """Gates of the cell [1]."""
+    state_count: ClassVar[int]
+    """States carried from step to step, h among them [1]."""
+    kept_per_unit: ClassVar[int]
+    """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
+    pointwise_flop_count: ClassVar[int]
+    """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
+    checks: ClassVar[Checks] = {
+        "hidden_size": check_count,
+        "layer_count": check_count,
+        "dropout": check_fraction,
+        "return_sequences": check_flag,
+        "bidirectional": check_flag,
+        "direction_axis": check_flag,
+    }
+    hidden_size: int
+    layer_count: int = 1
+    bias_vectors: int = 1
+    return_sequences: bool = True
+    bidirectional: bool = False
+    dropout: float = 0.0
+    direction_axis: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_open_size(self.layer_count):
+            refuse(
+                "layer_count", self.layer_count, "must be a whole number: how many layers there are cannot stay open"
+            )
+        if isinstance(self.bias_vectors, bool) or self.bias_vectors not in (0, 1, MOST_BIAS_VECTORS):
+            refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 where x and h have one each")
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether the output holds every h of the highest layer, which the recurrent weights' gradient reads."""
+        return self.return_sequences
+
+    @property
+    def _directions(self) -> tuple[str, ...]:
+        return DIRECTIONS if self.bidirectional else DIRECTIONS[:1]
+
+    @property
+    def _width(self) -> int:
+        """Features that one layer of the stack yields."""
+        return self.hidden_size * len(self._directions)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (steps, units of all directions), or the units for the last step only."""
+        check_rank(input_shapes[0], SEQUENCE)
+        count = self.layer_count * len(self._directions)
+        states = [(count, self.hidden_size), *([(self.hidden_size,)] if count == 1 else [])]
+        for given in input_shapes[1:]:
+            if tuple(given) not in states and not any(map(is_open_size, (*given, *states[0]))):
+                allowed = " or ".join(map(shape_text, states))
+                problem = f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)"
+                raise ShapeMismatchError(problem)
+        units = (len(self._directions), self.hidden_size) if self.direction_axis else (self._width,)
+        return (input_shapes[0][0], *units) if self.return_sequences else units
+
+    def _input_sizes(self, input_shapes: tuple[Shape, ...]) -> tuple[int, ...]:
+        """Return the features each layer of the stack reads, lowest first."""
+        return (input_shapes[0][-1], *[self._width] * (self.layer_count - 1))
+
+    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+        """Return matrices and biases, layer by layer: ``input_weight_0``, ``recurrent_weight_0``, their biases.
+
+        One bias vector is ``bias_0``; of two, ``input_bias_0`` and ``recurrent_bias_0``. Names of the recurrence that
+        goes back in time end in ``_reverse``.
+        """
+        gates = self.gate_count * self.hidden_size
+        biases = ((), ("bias",), ("input_bias", "recurrent_bias"))[self.bias_vectors]
+        shapes: dict[str, Shape] = {}
+        for index, input_size in enumerate(self._input_sizes(input_shapes)):
+            for direction in self._directions:
+                shapes[f"input_weight_{index}{direction}"] = (input_size, gates)
+                shapes[f"recurrent_weight_{index}{direction}"] = (self.hidden_size, gates)
+                shapes |= {f"{bias}_{index}{direction}": (gates,) for bias in biases}
+        return shapes
+
+    def _between_layers(self, input_shapes: tuple[Shape, ...]) -> tuple[Dropout, tuple[Shape, ...]] | None:
+        """Return the dropout between two layers with the shape of its input; None where there is none."""
+        if not self.dropout or self.layer_count == 1:
+            return None
+        return Dropout(rate=self.dropout), ((input_shapes[0][0], self._width),)
+
+    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+        """Return the layer without dropout."""
+        return replace(self, dropout=0.0)
+
+    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+        """Return what cells keep of every step, every h that is not the output, and masks of dropout [B]."""
+        sequence = batch_size * input_shapes[0][0] * self._width
+        between = self._between_layers(input_shapes)
+        hidden_sequences = self.layer_count - self.return_sequences
+        masks: Any = 0
+        if between is not None:
+            dropout, shapes = between
+            upper = self.layer_count - 1
+            hidden_sequences += upper  # what was dropped, for the weights above, and what was not, for those below
+            masks = upper * dropout.saved_bytes(shapes, batch_size=batch_size, element_bytes=element_bytes)
+        return element_bytes * sequence * (self.layer_count * self.kept_per_unit + hidden_sequences) + masks
+
+    def _recurrences(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role, first_state_gradient: bool = False
+    ) -> Iterator[tuple[Recurrence, ...]]:
+        """Yield the recurrences of each layer of the stack, one per direction, lowest layer first."""
+        second_bias = self.gate_count if self.bias_vectors == MOST_BIAS_VECTORS else 0
+        for input_size in self._input_sizes(input_shapes):
+            recurrence = Recurrence(
+                batch_size=batch_size,
+                steps=input_shapes[0][0],
+                input_size=input_size,
+                hidden_size=self.hidden_size,
+                gate_count=self.gate_count,
+                pointwise_flop_count=self.pointwise_flop_count + second_bias,
+                state_count=self.state_count,
+                bias_vectors=self.bias_vectors,
+                first_state_gradient=first_state_gradient,
+                role=role,
+            )
+            yield (recurrence,) * len(self._directions)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one recurrence per layer of the stack and direction, lowest first, with dropout between layers."""
+        operations: list[Operation] = []
+        between = self._between_layers(input_shapes)
+        for layer in self._recurrences(input_shapes, batch_size=batch_size, role=Role.OUTPUT):
+            if operations and between is not None:
+                dropout, shapes = between
+                operations += dropout.forward_operations(shapes, batch_size=batch_size)
+            operations += layer
+        return tuple(operations)
+
+    def gradient_operations(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
+    ) -> tuple[Operation, ...]:
+        """Return the same; the lowest layer's recurrences yield no dx where it is not wanted."""
+        through_time = self._recurrences(
+            input_shapes,
+            batch_size=batch_size,
+            role=Role.INPUT_GRADIENT,
+            first_state_gradient=any(wanted[1:2]),
+        )
+        weights = self._recurrences(input_shapes, batch_size=batch_size, role=Role.WEIGHT_GRADIENT)
+        between = self._between_layers(input_shapes)
+        operations: list[Operation] = []
+        for index, (back, products) in reversed(list(enumerate(zip(through_time, weights, strict=True)))):
+            reads_wanted = bool(index) or wanted[0]
+            for recurrence, weight_gradient in zip(back, products, strict=True):
+                operations += [recurrence if reads_wanted else replace(recurrence, input_size=0), weight_gradient]
+            if reads_wanted and self.bidirectional:
+                operations.append(self._sum_of_directions(input_shapes, index=index, batch_size=batch_size))
+            if index and between is not None:
+                dropout, shapes = between
+                operations += dropout.backward_operations(shapes, batch_size=batch_size)
+        return tuple(operations)
+
+    def _sum_of_directions(self, input_shapes: tuple[Shape, ...], *, index: int, batch_size: Any) -> Operation:
+        """Return the sum of the two gradients of what a bidirectional layer reads."""
+        elements = batch_size * input_shapes[0][0] * self._input_sizes(input_shapes)[index]
+        return elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
+
+
+TENSORS = ("input_weight", "recurrent_weight", "input_bias", "recurrent_bias")
+"""Parameters of one recurrence in the order in which torch lists them."""
+
+
+def _is_sequence(operand: Operand, *, batch_axis: int) -> bool:
+    """Tell whether a tensor's samples are (steps, features): its batch axis lies where the call says."""
+    full = (None, 0, 1) if batch_axis == 0 else (0, None, 1)
+    return len(operand.shape) == len(SEQUENCE) and operand.axes == full
+
+
+def _torch_recurrence(call: OperatorCall, kind: type[RecurrentLayer], **options: Any) -> Translation | None:
+    """Read a call of ``aten.lstm``, ``aten.gru``, ``aten.rnn_tanh`` or ``aten.rnn_relu``.
+
+    Packed sequences, whose steps differ between samples, and projected states are none of ours.
+    """
+    if call.overload == "data" or not _is_sequence(call["input"], batch_axis=0 if call["batch_first"] else 1):
+        return None
+    directions = DIRECTIONS if call["bidirectional"] else DIRECTIONS[:1]
+    tensors = TENSORS if call["has_biases"] else TENSORS[:2]
+    names = [
+        f"{tensor}_{index}{direction}"
+        for index in range(call["num_layers"])
+        for direction in directions
+        for tensor in tensors
+    ]
+    if len(call["params"]) != len(names):
+        return None  # an LSTM whose state is projected has one more matrix
+    parameters = dict(zip(names, call["params"], strict=True))
+    layer = kind(
+        hidden_size=parameters["recurrent_weight_0"].shape[-1],
+        layer_count=call["num_layers"],
+        bias_vectors=len(tensors) - 2,
+        bidirectional=bool(call["bidirectional"]),
+        dropout=float(call["dropout"]) if call["train"] else 0.0,
+        **options,
+    )
+    states = call["hx"] if isinstance(call["hx"], tuple) else (call["hx"],)
+    return Translation(layer=layer, inputs=(call["input"], *states), parameters=parameters)
+
+
+def _part(operand: Operand, name: str, shape: tuple[int, ...]) -> Operand:
+    """Return a part of a parameter that holds those of several directions or of both biases."""
+    return replace(
+        operand, key=f"{operand.key}[{name}]", shape=SharedShape(shape), axes=tuple(range(len(shape))), value=None
+    )
+
+
+def _onnx_parameters(
+    call: OperatorCall, *, directions: Sequence[str], gates: Any, hidden_size: Any
+) -> Iterator[tuple[str, Operand]]:
+    """Yield each parameter with its part of the tensors that an ONNX node has for all of them."""
+    weight, recurrent, bias = (call.get(position) for position in ("1", "2", "3"))
+    for direction in directions:
+        name = direction or "forward"
+        yield f"input_weight_0{direction}", _part(weight, name, (gates, weight.shape[-1]))
+        yield f"recurrent_weight_0{direction}", _part(recurrent, name, (gates, hidden_size))
+        if bias is not None:
+            yield f"input_bias_0{direction}", _part(bias, f"{name} input", (gates,))
+            yield f"recurrent_bias_0{direction}", _part(bias, f"{name} recurrent", (gates,))
+
+
+def _onnx_recurrence(
+    call: OperatorCall, kind: type[RecurrentLayer], functions: tuple[str, ...], **options: Any
+) -> Translation | None:
+    """Read an ONNX node ``LSTM``, ``GRU`` or ``RNN``; None for other functions of the cell, and computed weights.
+
+    A node has one tensor of weights for both directions, and one of all biases; each of its parts is a parameter of
+    the layer, so their keys are the tensor's with the part in brackets.
+    """
+    given = [call.get(position) for position in ("1", "2", "3")]
+    is_bidirectional = call.get("direction", "forward") == "bidirectional"
+    directions = DIRECTIONS if is_bidirectional else DIRECTIONS[:1]
+    is_standard = tuple(call.get("activations", functions * len(directions))) == functions * len(directions)
+    batch_axis = 0 if call.get("layout", 0) else 1
+    held = all(operand is None or operand.is_parameter for operand in given)
+    if not is_standard or not held or not _is_sequence(call["0"], batch_axis=batch_axis):
+        return None
+    hidden_size = given[1].shape[-1]
+    layer = kind(
+        hidden_size=hidden_size,
+        bias_vectors=0 if given[2] is None else 2,
+        bidirectional=is_bidirectional,
+        direction_axis=True,
+        **options,
+    )
+    states = tuple(state for state in (call.get("5"), call.get("6")) if state is not None)
+    parameters = _onnx_parameters(
+        call, directions=directions, gates=kind.gate_count * hidden_size, hidden_size=hidden_size
+    )
+    return Translation(layer=layer, inputs=(call["0"], *states), parameters=dict(parameters))
+
+
+FUNCTIONS = ("tanh", "relu")
+
+
+def _from_onnx_rnn(call: OperatorCall) -> Translation | None:
+    (function, *_) = call.get("activations", ("Tanh",))
+    if function.lower() not in FUNCTIONS:
+        return None
+    return _onnx_recurrence(call, RNN, (function,), function=function.lower())
+
+
+@layer_kind
+class RNN(RecurrentLayer):
+    """Simple recurrence over (steps, features): h = tanh([x, h] W + b). Options: see ``RecurrentLayer``.
+
+    Parameters
+    ----------
+    function : str
+        ``tanh`` or ``relu``. [-]
+
+    Notes
+    -----
+    Input 1 is h before the first step. One product step costs 2 h (x + h) FLOP per sample, the function 1 h, a second
+    bias vector 1 h. Kept: the function's result at every step, which the sequence that is handed on holds once more.
+
+    References
+    ----------
+    .. [1] Elman, Finding structure in time, Cognitive Science 14(2), 1990.
+    """
+
+    kind: ClassVar[str] = "rnn"
+    examples: ClassVar[Examples] = (
+        ({"hidden_size": 7}, ((5, 6),)),
+        ({"hidden_size": 7, "function": "relu", "bias_vectors": 0, "direction_axis": True}, ((5, 6), (7,))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ("aten.rnn_tanh", "aten.rnn_relu"),
+        lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"RNN": _from_onnx_rnn}
+    gate_count: ClassVar[int] = 1
+    state_count: ClassVar[int] = 1
+    kept_per_unit: ClassVar[int] = 1
+    pointwise_flop_count: ClassVar[int] = 1
+    checks: ClassVar[Checks] = RecurrentLayer.checks | {"function": one_of(FUNCTIONS)}
+    function: Literal["tanh", "relu"] = "tanh"
+
+
+@layer_kind
+class GRU(RecurrentLayer):
+    """GRU over (steps, features): h = (1 - z) n + z h, with n = tanh(x W + r (h U)), gates r and z from [x, h].
+
+    Options: see ``RecurrentLayer``; input 1 is h before the first step.
+
+    Notes
+    -----
+    One product step costs 6 h (x + h) FLOP per sample; a second bias vector adds 3 h. As cuDNN and torch have it, the
+    reset gate multiplies the product h U; before it, as in [1]_, the count is the same. Kept: the gates, and that
+    product, which the reset gate's gradient reads.
+
+    References
+    ----------
+    .. [1] Cho et al., Learning phrase representations using RNN encoder-decoder for statistical machine translation,
+       EMNLP 2014, arXiv:1406.1078, equations 5 to 8.
+    """
+
+    kind: ClassVar[str] = "gru"
+    examples: ClassVar[Examples] = (
+        ({"hidden_size": 7}, ((5, 6),)),
+        ({"hidden_size": 7, "bias_vectors": 2, "bidirectional": True}, ((5, 6), (2, 7))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))
+    }
+    gate_count: ClassVar[int] = 3
+    """Reset and update gate, and candidate [1]."""
+    state_count: ClassVar[int] = 1
+    kept_per_unit: ClassVar[int] = 4
+    pointwise_flop_count: ClassVar[int] = 14
+    """2 sigmoids of 4, r (h U) (1), tanh, (1 - z) n + z h (4) [FLOP]."""
+
+
+PEEPHOLES = "7"
+"""Input of an ONNX node with weights from the cell state to the gates, which this layer has none of."""
+
+
+def _from_onnx_lstm(call: OperatorCall) -> Translation | None:
+    if call.get(PEEPHOLES) is not None:
+        return None
+    return _onnx_recurrence(call, LSTM, ("Sigmoid", "Tanh", "Tanh"))
+
+
+@layer_kind
+class LSTM(RecurrentLayer):
+    """LSTM over (steps, features): c = f c + i g, h = o tanh(c), gates from [x, h] W + b.
+
+    Options: see ``RecurrentLayer``; inputs 1 and 2 are h and c before the first step.
+
+    Notes
+    -----
+    One product step costs 8 h (x + h) FLOP per sample; a second bias vector adds 4 h. Back-propagation
+    through time is part of the recurrence with the role INPUT_GRADIENT; where the first layer's input wants
+    none, its recurrence remains, without the columns of x. Kept: the gates and c.
+
+    References
+    ----------
+    .. [1] Hochreiter, Schmidhuber, Long short-term memory, Neural Computation 9(8), 1997.
+    .. [2] Appleyard, Kocisky, Blunsom, arXiv:1604.01946.
+    """
+
+    kind: ClassVar[str] = "lstm"
+    examples: ClassVar[Examples] = (
+        ({"hidden_size": 7}, ((5, 6),)),
+        ({"hidden_size": 7, "layer_count": 3, "bias_vectors": 2, "return_sequences": False}, ((5, 6),)),
+        ({"hidden_size": 7, "layer_count": 2, "bidirectional": True, "dropout": 0.1}, ((5, 6), (4, 7), (4, 7))),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
+    input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LSTM": _from_onnx_lstm}
+    gate_count: ClassVar[int] = 4
+    """Input, forget and output gate, and candidate [1]."""
+    state_count: ClassVar[int] = 2
+    kept_per_unit: ClassVar[int] = 5
+    pointwise_flop_count: ClassVar[int] = 18
+    """3 sigmoids of 4, 2 tanh, f c + i g (3) and o tanh(c) (1) [FLOP]."""
+
+
+@layer_kind
+class RecurrentState(View):
+    """States h or c after the last step, read off a recurrent layer: the first state of another, or scores.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (layers x directions, hidden_size), or (hidden_size,). [1]
+
+    Notes
+    -----
+    A view of what the layer below computes and keeps anyway, so it costs nothing in either direction.
+    """
+
+    kind: ClassVar[str] = "recurrent_state"
+    examples: ClassVar[Examples] = (({"shape": (4, 7)}, ((5, 14),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shape, tuple) or len(self.shape) not in (1, 2):
+            refuse("shape", self.shape, "must be (layers, hidden_size) or (hidden_size,)")
+        for extent in self.shape:
+            check_count("shape", extent)
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape of the states."""
+        check_rank(input_shapes[0], ("features",), SEQUENCE, ("steps", "directions", "features"))
+        features, units = input_shapes[0][-1], self.shape[-1]
+        if not is_open_size(features) and not is_open_size(units) and features % units:
+            problem = f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not"
+            raise ShapeMismatchError(problem)
+        return self.shape

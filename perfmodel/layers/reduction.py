@@ -1,0 +1,321 @@
+"""Reductions over axes of a sample or over the mini-batch as well, in a table, and running totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from perfmodel.layers.activation import Pointwise
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_axes, check_flag, one_of, optional
+from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, one_pass
+from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.records import Operation, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ReducingFunction:
+    """What a reduction takes.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic per element read. [FLOP]
+    flop_per_result : int
+        Arithmetic per result, besides. [FLOP]
+    gradient : tuple of int or None
+        Arithmetic per element of dx, and per element of dy besides; None where there is no gradient. [FLOP]
+    reads_input, reads_output : bool
+        Whether the gradient reads x and y besides dy. [-]
+    writes : str
+        ``elements``, or ``index`` or ``mask`` where the result is one. [-]
+    finds_place : bool
+        Whether it also writes which element each result is, and the gradient reads nothing besides. [-]
+    scratch : int
+        Tensors like x that torch makes between dy and dx. [1]
+    torch, onnx : str
+        Operators of torch and of ONNX that are this reduction. [-]
+    """
+
+    flop: int
+    flop_per_result: int
+    gradient: tuple[int, int] | None
+    reads_input: bool = False
+    reads_output: bool = False
+    writes: Literal["elements", "index", "mask"] = "elements"
+    finds_place: bool = False
+    scratch: int = 0
+    torch: str = ""
+    onnx: str = ""
+
+
+FUNCTIONS: dict[str, ReducingFunction] = {
+    "sum": ReducingFunction(1, 0, (0, 0), torch="sum nansum", onnx="ReduceSum"),
+    "mean": ReducingFunction(1, 1, (0, 1), torch="mean", onnx="ReduceMean"),  # dy / n, repeated
+    # compare x with y, times dy
+    "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="max amax", onnx="ReduceMax"),
+    "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="min amin", onnx="ReduceMin"),
+    # and where it is: dx is zero but there
+    "max_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
+    "min_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
+    # dy y / x
+    "prod": ReducingFunction(
+        1, 0, (2, 0), reads_input=True, reads_output=True, scratch=5, torch="prod", onnx="ReduceProd"
+    ),
+    # the mean; subtract it, square, add; divide twice. Backward 2 dy / n (x - mean), the mean made again
+    "var": ReducingFunction(4, 2, (3, 2), reads_input=True, scratch=1, torch="var var_mean"),
+    # and sqrt; and divide by y
+    "std": ReducingFunction(4, 3, (3, 3), reads_input=True, reads_output=True, scratch=1, torch="std std_mean"),
+    # a square, a sum, a root; x times the ratio of dy and y
+    "norm": ReducingFunction(
+        2,
+        1,
+        (1, 1),
+        reads_input=True,
+        reads_output=True,
+        scratch=1,
+        torch="norm linalg_vector_norm",
+        onnx="ReduceL1 ReduceL2 ReduceSumSquare",
+    ),
+    # compare, subtract, exp, add; log, add. Backward dy exp(x - y)
+    "log_sum_exp": ReducingFunction(
+        4, 2, (3, 0), reads_input=True, reads_output=True, scratch=2, torch="logsumexp", onnx="ReduceLogSumExp"
+    ),
+    "argmax": ReducingFunction(1, 0, None, writes="index", torch="argmax", onnx="ArgMax"),
+    "argmin": ReducingFunction(1, 0, None, writes="index", torch="argmin", onnx="ArgMin"),
+    "any": ReducingFunction(1, 0, None, writes="mask", torch="any"),
+    "all": ReducingFunction(1, 0, None, writes="mask", torch="all"),
+    "count": ReducingFunction(2, 0, None, writes="index", torch="count_nonzero"),  # compare with zero, add
+}
+"""Function -> counts; a comparison, a division and an elementary function are 1 FLOP each."""
+
+_RESULT_BYTES = {"elements": 0, "index": INDEX_BYTES, "mask": MASK_BYTES}
+
+
+TORCH_NAMES = {f"aten.{name}": function for function, row in FUNCTIONS.items() for name in row.torch.split()}
+"""Operator of torch -> function."""
+
+ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in row.onnx.split()}
+"""Operator of ONNX -> function."""
+
+
+def _reduced(call: OperatorCall, function: str, x: Operand, dims: Any, *, keeps_axes: bool) -> Translation:
+    """Return the reduction along axes of the whole tensor; over all of them where none is named."""
+    named = (dims,) if isinstance(dims, int) else tuple(dims or ()) or tuple(range(len(x.axes)))
+    places = sorted({place for place in map(x.sample_axis, named) if place is not None} if x.axes else set())
+    if call.output.is_index and function.startswith(("max", "min")):
+        function = f"arg{function[:3]}"
+    layer = Reduction(
+        function=function,
+        axes=None if len(places) == len(x.shape) else tuple(places),
+        keep_axes=keeps_axes,
+        over_batch=call.output.is_shared and not x.is_shared,
+    )
+    return Translation(layer=layer, inputs=(x,))
+
+
+def _from_torch(call: OperatorCall) -> Translation | None:
+    if isinstance(call.get("other"), Operand):
+        return None  # the larger of two tensors
+    keeps_axes = bool(call.get("keepdim", False)) and call.get("dim") is not None
+    function = TORCH_NAMES[call.operator]
+    if call.operator in ("aten.max", "aten.min") and call.get("dim") is not None:
+        function = f"{function}_and_place"
+    return _reduced(call, function, call["self"], call.get("dim"), keeps_axes=keeps_axes)
+
+
+def _from_onnx(call: OperatorCall) -> Translation | None:
+    is_index = ONNX_NAMES[call.operator] in ("argmax", "argmin")
+    dims = call.get("axis", 0) if is_index else call.get("axes")
+    if isinstance(dims, Operand) or (dims is None and call.get("noop_with_empty_axes", 0)):
+        return None
+    keeps_axes = bool(call.get("keepdims", 1))
+    return _reduced(call, ONNX_NAMES[call.operator], call["0"], dims, keeps_axes=keeps_axes)
+
+
+@layer_kind
+class Reduction(Layer):
+    """One number for all elements along some axes.
+
+    Parameters
+    ----------
+    function : str
+        A word of ``FUNCTIONS``: ``sum``, ``mean``, ``max`` ... [-]
+    axes : tuple of int or None
+        Axes of a sample that are reduced, negative ones counted from the last; None for all. [-]
+    keep_axes : bool
+        Whether they stay, with an extent of 1; so does the batch, as the first axis, where it is reduced. [-]
+    over_batch : bool
+        Whether the samples of the mini-batch are reduced together, so that all share the result. [-]
+
+    Notes
+    -----
+    Forward reads x once and writes the results. Backward writes dx from dy and what the formula in ``FUNCTIONS`` reads,
+    in one pass; a sum's gradient is dy seen through a view, which costs nothing. A maximum with its place writes and
+    keeps an index for each result; backward reads it and dy. An index is 4 B, a truth value 1 B.
+    """
+
+    kind: ClassVar[str] = "reduction"
+    examples: ClassVar[Examples] = (
+        ({"function": "mean", "axes": (-1, -2)}, ((4, 9, 9),)),
+        ({"function": "max", "axes": (0,), "keep_axes": True}, ((5, 6),)),
+        ({"function": "max_and_place", "axes": (-1,)}, ((5, 6),)),
+        ({"function": "sum", "over_batch": True}, ((10,),)),
+        ({"function": "var"}, ((5, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    checks: ClassVar[Checks] = {
+        "function": one_of(FUNCTIONS),
+        "axes": optional(check_axes),
+        "keep_axes": check_flag,
+        "over_batch": check_flag,
+    }
+    function: str
+    axes: tuple[int, ...] | None = None
+    keep_axes: bool = False
+    over_batch: bool = False
+
+    @property
+    def _of_function(self) -> ReducingFunction:
+        return FUNCTIONS[self.function]
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether the gradient reads x."""
+        return self._of_function.reads_input
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether the gradient reads y."""
+        return self._of_function.reads_output
+
+    @property
+    def makes_mask(self) -> bool:  # type: ignore[override]
+        """Whether the result is a truth value."""
+        return self._of_function.writes == "mask"
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return the tensors like x between the operators of the formula [B]."""
+        return self._of_function.scratch * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
+
+    def differentiable(self, input_count: int) -> tuple[bool, ...]:
+        """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
+        return (self._of_function.gradient is not None,) * input_count
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return what is left of the axes."""
+        shape = input_shapes[0]
+        reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
+        kept = enumerate(shape)
+        left = tuple(1 if axis in reduced else extent for axis, extent in kept if self.keep_axes or axis not in reduced)
+        if self.over_batch and self.keep_axes and not isinstance(shape, SharedShape):
+            left = (1, *left)
+        return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
+
+    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+        """Return the places of the results, where they are found [1]."""
+        if not self._of_function.finds_place:
+            return 0
+        return element_count(self.output_shape(input_shapes), batch_size=batch_size)
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes the results."""
+        of_function = self._of_function
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            one_pass(
+                self.function,
+                read=elements,
+                written=results if of_function.writes == "elements" else 0,
+                tensor=elements,
+                flop=of_function.flop * elements + of_function.flop_per_result * results,
+                written_index_bytes=_RESULT_BYTES[of_function.writes] * results
+                + INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
+            ),
+        )
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that writes dx; nothing for a sum, or where there is no gradient."""
+        of_function = self._of_function
+        if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
+            return ()
+        flop, flop_per_result = of_function.gradient or (0, 0)
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
+        return (
+            one_pass(
+                self.function,
+                read=(1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
+                written=elements,
+                flop=flop * elements + flop_per_result * results,
+                read_index_bytes=INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+FLOP_PER_ELEMENT = {"sum": (1, 1), "product": (1, 3)}
+"""Function -> arithmetic per element, forward and backward [FLOP]."""
+
+
+def _total(call: OperatorCall) -> Translation:
+    return Translation(layer=Cumulative(function="sum"), inputs=call.operands[:1])
+
+
+def _product(call: OperatorCall) -> Translation:
+    return Translation(layer=Cumulative(function="product"), inputs=call.operands[:1])
+
+
+@layer_kind
+class Cumulative(Pointwise):
+    """Sum or product of all elements of a row up to each of them.
+
+    Parameters
+    ----------
+    function : str
+        ``sum`` or ``product``. [-]
+
+    Notes
+    -----
+    1 FLOP per element forward. Backward, the sum adds dy from the end: 1 FLOP; the product adds dy y from the end and
+    divides by x: 3 FLOP, reads dy, x and y.
+    """
+
+    kind: ClassVar[str] = "cumulative"
+    examples: ClassVar[Examples] = (
+        ({}, ((5, 6),)),
+        ({"function": "product"}, ((10,),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.cumsum": _total, "aten.cumprod": _product}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"CumSum": _total}
+    checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
+    function: str = "sum"
+
+    @property
+    def flop_per_element(self) -> tuple[int, int]:
+        """Arithmetic per element, forward and backward [FLOP]."""
+        return FLOP_PER_ELEMENT[self.function]
+
+    def backward_scratch_bytes(
+        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+    ) -> Any:
+        """Return dy turned round and its totals, before these are turned round again [B]."""
+        return 2 * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
+        """Whether the gradient reads x."""
+        return self.function == "product"
+
+    @property
+    def keeps_output(self) -> bool:  # type: ignore[override]
+        """Whether the gradient reads y."""
+        return self.function == "product"

@@ -1,1 +1,0 @@
-"""Reductions along axes, and running totals."""

@@ -1,0 +1,313 @@
+"""Maps padded, or resampled to another size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
+from perfmodel.layers.passes import one_pass
+from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.window import Pair, Size
+from perfmodel.layers.window_operators import holds_maps, onnx_pads
+from perfmodel.numeric import minimum
+from perfmodel.records import Operation, Role
+from perfmodel.symbolic import is_symbolic
+
+CONSTANT = "constant"
+COPIES = ("reflect", "replicate", "wrap")
+"""Modes in which padding holds copies of elements, whose gradients are added to theirs."""
+ONNX_MODES = {"constant": CONSTANT, "reflect": "reflect", "edge": "replicate", "wrap": "wrap"}
+
+
+def _from_pairs(data: Operand, by_axis: Mapping[int, Pair], mode: str) -> Translation | None:
+    """Return the padding of full axes, counted from the start; None where the batch is padded."""
+    pairs: list[Pair] = [(0, 0)] * len(data.shape)
+    for axis, pair in by_axis.items():
+        place = data.sample_axis(axis)
+        if place is not None:
+            pairs[place] = pair
+        elif any(pair):
+            return None
+    return Translation(layer=Pad(padding=tuple(pairs), mode=mode), inputs=(data,))
+
+
+def _from_torch_pad(call: OperatorCall, *, mode: str, name: str = "padding") -> Translation | None:
+    data, given = call["self"], call[name]
+    last = len(data.axes) - 1
+    # torch counts axes from the last one
+    return _from_pairs(data, {last - index: given[2 * index : 2 * index + 2] for index in range(len(given) // 2)}, mode)
+
+
+def _from_onnx_pad(call: OperatorCall) -> Translation | None:
+    data, pads, axes = call["0"], call.get("1"), call.get("3")
+    given = pads.value if isinstance(pads, Operand) else call.get("pads")
+    mode = ONNX_MODES.get(call.get("mode", CONSTANT))
+    if given is None or mode is None or (axes is not None and axes.value is None):
+        return None
+    pairs = onnx_pads([int(each) for each in given])
+    places = range(len(pairs)) if axes is None else [int(axis) % len(data.axes) for axis in axes.value]
+    return _from_pairs(data, dict(zip(places, pairs, strict=True)), mode)
+
+
+@layer_kind
+class Pad(Layer):
+    """Elements put before and after each axis: a constant, or copies of those inside.
+
+    Parameters
+    ----------
+    padding : tuple of tuple of int
+        Elements (before, after) each axis of a sample, e.g. ((0, 0), (1, 1), (1, 1)) around each image; negative ones
+        cut off. [1]
+    mode : str
+        ``constant``, ``reflect``, ``replicate`` or ``wrap``. [-]
+
+    Notes
+    -----
+    n elements that stay, o outputs. Forward reads n, writes o. Backward of a constant reads the n gradients of what
+    stayed and writes them; of copies it reads all o and adds o - n of them to those of the elements copied. torch keeps
+    the input of copies, of which it only needs the shape.
+    """
+
+    kind: ClassVar[str] = "pad"
+    examples: ClassVar[Examples] = (
+        ({"padding": ((0, 0), (1, 2), (1, 1))}, ((4, 9, 9),)),
+        ({"padding": ((2, 2),), "mode": "reflect"}, ((5,),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        "aten.constant_pad_nd": partial(_from_torch_pad, mode=CONSTANT, name="pad"),
+        **{f"aten.reflection_pad{axes}d": partial(_from_torch_pad, mode="reflect") for axes in (1, 2, 3)},
+        **{f"aten.replication_pad{axes}d": partial(_from_torch_pad, mode="replicate") for axes in (1, 2, 3)},
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Pad": _from_onnx_pad}
+    checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
+    padding: tuple[Pair, ...]
+    mode: str = CONSTANT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "must be a tuple of (before, after), whole numbers, one pair for each axis of a sample"
+        if not isinstance(self.padding, Sequence) or isinstance(self.padding, str):
+            refuse("padding", self.padding, allowed)
+        for pair in self.padding:
+            is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+            if not is_pair or not all(is_open_size(each) or type(each) is int for each in pair):
+                refuse("padding", self.padding, allowed)
+
+    @property
+    def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the mode
+        """Whether the input stays, as that of copies does."""
+        return self.mode != CONSTANT
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape with every axis longer by what is put before and after it."""
+        shape = input_shapes[0]
+        if len(shape) != len(self.padding):
+            problem = f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        padded = tuple(size + sum(pair) for size, pair in zip(shape, self.padding, strict=True))
+        if any(not is_open_size(size) and size < 1 for size in padded):
+            problem = f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        return padded
+
+    def _counts(self, shape: Shape, batch_size: Any) -> tuple[Any, Any]:
+        """Return elements that stay, and elements of the output."""
+        stay = math.prod(size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True))
+        return batch_size * stay, batch_size * math.prod(self.output_shape((shape,)))
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads what stays and writes the output."""
+        stay, outputs = self._counts(input_shapes[0], batch_size)
+        return (one_pass("pad", read=stay, written=outputs),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads gradients of the output, or of what stayed of the input, and writes dx."""
+        stay, outputs = self._counts(input_shapes[0], batch_size)
+        copies = self.mode != CONSTANT
+        return (
+            one_pass(
+                "pad",
+                read=outputs if copies else stay,
+                written=batch_size * math.prod(input_shapes[0]),
+                tensor=outputs,
+                flop=outputs - stay if copies else 0,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+def _cut(added: Any) -> Any:
+    """Return what a padding takes away: itself where it is negative."""
+    return minimum(added, 0) if is_symbolic(added) else min(added, 0)
+
+
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+"""Inputs along each axis that an output is made of [1]."""
+LARGEST_DENOMINATOR = 10_000
+"""Factors are taken as the nearest fraction with at most this denominator: 0.7 is 7 / 10 [1]."""
+
+
+def _from_torch_upsample(call: OperatorCall, *, axis_count: int, mode: str) -> Translation | None:
+    maps = call.get("self", call.get("input"))
+    if not holds_maps(maps, axis_count):
+        return None
+    return Translation(layer=Upsample(output_size=call.output.shape[-axis_count:], mode=mode), inputs=(maps,))
+
+
+def _from_onnx_upsample(call: OperatorCall) -> Translation | None:
+    maps, mode = call["0"], call.get("mode", "nearest")
+    axis_count = len(maps.axes) - 2
+    if mode not in TAPS or call.get("antialias", 0) or axis_count < 1 or not holds_maps(maps, axis_count):
+        return None
+    chosen = tuple(int(axis) % len(maps.axes) for axis in call.get("axes", range(len(maps.axes))))
+    # Upsample, and Resize before version 11: maps, scales; later: maps, region, scales, sizes
+    scales, sizes = (call.get("1"), None) if call.get("2", call.get("3")) is None else (call.get("2"), call.get("3"))
+    factors = _by_axis(scales, chosen) or _by_axis(call.get("scales"), chosen)
+    extents = _by_axis(sizes, chosen)
+    if any(factors.get(axis, 1) != 1 for axis in range(2)):
+        return None
+    if factors:
+        scale_factor = tuple(factors.get(axis, 1.0) for axis in range(2, len(maps.axes)))
+        return Translation(layer=Upsample(scale_factor=scale_factor, mode=mode), inputs=(maps,))
+    unchanged = call.output.shape[-axis_count:]
+    output_size = tuple(int(extents.get(axis + 2, size)) for axis, size in enumerate(unchanged))
+    return Translation(layer=Upsample(output_size=output_size, mode=mode), inputs=(maps,))
+
+
+def _by_axis(given: Any, axes: tuple[int, ...]) -> dict[int, float]:
+    """Return numbers of a constant or attribute by the axis of the full tensor; none where they are not known."""
+    numbers = given.value if isinstance(given, Operand) else given
+    values = [] if numbers is None else [float(number) for number in numbers]
+    return dict(zip(axes, values, strict=True)) if values else {}
+
+
+@layer_kind
+class Upsample(Layer):
+    """Maps resampled to another size: each output from the nearest input, or from 2 or 4 inputs along each axis.
+
+    Parameters
+    ----------
+    output_size : int, tuple of int or None
+        Extents for the last axes of a sample; a number for all axes but the first, the channels. [1]
+    scale_factor : float, tuple of float or None
+        Factors instead, rounded down to whole extents. [1]
+    mode : str
+        ``nearest``, ``linear`` or ``cubic``. [-]
+
+    Notes
+    -----
+    o outputs, t taps (1, 2 or 4) along each of d axes. Forward interpolates axis by axis: t^(d - 1) + ... + 1 weighted
+    sums of t terms, 2 t - 1 FLOP each; nothing for ``nearest``. Backward spreads each dy in the same order, t + ... +
+    t^d multiplications (none for ``nearest``), and t^d adds into a cleared dx. Every tensor is read or written once.
+    Ignores: finding the taps and weights, which all channels share.
+    """
+
+    kind: ClassVar[str] = "upsample"
+    examples: ClassVar[Examples] = (
+        ({"scale_factor": 2}, ((4, 9, 9),)),
+        ({"output_size": (20,), "mode": "linear"}, ((4, 9),)),
+        ({"scale_factor": (1.5, 2), "mode": "cubic"}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
+    keeps_inputs: ClassVar[bool] = False
+    torch_operators: ClassVar[Mapping[str, Translator]] = {
+        **{
+            f"aten.upsample_nearest{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest") for n in (1, 2, 3)
+        },
+        **{
+            f"aten._upsample_nearest_exact{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest")
+            for n in (1, 2, 3)
+        },
+        "aten.upsample_linear1d": partial(_from_torch_upsample, axis_count=1, mode="linear"),
+        "aten.upsample_bilinear2d": partial(_from_torch_upsample, axis_count=2, mode="linear"),
+        "aten.upsample_trilinear3d": partial(_from_torch_upsample, axis_count=3, mode="linear"),
+        "aten.upsample_bicubic2d": partial(_from_torch_upsample, axis_count=2, mode="cubic"),
+    }
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "Resize": _from_onnx_upsample,
+        "Upsample": _from_onnx_upsample,
+    }
+    checks: ClassVar[Checks] = {"mode": one_of(TAPS)}
+    output_size: Size | None = None
+    scale_factor: float | tuple[float, ...] | None = None
+    mode: str = "nearest"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.output_size is None) == (self.scale_factor is None):
+            refuse("output_size", self.output_size, "must be given, or else scale_factor, but not both")
+        for size in _all(self.output_size):
+            check_count("output_size", size)
+        for factor in _all(self.scale_factor):
+            is_number = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < math.inf
+            if not is_open_size(factor) and not is_number:
+                refuse("scale_factor", self.scale_factor, "must be a number above 0, or a tuple of them")
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (channels, resampled map)."""
+        shape = input_shapes[0]
+        given: Any = self.scale_factor if self.output_size is None else self.output_size
+        by_axis = given if isinstance(given, tuple) else (given,) * (len(shape) - 1)
+        if not 0 < len(by_axis) < len(shape):
+            problem = f"resamples maps of channels by {given}, but its input is {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        leading, map_size = shape[: -len(by_axis)], shape[-len(by_axis) :]
+        if self.output_size is not None:
+            return (*leading, *by_axis)
+        resampled = tuple(_scaled(size, factor) for size, factor in zip(map_size, by_axis, strict=True))
+        if any(not is_open_size(size) and size < 1 for size in resampled):
+            problem = f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}"
+            raise ShapeMismatchError(problem)
+        return (*leading, *resampled)
+
+    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, int]:
+        """Return elements of input and output, and axes that are resampled."""
+        given = self.scale_factor if self.output_size is None else self.output_size
+        axes = len(given) if isinstance(given, tuple) else len(input_shapes[0]) - 1
+        outputs = math.prod(self.output_shape(input_shapes))
+        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, axes
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads x and writes y."""
+        inputs, outputs, axes = self._counts(input_shapes, batch_size)
+        taps = TAPS[self.mode]
+        flop_per_output = 0 if taps == 1 else (2 * taps - 1) * sum(taps**axis for axis in range(axes))
+        return (one_pass("upsample", read=inputs, written=outputs, flop=outputs * flop_per_output),)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that reads dy and writes dx."""
+        inputs, outputs, axes = self._counts(input_shapes, batch_size)
+        taps = TAPS[self.mode]
+        multiplications = 0 if taps == 1 else sum(taps ** (axis + 1) for axis in range(axes))
+        return (
+            one_pass(
+                "upsample",
+                read=outputs,
+                written=inputs,
+                tensor=outputs,
+                flop=outputs * (multiplications + taps**axes),
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+def _all(given: Any) -> tuple[Any, ...]:
+    """Return what an option holds: nothing, one value, or one for each axis."""
+    return () if given is None else given if isinstance(given, tuple) else (given,)
+
+
+def _scaled(size: Any, factor: Any) -> Any:
+    """Return an extent times a factor, rounded down."""
+    if is_open_size(factor):
+        return size * factor
+    exact = Fraction(factor).limit_denominator(LARGEST_DENOMINATOR)
+    if not is_symbolic(size):
+        return math.floor(size * exact)
+    return size * exact.numerator // exact.denominator

@@ -1,1 +1,0 @@
-"""Layers that move, cut, join or view memory."""

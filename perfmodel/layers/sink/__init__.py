@@ -1,1 +1,0 @@
-"""Where tensors leave a graph."""

@@ -1,1 +1,0 @@
-"""Tensors that exist before any input: parameters, constants, fresh memory."""

@@ -1,0 +1,399 @@
+"""Tensors seen in another way, which moves nothing forward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
+from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    SharedShape,
+    axis_in,
+    check_divides,
+    element_count,
+    is_spread,
+    shape_text,
+    with_extent,
+)
+from perfmodel.layers.translation import OperatorCall, Translation, Translator, of_first
+from perfmodel.numeric import share_of, where
+from perfmodel.records import Operation, Role
+from perfmodel.symbolic import is_symbolic
+
+RESHAPE_TORCH_NAMES = (
+    *("aten.view", "aten._unsafe_view", "aten._reshape_alias", "aten.squeeze", "aten.unsqueeze", "aten.alias"),
+    *("aten.view_as_complex", "aten.view_as_real", "aten._conj", "aten.lift_fresh"),
+)
+"""Operators of torch that only look at their input in another shape."""
+ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
+"""The same of ONNX."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(Layer):
+    """A tensor in its input's memory: of the input's shape, and without an operation, unless a kind says otherwise."""
+
+    keeps_inputs: ClassVar[bool] = False
+    is_view: ClassVar[bool] = True
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape."""
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        return ()
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return nothing."""
+        return ()
+
+
+@layer_kind
+class Reshape(View):
+    """The elements of a sample in the same order under another shape; a view, which costs nothing either way.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    """
+
+    kind: ClassVar[str] = "reshape"
+    examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
+    )
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+        ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
+    )
+    checks: ClassVar[Checks] = {"shape": check_shape}
+    shape: Shape
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if given != asked and not is_open_size(given) and not is_open_size(asked):
+            problem = (
+                f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
+                f"{shape_text(input_shapes[0])}, {given} elements"
+            )
+            raise ShapeMismatchError(problem)
+        return self.shape
+
+
+@layer_kind
+class Flatten(View):
+    """All axes of a sample as one; a view, which costs nothing in either direction."""
+
+    kind: ClassVar[str] = "flatten"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+        "Flatten": lambda call: of_first(
+            call, Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
+        )
+    }
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return (features,)."""
+        return (math.prod(input_shapes[0]),)
+
+
+def _from_call_expand(call: OperatorCall) -> Translation:
+    x, output = call.operands[0], call.output
+    layer = Expand(shape=tuple(output.shape), per_sample=x.is_shared and not output.is_shared)
+    return Translation(layer=layer, inputs=(x,))
+
+
+@layer_kind
+class Expand(View):
+    """The elements of a tensor repeated: along axes of extent 1, along new first axes, for every sample. A view.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    per_sample : bool
+        Whether every sample gets its own part of the output although all share the input. [-]
+
+    Notes
+    -----
+    Forward costs nothing. Backward sums dy over the repeats: a read and an add for each of its elements.
+    """
+
+    kind: ClassVar[str] = "expand"
+    examples: ClassVar[Examples] = (
+        ({"shape": (4, 9, 9)}, ((4, 1, 1),)),
+        ({"shape": (1, 6), "per_sample": True}, (SharedShape((1, 1, 6)),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.expand": _from_call_expand}
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Expand": _from_call_expand}
+    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag}
+    shape: Shape
+    per_sample: bool = False
+
+    @property
+    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether every sample gets its own part of the output."""
+        return self.per_sample
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        given = input_shapes[0]
+        while len(given) > len(self.shape) and given[0] == 1:
+            given = given[1:]
+        ends = zip(reversed(given), reversed(self.shape), strict=False)
+        if len(given) > len(self.shape) or any(extent not in (1, wanted) for extent, wanted in ends):
+            problem = f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit"
+            raise ShapeMismatchError(problem)
+        is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
+        return SharedShape(self.shape) if is_shared else self.shape
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the sum over the repeats; nothing where there are none."""
+        output = self.output_shape(input_shapes)
+        if not is_spread(input_shapes[0], output):
+            return ()
+        elements = element_count(output, batch_size=batch_size)
+        own = element_count(input_shapes[0], batch_size=batch_size)
+        return (broadcast_gradient(elements, operand_elements=own),)
+
+
+@layer_kind
+class BatchView(View):
+    """All samples seen as one tensor, as a loss over pairs of samples sees them, or one tensor seen as samples.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the whole tensor, or of one sample of it. [1]
+    whole : bool
+        Whether the output is the whole. [-]
+
+    Notes
+    -----
+    A view, which costs nothing. The whole's shape holds for one batch size only, and so does the graph.
+    """
+
+    kind: ClassVar[str] = "batch_view"
+    examples: ClassVar[Examples] = (
+        ({"shape": (3, 7)}, ((7,),)),
+        ({"shape": (7,), "whole": False}, (SharedShape((3, 7)),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
+    checks: ClassVar[Checks] = {"shape": check_shape, "whole": check_flag}
+    shape: Shape
+    whole: bool = True
+
+    @property
+    def makes_samples(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether the output has a part for every sample."""
+        return not self.whole
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        return SharedShape(self.shape) if self.whole else self.shape
+
+
+TORCH_SPLITS = tuple(
+    f"aten.{name}" for name in ("split", "split_with_sizes", "unsafe_split", "chunk", "unsafe_chunk", "unbind")
+)
+"""Operators of torch whose results are all parts of their input."""
+TORCH_SLICES = ("aten.slice", "aten.select", "aten.narrow", "aten.diagonal", "aten.unfold", "aten.as_strided")
+"""Those whose result is one part of it."""
+
+
+def _part(call: OperatorCall) -> Translation | None:
+    x = call.operands[0]
+    if call.output.is_shared != x.is_shared:
+        return None  # a part of the samples
+    whole, part = math.prod(x.shape), math.prod(call.output.shape)
+    if not is_open_size(whole) and not is_open_size(part) and part > whole:
+        return None  # windows that overlap
+    shape = tuple(call.output.shape)
+    layer = (
+        Reshape(shape=shape)
+        if whole == part
+        else Slice(shape=shape, is_joined=call.operator in (*TORCH_SPLITS, "Split"))
+    )
+    return of_first(call, layer)
+
+
+@layer_kind
+class Slice(View):
+    """Some of the elements of a sample: a range, every n-th, one of several parts, a diagonal. A view.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of an output sample. [1]
+    is_joined : bool
+        Whether it is one of the parts into which the input is split, so that the gradients of all of them are joined
+        to dx in one pass. [-]
+
+    Notes
+    -----
+    Forward costs nothing. Backward writes the whole of dx in one pass: dy where it belongs, zero elsewhere; nothing
+    where all elements are taken. Of a part that is joined the graph counts that pass, once for all parts.
+    """
+
+    kind: ClassVar[str] = "slice"
+    examples: ClassVar[Examples] = (
+        ({"shape": (2, 9)}, ((4, 9, 9),)),
+        ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Slice": _part, "Split": _part}
+    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag}
+    shape: Shape
+    is_joined: bool = False
+
+    @property
+    def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
+        """Whether one pass joins the gradients of all parts."""
+        return self.is_joined
+
+    @property
+    def gradient_is_view(self) -> bool:  # type: ignore[override]  # as above
+        """Whether the part of dx is dy itself until then."""
+        return self.is_joined
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape that was asked for."""
+        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if not is_open_size(given) and not is_open_size(asked) and asked > given:
+            problem = f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}"
+            raise ShapeMismatchError(problem)
+        return self.shape
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return one pass that writes dx, unless the graph counts it."""
+        if self.is_joined:
+            return ()
+        is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
+        if not is_symbolic(is_part) and not is_part:
+            return ()
+        whole = is_part * element_count(input_shapes[0], batch_size=batch_size)
+        part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
+        return (
+            one_pass(
+                "slice",
+                read=is_part * element_count(part, batch_size=batch_size),
+                written=whole,
+                role=Role.INPUT_GRADIENT,
+            ),
+        )
+
+
+def _is_part(part: Any, whole: Any) -> Any:
+    """Return 1 where elements are left out, else 0; a case of sizes where rounding leaves open which it is."""
+    if not is_symbolic(part, whole):
+        return int(part != whole)
+    import sympy
+
+    left_out = sympy.expand(whole - part)
+    return where(sympy.Ne(left_out, 0), 1, 0) if left_out.has(sympy.ceiling, sympy.floor) else int(left_out != 0)
+
+
+@layer_kind
+class ShardView(View):
+    """The part of a tensor that is left to a device, or the whole that a group of devices has in parts.
+
+    Parameters
+    ----------
+    parts : int
+        Devices of the group. [1]
+    gathered : bool
+        True: the input is a part, the output the whole; False: the input is the whole, the output a part. [-]
+    axis : int
+        Axis of a sample that is divided; negative counts from the last. [-]
+
+    Notes
+    -----
+    Nothing is computed here, and the bytes that devices exchange for it are no layer's. Its memory is the input's: of a
+    whole that was gathered a device keeps its part, and gathers again where back-propagation reads it, as Megatron-LM
+    does [1]_.
+
+    References
+    ----------
+    .. [1] Korthikanti et al., Reducing activation recomputation in large transformer models, 2022, arXiv:2205.05198,
+       section 4.2.2.
+    """
+
+    kind: ClassVar[str] = "shard_view"
+    examples: ClassVar[Examples] = (
+        ({"parts": 2, "gathered": True}, ((4, 6),)),
+        ({"parts": 2, "gathered": False}, ((4, 6),)),
+        ({"parts": 3, "gathered": False, "axis": -1}, ((4, 6),)),
+    )
+    symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
+    checks: ClassVar[Checks] = {"parts": check_count, "gathered": check_flag, "axis": check_axis}
+    parts: int
+    gathered: bool
+    axis: int = 0
+
+    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the input's shape with one axis longer or shorter."""
+        place = axis_in(input_shapes[0], self.axis)
+        extent: Any = input_shapes[0][place]
+        if self.gathered:
+            extent = self.parts * extent
+        else:
+            check_divides(
+                self.parts,
+                extent,
+                f"cannot divide axis {self.axis} of {shape_text(input_shapes[0])} among {self.parts}",
+            )
+            extent = share_of(extent, self.parts)
+        return tuple(with_extent(input_shapes[0], place, extent))
+
+
+@layer_kind
+class Detach(View):
+    """The input as a constant: a view that costs nothing and sends no gradient back."""
+
+    kind: ClassVar[str] = "detach"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.detach": lambda call: of_first(call, Detach())}
+    index_inputs: ClassVar[tuple[int, ...]] = (0,)
+
+
+@layer_kind
+class Overwrite(View):
+    """Input 0 after input 1, a view of it, was written: the same memory with a new part.
+
+    Notes
+    -----
+    Forward does nothing: what wrote the part is a layer of its own. Backward hands the part's gradient on as a view of
+    dy; the gradient of the rest is dy with the part cleared, a copy and a fill.
+    """
+
+    kind: ClassVar[str] = "overwrite"
+    examples: ClassVar[Examples] = (({}, ((4, 9), (2, 9))),)
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
+    input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
+
+    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+        """Return the copy of dy with the part cleared."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return (elementwise("overwrite", elements, role=Role.INPUT_GRADIENT),)
+
+
+@layer_kind
+class Output(View):
+    """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
+
+    kind: ClassVar[str] = "output"
+    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
+    index_inputs: ClassVar[tuple[int, ...]] = (0,)
+    is_metric: ClassVar[bool] = True

@@ -1,0 +1,181 @@
+"""Through one place: a master, parameter servers, the host's memory, a switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.errors import ArgumentError
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
+from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
+
+
+class OneToAll(Collective):
+    r"""A worker is the master of all others.
+
+    .. math:: T = 2 (p - 1) (\alpha + n \beta) + (p - 1) n \gamma
+
+    Notes
+    -----
+    Valid for: rank 0 as the master, which serves one worker at a time; with :math:`\alpha = \gamma = 0` it is Paleo's
+    OneToAll. Ignores: that the next message could start while the one before is added up.
+
+    Examples
+    --------
+    >>> OneToAll().time(size_bytes=1e6, worker_count=4, latency_s=0.0, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] H. Qi, E. R. Sparks, A. Talwalkar, Paleo: a performance model for deep neural networks, ICLR 2017.
+    """
+
+    name = "one_to_all"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        others = worker_count - 1
+        return link.times(alpha=2 * others, beta=2 * others, gamma=others)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        others = range(1, worker_count)
+        taken = [Round((Message(rank, 0, 1.0),), reduced_share=1.0) for rank in others]
+        return (*taken, *(Round((Message(0, rank, 1.0),)) for rank in others))
+
+
+class ParameterServer(Collective):
+    r"""Synchronous parameter server of S shards, on hosts of their own.
+
+    .. math:: T = 2 \alpha + 2 n \max\left(\beta, \tfrac{p}{S} \beta_s\right) + \tfrac{p}{S} n \gamma
+
+    Options are ``server_count`` (S) and ``server_s_per_byte`` (:math:`\beta_s`, that of the workers unless given).
+    Where shards are in the host memories of the workers' machines, ``place`` sends a worker's part for the shard beside
+    it over no network: of one worker for each machine and a shard beside each only (p - 1) / p of the bytes cross.
+
+    Notes
+    -----
+    Valid for: shards of equal size, all workers pushing at once, then all pulling. Ignores: shards that answer before
+    the last worker has pushed, work of the host's processor beyond :math:`\gamma`.
+
+    Examples
+    --------
+    >>> server = ParameterServer()
+    >>> numbers = {"size_bytes": 1e6, "worker_count": 8, "latency_s": 0.0, "seconds_per_byte": 1e-9}
+    >>> float(server.time(**numbers)), float(server.time(**numbers, server_count=4))
+    (0.016, 0.004)
+
+    References
+    ----------
+    .. [1] M. Li et al., Scaling distributed machine learning with the parameter server, OSDI 2014.
+    """
+
+    name = "parameter_server"
+    option_names = ("server_count", "server_s_per_byte")
+    server_kind = "memory"
+
+    def cost(  # noqa: D102
+        self,
+        link: Hockney,
+        worker_count: Quantity,
+        *,
+        server_count: Quantity = 1,
+        server_s_per_byte: Quantity | None = None,
+        **options: Any,
+    ) -> Quantity:
+        _check_servers(server_count)
+        crowd = worker_count / server_count
+        beta_s = link.beta if server_s_per_byte is None else server_s_per_byte
+        pushed = link.n * maximum(link.beta, crowd * beta_s)
+        return link.times(alpha=2, gamma=crowd) + 2 * pushed
+
+    def schedule(  # noqa: D102
+        self,
+        worker_count: int,
+        *,
+        server_count: int = 1,
+        server_s_per_byte: Quantity | None = None,
+        **options: Any,
+    ) -> tuple[Round, ...]:
+        _check_servers(server_count)
+        shards = range(SERVER, SERVER - server_count, -1)
+        share = 1 / server_count
+        pairs = [(rank, shard) for rank in range(worker_count) for shard in shards]
+        push = Round(tuple(Message(rank, shard, share) for rank, shard in pairs), reduced_share=worker_count * share)
+        return (push, Round(tuple(Message(shard, rank, share) for rank, shard in pairs)))
+
+    def server_count_of(self, *, server_count: int = 1, **options: Any) -> int:  # noqa: D102
+        return server_count
+
+
+def _check_servers(server_count: Quantity) -> None:
+    if isinstance(server_count, int | float) and (server_count < 1 or server_count % 1):
+        raise ArgumentError("server_count", server_count, "a whole number of at least 1")
+
+
+class HostTree(Collective):
+    r"""All push to the host's memory through a root of inverse bandwidth :math:`\beta` that they share, then all pull.
+
+    .. math:: T = 2 \alpha + 2 p n \beta + p n \gamma
+
+    Notes
+    -----
+    Valid for: one root; served in turn or at once, the last one ends at the same time. Ignores: switches that multicast
+    (with which pulling takes as long as one copy), and pushing of one while another pulls.
+
+    Examples
+    --------
+    Four devices below a root of 12 GB/s:
+
+    >>> HostTree().time(size_bytes=102228128, worker_count=4, latency_s=0.0, seconds_per_byte=1 / 12e9)  # 68.152 ms
+    0.068152
+
+    References
+    ----------
+    .. [1] Wünsche, Performance Factors of Deep Learning and Shallow Neural Network Applications, configuration of one
+       CPU and four GPUs.
+    """
+
+    name = "host_tree"
+    server_kind = "memory"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=2, beta=2 * worker_count, gamma=worker_count)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        ranks = range(worker_count)
+        push = Round(tuple(Message(rank, SERVER, 1.0) for rank in ranks), reduced_share=float(worker_count))
+        return (push, Round(tuple(Message(SERVER, rank, 1.0) for rank in ranks)))
+
+
+class InNetwork(Collective):
+    r"""The message climbs to a switch that adds, while the sum of what came before descends.
+
+    .. math:: T = 2 \alpha + n \beta
+
+    Notes
+    -----
+    Valid for: switches that add as fast as they forward (SHARP, NVSwitch of the third generation). Ignores: how many
+    messages a switch can add at once; ``reduce_s_per_byte`` is not paid.
+
+    Examples
+    --------
+    >>> InNetwork().time(size_bytes=1e6, worker_count=64, latency_s=1e-6, seconds_per_byte=1e-9)
+    0.001002
+
+    References
+    ----------
+    .. [1] R. L. Graham et al., Scalable hierarchical aggregation protocol (SHArP), COMHPC 2016,
+       doi:10.1109/COMHPC.2016.006.
+    """
+
+    name = "in_network"
+    server_kind = "switch"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=2, beta=1)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        ranks = range(worker_count)
+        up = tuple(Message(rank, SERVER, 1.0) for rank in ranks)
+        down = tuple(Message(SERVER, rank, 1.0) for rank in ranks)
+        # what went up last still has to come down
+        return (Round((*up, *down)), Round(tuple(Message(SERVER, rank, 0.0) for rank in ranks)))

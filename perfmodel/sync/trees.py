@@ -1,0 +1,216 @@
+"""Down and up trees: whoever has the message sends it on, and the sum climbs the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.cost.collective import pipelined_time
+from perfmodel.symbolic import Quantity
+from perfmodel.sync.base import Collective, Hockney, Message, Round
+from perfmodel.sync.ranks import levels
+
+
+def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
+    """Return the rounds in which the number of those who have the message doubles.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p; rank 0 has the message. [1]
+
+    Returns
+    -------
+    tuple of Round
+        In order. [-]
+
+    Examples
+    --------
+    >>> [len(each.messages) for each in broadcast_rounds(6)]
+    [1, 2, 2]
+    """
+    return tuple(
+        Round(tuple(Message(rank, rank + 2**step, 1.0) for rank in range(min(2**step, worker_count - 2**step))))
+        for step in range(levels(worker_count))
+    )
+
+
+class Broadcast(Collective):
+    r"""Binomial tree from rank 0.
+
+    .. math:: T = \lceil \log_2 p \rceil (\alpha + n \beta)
+
+    Notes
+    -----
+    Valid for: short messages. Ignores: pipelines and scatter with all-gather, which serve long ones better.
+
+    Examples
+    --------
+    >>> Broadcast().time(size_bytes=1e6, worker_count=6, latency_s=1e-3, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "broadcast"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=levels(worker_count), beta=levels(worker_count))
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        return broadcast_rounds(worker_count)
+
+
+class BinomialTree(Collective):
+    r"""Reduce to one worker up a binomial tree, then broadcast down it.
+
+    .. math:: T = 2 L \alpha + 2 L n \beta + L n \gamma, \qquad L = \lceil \log_2 p \rceil
+
+    Notes
+    -----
+    Valid for: short messages; with :math:`\alpha = \gamma = 0` it is Paleo's TreeAllReduce. Ignores: pipelining.
+
+    Examples
+    --------
+    >>> BinomialTree().time(size_bytes=1e6, worker_count=8, latency_s=0.0, seconds_per_byte=1e-9)
+    0.006
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, IJHPCA
+       19(1), 2005, doi:10.1177/1094342005051521.
+    """
+
+    name = "binomial_tree"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        climbed = levels(worker_count)
+        return link.times(alpha=2 * climbed, beta=2 * climbed, gamma=climbed)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        down = broadcast_rounds(worker_count)
+        up = tuple(
+            Round(tuple(Message(each.sink, each.source, 1.0) for each in step.messages), reduced_share=1.0)
+            for step in reversed(down)
+        )
+        return (*up, *down)
+
+
+Edge = tuple[int, int]
+
+
+def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """Return the edges, from parent to child, of two trees in which those with children in one have none in the other.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p. [1]
+
+    Returns
+    -------
+    tuple of tuple
+        Edges of both trees; the second mirrors the first, or for an odd p is it with each rank moved by one. [-]
+
+    Examples
+    --------
+    >>> two_trees(4)
+    (((2, 1), (0, 2), (2, 3)), ((1, 2), (3, 1), (1, 0)))
+    """
+    first = tuple((_parent(rank, worker_count), rank) for rank in range(1, worker_count))
+
+    def other(rank: int) -> int:
+        return (rank + 1) % worker_count if worker_count % 2 else worker_count - 1 - rank
+
+    return first, tuple((other(parent), other(child)) for parent, child in first)
+
+
+def _parent(rank: int, worker_count: int) -> int:
+    lowest = rank & -rank
+    above = (rank ^ lowest) | (lowest << 1)
+    return above if above < worker_count else rank ^ lowest
+
+
+def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """Return the edges of both trees in two sets, in each of which everybody sends and receives once at most.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p. [1]
+
+    Returns
+    -------
+    tuple of tuple
+        Edges from parent to child that are used in turn. [-]
+
+    Examples
+    --------
+    >>> colours(2)
+    (((0, 1),), ((1, 0),))
+    """
+    edges = [edge for tree in two_trees(worker_count) for edge in tree]
+    colour: dict[int, int] = {}
+    for start in range(len(edges)):
+        waiting = [(start, 0 if start < worker_count - 1 else 1)]
+        while waiting:
+            place, own = waiting.pop()
+            if place in colour:
+                continue
+            colour[place] = own
+            # in the graph of who sends to whom all have two edges at most, so that its circles are even
+            waiting += [
+                (other, 1 - own)
+                for other, (parent, child) in enumerate(edges)
+                if other != place and (parent == edges[place][0] or child == edges[place][1])
+            ]
+    return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == own) for own in (0, 1))  # type: ignore[return-value]
+
+
+class DoubleBinaryTree(Collective):
+    r"""Reduce up two trees at once, broadcast down both, in chunks of the best size.
+
+    .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
+
+    With ``chunk_count`` k, of which the formula takes the best, :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+
+    Notes
+    -----
+    Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
+    numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
+    played, a short message takes one or less, and ends in a third to all of the time.
+
+    Examples
+    --------
+    >>> tree = DoubleBinaryTree()
+    >>> 1e6 * tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10)
+    140.649
+
+    References
+    ----------
+    .. [1] P. Sanders, J. Speck, J. L. Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+       Parallel Computing 35(12), 2009, doi:10.1016/j.parco.2009.09.001.
+    """
+
+    name = "double_binary_tree"
+    option_names = ("chunk_count",)
+
+    def cost(  # noqa: D102
+        self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
+    ) -> Quantity:
+        return pipelined_time(
+            fill_s=4 * levels(worker_count) * link.alpha,
+            stream_s=2 * (link.n * link.beta),
+            fill_rounds=4 * levels(worker_count),
+            chunk_count=chunk_count,
+        ) + link.times(gamma=1)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        both = colours(worker_count)
+        up = [Round(tuple(Message(child, parent, 0.5) for parent, child in each), reduced_share=0.5) for each in both]
+        return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in each)) for each in both))
+
+    def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
+        return 4 * int(levels(worker_count))
