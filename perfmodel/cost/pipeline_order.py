@@ -5,9 +5,10 @@ A pipeline has as many chunks of layers as devices times ``interleave``; chunk k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import lru_cache, reduce
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -164,6 +165,53 @@ SCHEDULES: Final[Mapping[str, Callable[..., Orders]]] = {
 """Name to the order of work."""
 
 
+@lru_cache(maxsize=512)
+def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
+    """Return what each device does, the same object for the same arguments; chunks of one device follow one another.
+
+    Parameters
+    ----------
+    schedule : str
+        A name of ``SCHEDULES``; a single device has but one order. [-]
+    stage_count, micro_batch_count, interleave : int
+        Devices, micro-batches, and chunks of layers on each device. [1]
+    trains : bool
+        Whether there is a backward phase. [-]
+
+    Returns
+    -------
+    tuple of tuple of Turn
+        Turns of each device. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the schedule has no such order.
+
+    Examples
+    --------
+    >>> orders_of("1f1b", stage_count=1, micro_batch_count=1, interleave=1, trains=False)
+    ((Turn(phase='forward', chunk=0, micro_batch=0),),)
+    """
+    if stage_count > 1:
+        orders = SCHEDULES[schedule](
+            stage_count=stage_count, micro_batch_count=micro_batch_count, interleave=interleave
+        )
+    else:
+        chunks, ways = range(interleave), ("forward", "backward")
+        orders = (
+            tuple(
+                Turn(phase, chunk, batch)  # type: ignore[arg-type]
+                for batch in range(micro_batch_count)
+                for phase in ways
+                for chunk in (chunks if phase == "forward" else reversed(chunks))
+            ),
+        )
+    if trains:
+        return orders
+    return tuple(tuple(turn for turn in order if turn.phase == "forward") for order in orders)
+
+
 def pipeline_makespan(
     orders: Orders,
     *,
@@ -200,42 +248,140 @@ def pipeline_makespan(
     ...     backward_send_s=[0.0] * 3))
     33.0
     """
-    chunk_count = len(forward_s)
-    given = [*forward_s, *backward_s, *forward_send_s, *backward_send_s]
+    ends = pipeline_ends(
+        orders,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        forward_send_s=forward_send_s,
+        backward_send_s=backward_send_s,
+    )
+    return ends.latest_s
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineEnds:
+    """When devices of a pipeline, and chunks of its layers, are through with all micro-batches.
+
+    Parameters
+    ----------
+    device_s : tuple of float or ndarray
+        End of each device's last turn. [s]
+    chunk_s : tuple of float or ndarray
+        End of each chunk's last turn: of its backward phase, where it has one. [s]
+    """
+
+    device_s: tuple[Quantity, ...]
+    chunk_s: tuple[Quantity, ...]
+
+    @property
+    def latest_s(self) -> Quantity:
+        """End of the device that is through last. [s]"""
+        return reduce(_later(self.device_s), self.device_s)
+
+
+def pipeline_ends(
+    orders: Orders,
+    *,
+    forward_s: Sequence[Quantity],
+    backward_s: Sequence[Quantity],
+    forward_send_s: Sequence[Quantity],
+    backward_send_s: Sequence[Quantity],
+) -> PipelineEnds:
+    """When each device and each chunk is through, on the longest paths through turns and transfers.
+
+    Parameters
+    ----------
+    orders : tuple of tuple of Turn
+        Turns of each device. [-]
+    forward_s, backward_s : sequence of float or ndarray
+        Of one micro-batch in each chunk. [s]
+    forward_send_s, backward_send_s : sequence of float or ndarray
+        Of one micro-batch from each chunk to the next, and of its gradient back; one less than chunks. [s]
+
+    Returns
+    -------
+    PipelineEnds
+        Counted from the first forward phase. [s]
+
+    Notes
+    -----
+    Exact for chunks of any length. Valid and ignoring as ``pipeline_makespan``.
+
+    Examples
+    --------
+    >>> orders = one_forward_one_backward_order(stage_count=2, micro_batch_count=3)
+    >>> pipeline_ends(orders, forward_s=[1.0] * 2, backward_s=[2.0] * 2, forward_send_s=[0.0], backward_send_s=[0.0])
+    PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0))
+    """
+    later = _later([*forward_s, *backward_s, *forward_send_s, *backward_send_s])
+    work_s = (*forward_s, *backward_s)
+    send_s = (*forward_send_s, *backward_send_s)
+    device_s: list[Quantity] = [0.0] * len(orders)
+    chunk_s: list[Quantity] = [0.0] * len(forward_s)
+    link_s: list[Quantity] = [0.0] * len(send_s)
+    arrived: list[Quantity] = []
+    for event in _events(orders, len(forward_s)):
+        start = device_s[event.device]
+        if event.source is not None:
+            start = later(start, arrived[event.source])
+        end = device_s[event.device] = chunk_s[event.chunk] = start + work_s[event.work]
+        if event.link is not None:
+            end = link_s[event.link] = later(end, link_s[event.link]) + send_s[event.link]
+        arrived.append(end)
+    return PipelineEnds(tuple(device_s), tuple(chunk_s))
+
+
+def _later(given: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
     is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
-    later: Callable[[Quantity, Quantity], Quantity] = max if is_plain else maximum  # several times as fast
-    work_s = {"forward": forward_s, "backward": backward_s}
-    arrived: dict[Turn, Quantity] = {}
-    link_free: dict[tuple[str, int], Quantity] = {}
-    now: list[Quantity] = [0.0] * len(orders)
+    return max if is_plain else maximum  # several times as fast
+
+
+class _Event(NamedTuple):
+    """A turn in an order in which none comes before what it waits for, by the places of what it reads and writes."""
+
+    device: int
+    chunk: int
+    work: int
+    source: int | None
+    link: int | None
+
+
+_EVENTS: Final[dict[int, tuple[Orders, tuple[_Event, ...]]]] = {}
+MOST_ORDERS: Final = 1024
+"""Orders whose events are kept. [1]"""
+
+
+def _events(orders: Orders, chunk_count: int) -> tuple[_Event, ...]:
+    """Return the turns of all devices one after the other, made once for orders that are asked about again."""
+    kept = _EVENTS.get(id(orders))
+    if kept is None or kept[0] is not orders:
+        while len(_EVENTS) >= MOST_ORDERS:
+            del _EVENTS[next(iter(_EVENTS))]
+        kept = _EVENTS[id(orders)] = (orders, tuple(_in_time(orders, chunk_count)))
+    return kept[1]
+
+
+def _in_time(orders: Orders, chunk_count: int) -> Iterator[_Event]:
+    sources: dict[Turn, int] = {}
     places = [0] * len(orders)
-    waiting = True
-    while waiting:
-        waiting = False
+    count, before = 0, -1
+    while count > before:
+        before = count
         for device, order in enumerate(orders):
             while places[device] < len(order):
                 turn = order[places[device]]
-                if turn not in arrived and not is_first(turn):
+                if turn not in sources and not is_first(turn):
                     break
-                start = later(now[device], arrived.pop(turn, 0.0))
-                end = now[device] = start + work_s[turn.phase][turn.chunk]
                 places[device] += 1
-                waiting = True
-                following = following_turn(turn, chunk_count=chunk_count)
-                if following is None:
-                    continue
-                boundary = min(turn.chunk, following.chunk)
-                if following.chunk == turn.chunk:
-                    arrived[following] = end
-                    continue
-                send_s = (forward_send_s if turn.phase == "forward" else backward_send_s)[boundary]
-                link = (turn.phase, boundary)
-                arrived[following] = link_free[link] = later(end, link_free.get(link, 0.0)) + send_s
+                following, link = following_turn(turn, chunk_count=chunk_count), None
+                if following is not None:
+                    sources[following] = count
+                    if following.chunk != turn.chunk:
+                        link = turn.chunk if turn.phase == "forward" else chunk_count - 1 + following.chunk
+                count += 1
+                work = turn.chunk + (chunk_count if turn.phase == "backward" else 0)
+                yield _Event(device, turn.chunk, work, sources.get(turn), link)
     assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
-    latest = now[0]
-    for each in now[1:]:
-        latest = later(latest, each)
-    return latest
 
 
 def is_first(turn: Turn) -> bool:

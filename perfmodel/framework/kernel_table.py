@@ -146,6 +146,11 @@ class KernelTable:
         """How often each group counts. [1]"""
         return _group_weights(self)
 
+    def phase_weights(self, phase: Phase) -> GroupWeights:
+        """Return how often each group counts in a single phase. [1]"""
+        weights: GroupWeights = _phase_weights(self, phase)
+        return weights
+
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
         """Return the table in which no group chooses these algorithms, but where it has no other.
 
@@ -170,8 +175,8 @@ class GroupWeights(NamedTuple):
 
     Parameters
     ----------
-    forward_backward, update : ndarray, shape (groups,)
-        Occurrences outside the optimizer, and in it. [1]
+    every, forward_backward, update : ndarray, shape (groups,)
+        Occurrences: all, those outside the optimizer, and those in it. [1]
     has_library_launches : bool
         Whether any row is launched inside a library's call. [-]
     issuer_of_row : ndarray of int, shape (rows,), or None
@@ -181,6 +186,7 @@ class GroupWeights(NamedTuple):
         The numbers of all groups. [1]
     """
 
+    every: NDArray[np.float64]
     forward_backward: NDArray[np.float64]
     update: NDArray[np.float64]
     has_library_launches: bool
@@ -202,11 +208,21 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     )
     by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
     return GroupWeights(
+        every=table.multiplicity,
         forward_backward=table.multiplicity * ~table.is_update,
         update=table.multiplicity * table.is_update,
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
         every_group=np.arange(len(table.multiplicity)),
+    )
+
+
+@derived
+def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
+    groups = [each.group for each in table.occurrences if each.phase is phase]
+    every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
+    return table.weights._replace(
+        every=every, forward_backward=every * ~table.is_update, update=every * table.is_update
     )
 
 

@@ -65,7 +65,8 @@ def place(
     send_s : callable or None
         Time of a tensor of a size per sample [B/sample] between stages, in the unit of ``layer_s``. [s]
     **sizes : int, str or bool
-        Fields of ``Layout`` where none is given. [1]
+        Fields of ``Layout`` where none is given; all workers are one group of a ``model`` or ``tensor`` parallelism
+        unless its size is given. [1]
 
     Returns
     -------
@@ -90,6 +91,10 @@ def place(
         noun = "parallelism"
         raise UnknownNameError(noun, str(parallelism), PARALLELISMS)
     chosen = PARALLELISMS[parallelism]
-    resolved = chosen.resolved(Layout(**sizes) if layout is None else layout)
+    if layout is None:
+        if chosen.grouped_by is not None:
+            sizes = {chosen.grouped_by: sizes.get("workers", 1)} | sizes
+        layout = Layout(**sizes)
+    resolved = chosen.resolved(layout)
     request = Request(graph=graph, layout=resolved, element_bytes=element_bytes, layer_s=layer_s, send_s=send_s)
     return chosen.place(request)

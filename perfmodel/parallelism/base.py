@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
@@ -132,6 +132,8 @@ class Layout:
     shard_stage : int
         What of the optimizer's state (1), gradients (2), parameters (3) the data-parallel workers share; 0: each has
         all. [1]
+    accumulation_steps : int
+        Passes of all micro-batches through the devices of a worker before the update. [1]
 
     Raises
     ------
@@ -147,9 +149,10 @@ class Layout:
     schedule: str = "1f1b"
     interleave: int = 1
     shard_stage: int = 0
+    accumulation_steps: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave"):
+        for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, int) or given < 1:
                 raise ArgumentError(name, given, "a whole number, at least 1")
@@ -166,6 +169,16 @@ class Layout:
     def data_size(self) -> int:
         """Copies of the network, each with a mini-batch of its own. [1]"""
         return self.workers // (self.stages * self.tensor_size)
+
+    @property
+    def parts(self) -> int:
+        """Micro-batches of a worker's mini-batch, in all passes. [1]"""
+        return self.micro_batches * self.accumulation_steps
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each worker is one device with the whole network, which takes its mini-batch in one."""
+        return self.stages == self.tensor_size == self.interleave == self.parts == 1
 
     def micro_batch_size(self, batch_size: int) -> int:
         """Return the samples of a micro-batch.
@@ -190,11 +203,12 @@ class Layout:
         >>> Layout(workers=4, stages=4, micro_batches=8).micro_batch_size(64)
         8
         """
-        if batch_size % self.micro_batches:
+        if batch_size % self.parts:
             divisors = [count for count in range(1, batch_size + 1) if batch_size % count == 0]
             shown = ", ".join(map(str, divisors[:12])) + (", ..." if len(divisors) > 12 else "")
-            raise ArgumentError("micro_batches", self.micro_batches, f"a divisor of the batch of {batch_size}: {shown}")
-        return batch_size // self.micro_batches
+            several = [name for name in ("micro_batches", "accumulation_steps") if getattr(self, name) > 1]
+            raise ArgumentError(" x ".join(several), self.parts, f"a divisor of the batch of {batch_size}: {shown}")
+        return batch_size // self.parts
 
 
 LayerSeconds = Mapping[str, float]
@@ -227,12 +241,20 @@ class Request:
     send_s: Callable[[int], float] | None = None
 
 
+SIZES: Final = (
+    "stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage", "accumulation_steps",
+)  # fmt: skip
+"""Fields of Layout that only some parallelisms use."""
+
+
 class Parallelism(ABC):
     """A way to use several devices for one network: one final class per file."""
 
     name: ClassVar[str]
     uses: ClassVar[frozenset[str]]
     """Fields of Layout, besides the workers, that may differ from their defaults [-]."""
+    grouped_by: ClassVar[str | None] = None
+    """Field of Layout that is the number of devices where all of them have one network together [-]."""
 
     @abstractmethod
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
@@ -241,7 +263,7 @@ class Parallelism(ABC):
     def resolved(self, layout: Layout) -> Layout:
         """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""
         default = Layout()
-        for name in ("stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage"):
+        for name in SIZES:
             given, plain = getattr(layout, name), getattr(default, name)
             if given != plain and name not in self.uses:
                 raise ArgumentError(name, given, f"{plain!r} with parallelism={self.name!r}")

@@ -13,7 +13,7 @@ class DataParallelism(Parallelism):
     """Copies of the network add up their gradients; they may share optimizer state, gradients and parameters."""
 
     name: ClassVar[str] = "data"
-    uses: ClassVar[frozenset[str]] = frozenset({"micro_batches", "shard_stage"})
+    uses: ClassVar[frozenset[str]] = frozenset({"micro_batches", "shard_stage", "accumulation_steps"})
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the network as one stage."""

@@ -35,6 +35,8 @@ class HybridParallelism(Parallelism):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return both parts, which every worker runs in turn."""
         graph, workers = request.graph, request.layout.workers
+        if workers == 1:  # its layers are shared with nobody
+            return (StageGraph(graph=graph),)
         cut = _before_dense_layers(graph)
         (first, _), (second, _) = (
             part_of(graph, graph.layers[start:end], name=f"{graph.name}, {part}")
@@ -46,8 +48,6 @@ class HybridParallelism(Parallelism):
             graph=first,
             exchanges=gradient_exchanges(first, data_size=workers, shard_stage=0, element_bytes=request.element_bytes),
         )
-        if workers == 1:
-            return (front, StageGraph(graph=second, input_gradient=cut.wanted))
         shard = tensor_split(second, tensor_size=workers, element_bytes=request.element_bytes)
         return front, replace(
             shard,

@@ -17,13 +17,12 @@ class ModelParallelism(Parallelism):
     """
 
     name: ClassVar[str] = "model"
-    uses: ClassVar[frozenset[str]] = frozenset({"stages"})
+    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps"})
+    grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:
-        """Return the layout; all workers are one copy unless stages are given."""
-        layout = super().resolved(layout)
-        stages = layout.workers if layout.stages == 1 else layout.stages
-        return replace(layout, stages=stages, schedule="gpipe")
+        """Return the layout; a mini-batch that goes through as a whole has but one order."""
+        return replace(super().resolved(layout), schedule="gpipe")
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the stages, the longest as short as can be."""

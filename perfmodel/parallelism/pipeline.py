@@ -16,7 +16,15 @@ class PipelineParallelism(Parallelism):
 
     name: ClassVar[str] = "pipeline"
     uses: ClassVar[frozenset[str]] = frozenset(
-        {"stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage"}
+        {
+            "stages",
+            "tensor_size",
+            "sequence_parallel",
+            "micro_batches",
+            "interleave",
+            "shard_stage",
+            "accumulation_steps",
+        }  # fmt: skip
     )
 
     def resolved(self, layout: Layout) -> Layout:
@@ -31,8 +39,8 @@ class PipelineParallelism(Parallelism):
             SCHEDULES[layout.schedule](
                 stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
             )
-        if layout.shard_stage > 1 and layout.stages > 1:
-            allowed = "0 or 1 in a pipeline, whose micro-batches add to gradients that stay whole"
+        if layout.shard_stage == 3 and layout.stages > 1:
+            allowed = "0, 1 or 2 in a pipeline, every micro-batch of which would gather the parameters anew"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)
         return layout
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.composition.compose import Composed
+    from perfmodel.prediction.composition.work import DeviceWork
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
+    from perfmodel.simulation.synchronous import PlayedStep
+    from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 
@@ -63,35 +66,40 @@ class Agreement(ABC):
         return False
 
     @property
-    def calls_library(self) -> bool:
-        """Whether a library of collectives chooses how workers exchange."""
-        return False
+    def serves(self) -> bool:
+        """Whether a parameter server updates, not the workers."""
+        return self.server is not None
 
-    def staleness(self, parts: StepTime) -> float:
+    def staleness(self, own: StepTime) -> float:
         """Return the updates that a gradient has missed on average when it is applied. [1]"""
-        del parts
+        del own
         return 0.0
 
-    def played_channels(self, workers: Sequence[str]) -> Mapping[str, float]:
-        """Return what is shared in a timeline besides the system's links: device by device. [s/s]"""
-        del workers
-        return {}
-
-    def visits(self, parts: StepTime) -> AsynchronousTimes | None:
+    def visits(self, own: StepTime) -> AsynchronousTimes | None:
         """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
-        del parts
+        del own
         return None
 
+    def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
+        """Return what a device exchanges with those of other workers in a step, and what of it is exposed. [s]"""
+        del device
+        return 0.0, 0.0
+
+    def sent_bytes(self, size_bytes: float, place: int) -> float:
+        """Return what a device at a place of a worker sends for so many bytes of gradients [B]. [B]"""
+        del size_bytes, place
+        return 0.0
+
     @abstractmethod
-    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:
+    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
         """Return the parts of a step in which workers agree.
 
         Parameters
         ----------
-        parts : StepTime
-            The step of a worker by itself. [s]
-        schedule : GradientSchedule
-            When its gradients are ready. [s]
+        own : StepTime
+            What a worker does by itself. [s]
+        exchanged : tuple of 2 float, ndarray or sympy.Expr
+            What it exchanges, hidden or not, and what of it is exposed. [s]
 
         Returns
         -------
@@ -101,27 +109,18 @@ class Agreement(ABC):
 
     @abstractmethod
     def played(
-        self,
-        fed: Iterable[Task],
-        parts: StepTime,
-        schedule: GradientSchedule,
-        *,
-        workers: Sequence[str],
-        step_count: int,
-        seed: int,
-    ) -> tuple[Iterable[Task], Mapping[str, int]]:
-        """Return the steps of all workers as tasks, and what these hold besides the workers.
+        self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
+    ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
+        """Return the steps of all workers as tasks, and what these hold and share besides the system's links.
 
         Parameters
         ----------
         fed : iterable of Task
             What brings mini-batches; its tasks of computing are left out for those of the agreement. [-]
-        parts : StepTime
-            The step as ``applied`` returns it. [s]
-        schedule : GradientSchedule
-            When its gradients are ready. [s]
-        workers : sequence of str
-            Names of the devices. [-]
+        composed : Composed
+            The step. [s]
+        step : PlayedStep
+            What each worker does by itself. [-]
         step_count : int
             Steps. [1]
         seed : int
@@ -129,6 +128,6 @@ class Agreement(ABC):
 
         Returns
         -------
-        tuple of (iterable of Task, mapping of str to int)
-            Tasks, and units of resources. [-]
+        tuple of (iterable of Task, mapping of str to int, mapping of str to float)
+            Tasks, units of resources, and rates of channels. [-]
         """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.prediction.messages import MERGED
-from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
+from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def agreement_words(basis: Basis) -> str:
     agreement, machine = basis.prepared.agreement, basis.prepared.target.machine
     if agreement is None:
         return "" if machine is None or machine.worker_count == 1 else ALONE
-    size = bytes_text(float(basis.prepared.gradients(basis.timed.groups, basis.timed.numbers).sizes_bytes.sum()))
+    size = bytes_text(float(basis.timed.gradients.sizes_bytes.sum()))
     workers = f"{agreement.worker_count} workers exchange" if agreement.worker_count > 1 else "One worker exchanges"
     exchanged = f"{workers} {size} of gradients by {agreement.name}"
     held = () if agreement.server is None else (_held(agreement.server),)
@@ -63,8 +63,8 @@ def _how(agreement: Agreement, basis: Basis) -> str:
 
 def _messages(agreement: Synchronous, basis: Basis) -> str:
     if agreement.bucket_bytes == MERGED:
-        schedule = basis.prepared.gradients(basis.timed.groups, basis.timed.numbers)
-        count = len(agreement.merged(schedule).sizes_bytes)
+        schedule = basis.timed.gradients
+        count = len(agreement.slices(agreement.reduction, schedule))
         return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
     return f"in messages of {bytes_text(float(agreement.bucket_bytes))}" if agreement.bucket_bytes else "layer by layer"
 
@@ -74,13 +74,13 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     said = []
     if float(parts.straggler_s) > 0:
         said.append(f"Waiting for slower workers takes {seconds_text(float(parts.straggler_s))}.")
-    if isinstance(agreement, AllReduced) and agreement.overlap and agreement.slowdown:
+    if isinstance(agreement, Synchronous) and agreement.overlap and agreement.slowdown:
         lost = agreement.slowdown * float(parts.sync_s)
         said.append(
             f"Messages keep {percent_text(agreement.slowdown)} of a device from computing while they are on the way, "
             f"which is {seconds_text(lost)} of what is exposed."
         )
-    times = agreement.visits(parts)
+    times = agreement.visits(basis.timed.own)
     if times is None:
         return said
     busy, knee = percent_text(float(times.server_utilisation)), f"{float(times.knee):.3g}"
@@ -143,7 +143,7 @@ def server_dict(p: Prediction) -> dict[str, Any] | None:
     agreement = p.agreement
     if agreement is None or agreement.server is None:
         return None
-    times = agreement.visits(p.parts)
+    times = agreement.visits(p.basis.timed.own)  # type: ignore[union-attr]
     found: dict[str, Any] = {"knee": None, "utilisation": None}
     if times is not None:
         knee = float(times.knee)

@@ -9,11 +9,12 @@ from perfmodel.prediction.agreement import Agreement
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.composition.compose import Composed
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
+    from perfmodel.simulation.synchronous import PlayedStep
     from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
     from perfmodel.sync.asynchronous_times import AsynchronousTimes
@@ -29,13 +30,10 @@ class Asynchronous(Agreement):
         What they do there. [-]
     numbers : AsynchronousNumbers
         Times and counts, with no time of the worker's own step. [-]
-    inner_s : float
-        What devices of one worker exchange among themselves in a step, where several have its network. [s]
     """
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers
-    inner_s: Quantity = 0.0
 
     @property
     def batches_per_update(self) -> int:
@@ -46,45 +44,34 @@ class Asynchronous(Agreement):
         """Return what the scheme comes to for workers that compute so long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
-    def visits(self, parts: StepTime) -> AsynchronousTimes:
-        """Return what the scheme comes to for the step of a worker as ``applied`` returns it."""
-        return self.times(self.computing_s(parts))
+    def visits(self, own: StepTime) -> AsynchronousTimes:
+        """Return what the scheme comes to for what a worker does by itself."""
+        return self.times(self.computing_s(own))
 
-    def staleness(self, parts: StepTime) -> float:
+    def staleness(self, own: StepTime) -> float:
         """Return the updates of others that a gradient has missed on average. [1]"""
-        return float(self.visits(parts).mean_staleness)
+        return float(self.visits(own).mean_staleness)
 
-    def computing_s(self, parts: StepTime) -> Quantity:
+    @staticmethod
+    def computing_s(own: StepTime) -> Quantity:
         """Return what a worker's own step takes, without the update, which is the server's. [s]"""
-        return parts.device_s - parts.update_s - parts.exposed_sync_s - parts.straggler_s + self.inner_s
+        return own.device_s - own.update_s
 
-    def applied(self, parts: StepTime, schedule: GradientSchedule) -> StepTime:  # noqa: D102
-        del schedule
-        return self.visited(parts)
-
-    def visited(self, parts: StepTime) -> StepTime:
-        """Return the parts of a worker's step [s] with its visits of the server, which updates."""
-        parts = replace(parts, update_s=0.0)
-        times = self.times(self.computing_s(parts))
+    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
+        del exchanged
+        times = self.visits(own)
         visit_s = times.group_sync_s + times.wait_s
         return replace(
-            parts,
+            own,
+            update_s=0.0,
             straggler_s=times.straggler_s,
-            sync_s=parts.sync_s + visit_s,
-            exposed_sync_s=self.inner_s + visit_s,
+            sync_s=own.sync_s + visit_s,
+            exposed_sync_s=own.exposed_sync_s + visit_s,
         )
 
     def played(  # noqa: D102
-        self,
-        fed: Iterable[Task],
-        parts: StepTime,
-        schedule: GradientSchedule,
-        *,
-        workers: Sequence[str],
-        step_count: int,
-        seed: int,
-    ) -> tuple[Iterable[Task], Mapping[str, int]]:
-        del schedule
-        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(parts))))
-        tasks = fed_asynchronous_tasks(fed, numbers, workers=workers, step_count=step_count, seed=seed)
-        return tasks, server_resources(numbers)
+        self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
+    ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
+        numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(composed.own))))
+        tasks = fed_asynchronous_tasks(fed, numbers, workers=list(step.lanes), step_count=step_count, seed=seed)
+        return tasks, server_resources(numbers), {}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.prepare import prepare
+from perfmodel.prediction.prepared import Prepared
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import Phase
 
@@ -53,7 +54,7 @@ class Basis:
         if (
             job is None
             or job.recompute is None
-            or prepared.is_spread
+            or not prepared.layout.is_whole
             or Phase.BACKWARD not in prepared.subject.phase.parts
         ):
             return ()
@@ -66,8 +67,8 @@ class Basis:
             library=job.library,
             pinned=prepared.pinned,
         )
-        without = kept.footprint(kept.step(self.factors).groups).total_bytes
-        spared_bytes = float(without) - float(prepared.footprint(self.timed.groups).total_bytes)
+        without = kept.footprint(kept.step(self.factors)).total_bytes
+        spared_bytes = float(without) - float(prepared.footprint(self.timed).total_bytes)
         worth = (
             f"saves {bytes_text(spared_bytes)}"
             if spared_bytes > 0

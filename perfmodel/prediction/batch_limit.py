@@ -9,7 +9,8 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.prediction.arguments import DTYPES, one_of
-from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.prepare import prepare
+from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def _fits(prepared: Prepared, batch_size: int) -> bool:
     """Tell whether a mini-batch fits, with the convolution algorithms that would be chosen for it."""
     at_size = replace(prepared, batch_size=batch_size)
-    return bool(at_size.footprint(at_size.step().groups).fits)
+    return bool(at_size.footprint(at_size.step()).fits)
 
 
 def max_batch_size(

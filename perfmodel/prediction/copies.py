@@ -41,6 +41,17 @@ class Copy:
         is_staged = not isinstance(self.host_s, float) or self.host_s
         return not (is_staged or np.any(self.copied_bytes))
 
+    def repeated(self, count: int) -> Copy:
+        """Return so many copies that follow one another."""
+        if count == 1 or self is NO_COPY:
+            return self
+        return Copy(
+            host_s=count * self.host_s,
+            latency_s=count * self.latency_s,
+            copied_bytes=count * self.copied_bytes,
+            bytes_per_s=self.bytes_per_s,
+        )
+
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
         """Return how long it takes.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,37 +39,3 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
     spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
     logs = [np.log(prepared.step_with_exchanges(timed, slower=float(np.exp(sign * spread)))) for sign in (-1, 1)]
     return float((logs[1] - logs[0]) / 2) ** 2
-
-
-def agreed_step_s(prepared: Prepared, timed: TimedStep, *, slower: float) -> float:
-    """Return the time of a step of workers with the whole network each, with exchanges so many times as long.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-    slower : float
-        How many times as long every exchange takes. [1]
-
-    Returns
-    -------
-    float
-        Seconds.
-
-    Notes
-    -----
-    What an exchange adds is of the unit of the times that it follows from: with everything else that much shorter it is
-    that much too short.
-    """
-    agreement, parts = prepared.agreement, timed.parts
-    if agreement is None:
-        return float(parts.step_s)
-    alone = replace(parts, exposed_sync_s=0.0, straggler_s=0.0, sync_s=0.0)
-    shorter = replace(alone, **{field.name: getattr(alone, field.name) / slower for field in fields(alone)})
-    schedule = prepared.gradients(timed.groups, timed.numbers)
-    times = ("ready_s", "wanted_s", "forward_s", "backward_s")
-    shorter_schedule = replace(schedule, **{name: getattr(schedule, name) / slower for name in times})
-    agreed = agreement.applied(shorter, shorter_schedule)
-    return float(alone.step_s + slower * (agreed.exposed_sync_s + agreed.straggler_s))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.prediction.group_server import ServedGroups
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
-from perfmodel.sync.placed import place
+from perfmodel.sync.placed_once import placed_once
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
@@ -30,23 +30,9 @@ Groups = tuple[tuple[str, ...], ...]
 """Devices that exchange with one another, all groups that do so at once."""
 
 
-def algorithm_of(exchange: Exchange, *, all_reduce: str = RING) -> Collective:
-    """Return the collective of an exchange.
-
-    Parameters
-    ----------
-    exchange : Exchange
-        The exchange. [-]
-    all_reduce : str
-        How data-parallel workers add up gradients. [-]
-
-    Returns
-    -------
-    Collective
-        The algorithm. [-]
-    """
-    sums = all_reduce if exchange.group == "data" else RING
-    return collective(ALGORITHM_OF.get(exchange.kind, sums))
+def algorithm_of(exchange: Exchange) -> Collective:
+    """Return the collective of an exchange among devices of one worker, or of parameters that workers share."""
+    return collective(ALGORITHM_OF.get(exchange.kind, RING))
 
 
 def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> int:
@@ -76,6 +62,34 @@ def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> i
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnLink:
+    """A collective over links that each device has to itself.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    link : Link
+        Of each device. [-]
+    worker_count : int
+        Devices. [1]
+    """
+
+    collective: Collective
+    link: Link
+    worker_count: int
+
+    def time(self, size_bytes: Any) -> Any:
+        """Return the time of a collective of so many bytes [B]. [s]"""
+        return self.collective.time(
+            size_bytes=size_bytes,
+            worker_count=self.worker_count,
+            latency_s=self.link.latency_s,
+            seconds_per_byte=1 / self.link.effective_bandwidth_bytes_per_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinkExchanges:
     """Exchanges over links that each device has to itself: a callable that returns seconds.
 
@@ -85,24 +99,17 @@ class LinkExchanges:
         The network on devices. [-]
     links : mapping of str to Link
         Link of the devices of each group: ``data``, ``tensor``, ``pipeline``. [-]
-    all_reduce : str
-        How data-parallel workers add up gradients. [-]
     """
 
     placement: Placement
     links: Mapping[str, Link]
-    all_reduce: str = RING
+    library: None = None
 
-    def __call__(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
-        link = self.links[exchange.group]
-        return float(
-            algorithm_of(exchange, all_reduce=self.all_reduce).time(
-                size_bytes=size_bytes,
-                worker_count=group_size(self.placement, exchange, stage),
-                latency_s=link.latency_s,
-                seconds_per_byte=1 / link.effective_bandwidth_bytes_per_s,
-            )
+        count = group_size(self.placement, exchange, stage)
+        return OnLink(collective=algorithm_of(exchange), link=self.links[exchange.group], worker_count=count).time(
+            size_bytes
         )
 
 
@@ -111,7 +118,7 @@ class PlacedExchanges:
     """Exchanges on a system, where groups that exchange at once share channels: a callable that returns seconds.
 
     Devices are taken in the order of the system's file: those of a tensor group are neighbours, then come the stages
-    of a pipeline, then the data-parallel workers.
+    of a pipeline, then the data-parallel workers. What workers add up is their agreement's.
 
     Parameters
     ----------
@@ -121,60 +128,20 @@ class PlacedExchanges:
         The system; None for one device, which exchanges nothing. [-]
     names : tuple of str
         Nodes of the devices. [-]
-    all_reduce : str or None
-        How data-parallel workers add up gradients; None where they exchange nothing. [-]
-    options : mapping of str to object
-        Its own options. [-]
     library : CollectiveLibrary or None
         Whose operations all groups call, as far as it has them. [-]
-    served : ServedGroups
-        The parameter server that adds up gradients; none unless given. [-]
     """
 
     placement: Placement
     topology: Topology | None
     names: tuple[str, ...]
-    all_reduce: str | None = RING
-    options: Mapping[str, Any] = field(default_factory=dict)
     library: CollectiveLibrary | None = None
-    served: ServedGroups = field(default_factory=ServedGroups)
     _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
 
-    def __call__(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
         placed = self.placed(exchange, stage)
-        if placed is None:
-            return 0.0
-        alone_s = float(placed.time(size_bytes))
-        return alone_s if not self._is_served(exchange) else self._at_server(alone_s, size_bytes, stage)
-
-    def _at_server(self, alone_s: float, size_bytes: float, stage: StageGraph) -> float:
-        """Return the time of a message [s] whose way and server devices at other places of the network share.
-
-        Where links are shared fairly, a device meets each other one for as long as the shorter of both sends.
-        """
-        own, *others = self._meeting(stage)
-        width = self.placement.layout.tensor_size
-        met = sum(min(other, own) for other in others) / own
-        serving_s = (1 + met) * width * self.served.seconds_per_byte * size_bytes
-        if not others or self.topology is None:
-            return alone_s + serving_s
-        if "server" not in self._known:
-            size = width * self.placement.layout.stages
-            first, *rest = [self.names[position::size] for position in range(size)]
-            algorithm, options = collective(self.all_reduce or RING), dict(self.options)
-            self._known["server"] = place(
-                algorithm, self.topology, first, beside=rest, servers=self.served.memories, **options
-            )
-        together_s = float(self._known["server"].time(size_bytes))
-        return alone_s + max(0.0, together_s - alone_s) * met / len(others) + serving_s
-
-    def _meeting(self, stage: StageGraph) -> list[float]:
-        """Return the gradients of the stage's device, and those of devices at the other places of the pipeline. [1]"""
-        counts = [0.0] * self.placement.layout.stages
-        for each in self.placement.stages:
-            counts[each.device] += each.graph.trained_parameter_count
-        return [counts.pop(stage.device), *counts]
+        return 0.0 if placed is None else placed.time(size_bytes)
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
@@ -197,15 +164,10 @@ class PlacedExchanges:
         Returns
         -------
         Placed, LibraryCollective or None
-            None where nobody takes part. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If no link leads from one device to another.
+            With its time; None for a device that has nobody to exchange with. [-]
         """
         groups = self._groups(exchange, stage)
-        if self.topology is None or len(groups[0]) == 1 or self._exchanges_nothing(exchange):
+        if self.topology is None or len(groups[0]) == 1:
             return None
         key = (exchange.kind, exchange.group, groups)
         if key not in self._known:
@@ -215,21 +177,7 @@ class PlacedExchanges:
     def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:
         if self.library is not None and exchange.kind in self.library.operation:
             return place_library(self.library, exchange.kind, topology, groups[0], beside=groups[1:])
-        algorithm = algorithm_of(exchange, all_reduce=self.all_reduce or RING)
-        options = self._options(exchange)
-        if self._is_served(exchange):
-            options |= {"servers": self.served.memories}
-        return place(algorithm, topology, groups[0], beside=groups[1:], **options)
-
-    def _is_served(self, exchange: Exchange) -> bool:
-        return bool(self.served.memories) and exchange.group == "data" and exchange.kind == "all_reduce"
-
-    def _exchanges_nothing(self, exchange: Exchange) -> bool:
-        return exchange.group == "data" and self.all_reduce is None
-
-    def _options(self, exchange: Exchange) -> dict[str, Any]:
-        """Return the options of the strategy, which are for sums of data-parallel workers alone."""
-        return dict(self.options) if exchange.group == "data" and exchange.kind == "all_reduce" else {}
+        return placed_once(algorithm_of(exchange), topology, groups[0], beside=groups[1:])
 
     def _groups(self, exchange: Exchange, stage: StageGraph) -> Groups:
         layout = self.placement.layout

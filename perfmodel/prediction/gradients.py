@@ -12,7 +12,7 @@ from perfmodel.records import Phase
 from perfmodel.symbolic import named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -109,4 +109,39 @@ def gradient_schedule(
         wanted_s=starts[[first[name] for name in layers]],
         forward_s=ends[Phase.FORWARD][-1],
         backward_s=ends[Phase.BACKWARD][-1],
+    )
+
+
+def joined(
+    schedules: Sequence[GradientSchedule],
+    *,
+    forward_from_s: Sequence[Any],
+    backward_from_s: Sequence[Any],
+    forward_s: Any,
+    backward_s: Any,
+) -> GradientSchedule:
+    """Join the schedules of chunks of layers on one device, the gradients of later layers first.
+
+    Parameters
+    ----------
+    schedules : sequence of GradientSchedule
+        Of the chunks, in the order of the network. [s]
+    forward_from_s, backward_from_s : sequence of float, ndarray or sympy.Expr
+        When each chunk begins in the forward, and in the last backward phase of the device. [s]
+    forward_s, backward_s : float, ndarray or sympy.Expr
+        Length of these phases of the device. [s]
+
+    Returns
+    -------
+    GradientSchedule
+        Of all gradients of the device. [s]
+    """
+    last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
+    return GradientSchedule(
+        layers=tuple(name for each, _, _ in last_first for name in each.layers),
+        sizes_bytes=np.concatenate([each.sizes_bytes for each, _, _ in last_first]),
+        ready_s=np.concatenate([each.ready_s + start for each, _, start in last_first]),
+        wanted_s=np.concatenate([each.wanted_s + start for each, start, _ in last_first]),
+        forward_s=forward_s,
+        backward_s=backward_s,
     )

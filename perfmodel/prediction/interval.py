@@ -50,7 +50,7 @@ def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
     dict of str to float
         Shares, which sum to one. [1]
     """
-    groups, table = timed.groups, prepared.plan.table
+    groups, table = timed.groups, timed.shown.stage.plan.table
     seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
     seconds = seconds * table.multiplicity
     shares: dict[str, float] = {}

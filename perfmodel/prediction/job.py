@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
+from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
 from perfmodel.prediction.arguments.together import check_together
@@ -25,19 +26,14 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import CalibrationFile
-    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.prediction.spread import SpreadAsked
     from perfmodel.prediction.target import Target
 
 _SPREAD = frozenset(names_of("spread"))
 _OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
 """Arguments beside which one device by its name is just that."""
-
-_WHOLE_IF_ONE = {"model": "stages", "tensor": "tensor_size"}
-"""Parallelism -> the size at which, being 1, every worker has the whole network."""
 
 
 class Job(JobAttributes):
@@ -155,22 +151,17 @@ class Job(JobAttributes):
         SpecError
             If a spec file is wrong; lists every fault.
         """
-        target, data_path = self.target, self.data_path
-        subject, profile = self.subject, self.profile
-        several = not _OF_SEVERAL.isdisjoint(self.asked)
         return predict_subject(
-            subject,
-            target=target,
-            profile=profile,
+            self.subject,
+            target=self.target,
+            profile=self.profile,
             batch_size=self.samples,
             dtype=self.element_type,
             library=self.library,
             pinned=self.pinned,
             calibration=None if self.calibration is None else self.fit,
             recompute=self.recompute,
-            data_path=data_path,
-            agreement=self.agreement if several else None,
-            spread=self.spread if several else None,
+            data_path=self.data_path,
             job=self,
         )
 
@@ -180,16 +171,18 @@ class Job(JobAttributes):
         return self.workers * self.stages * self.tensor_size
 
     @property
-    def spread_kind(self) -> str:
-        """The parallelism; ``data`` where a group of one shares nothing. [-]"""
-        size = _WHOLE_IF_ONE.get(self.parallelism)
-        return self.parallelism if size is None or getattr(self, size) > 1 else "data"
+    def is_of_several(self) -> bool:
+        """Whether anything is asked of several workers or devices."""
+        return not _OF_SEVERAL.isdisjoint(self.asked)
 
     @cached_property
-    def is_spread(self) -> bool:
-        """Whether a network is spread over devices, or a mini-batch comes in parts. [-]"""
-        said = _SPREAD.intersection(self.asked)
-        return bool(said - {"parallelism"}) or ("parallelism" in said and self.spread_kind != "data")
+    def layout(self) -> Layout:
+        """How many devices do what, held against the parallelism."""
+        if _SPREAD.isdisjoint(self.asked):
+            return _layout_of(self.workers)
+        from perfmodel.prediction.layout import layout_of
+
+        return layout_of(self)
 
     @cached_property
     def target(self) -> Target:
@@ -199,7 +192,7 @@ class Job(JobAttributes):
             target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
             return target
         system: Any = self.system
-        if self.is_spread:
+        if self.device_count > self.workers:
             if self.device is None and system is not None and not isinstance(system, Wired):
                 system = load_system(system)
             refuse_missing_devices(self, system)
@@ -254,21 +247,7 @@ class Job(JobAttributes):
         assert self.calibration is not None
         return load_fit(self.calibration)
 
-    @cached_property
-    def spread(self) -> SpreadAsked | None:
-        """How the network is spread; None where every worker has the whole, and its mini-batch in one."""
-        if not self.is_spread:
-            return None
-        from perfmodel.prediction.resolve_spread import resolve_spread
 
-        return resolve_spread(self, phase=self.subject.phase, profile=self.profile)
-
-    @cached_property
-    def agreement(self) -> Agreement | None:
-        """How workers that each have the whole network agree; None where they have nothing to agree on."""
-        if self.is_spread:
-            return None
-        from perfmodel.prediction.agreement_arguments import resolve_agreement
-
-        how: dict[str, Any] = {"subject": self.subject, "profile": self.profile, "dtype": self.element_type}
-        return resolve_agreement(self, machine=self.target.machine, **how)
+@lru_cache(maxsize=64)
+def _layout_of(workers: int) -> Layout:
+    return Layout(workers=workers)

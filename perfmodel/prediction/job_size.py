@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.cost.input_pipeline import units_to_unbind
-from perfmodel.cost.transfer import exposed_copy_time
 
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
@@ -61,22 +60,19 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
     JobSize
         Its period and stages. [s]
     """
-    prepared, parts = basis.prepared, basis.timed.parts
+    prepared = basis.prepared
     path = prepared.data_path
     assert path is not None
     path = path.with_workers(worker_count)
-    there = replace(prepared, target=prepared.target.with_workers(worker_count), data_path=path)
-    before_s, meanwhile_s = there.feed_times(basis.factors)
-    computing_s = float(parts.device_s)
-    exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
-    copied = {"exposed_transfer_s": exposed_s, "transfer_s": before_s + meanwhile_s}
-    fed = path.fed(replace(parts, **copied), batch_size=prepared.batch_size)
+    target = prepared.target.with_workers(worker_count * prepared.layout.stages * prepared.layout.tensor_size)
+    there = replace(prepared, target=target, data_path=path)
+    composed = there.composed(basis.timed.stages, basis.factors)
     stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
-    period_s = float(fed.step_s)
+    period_s = float(composed.parts.step_s)
     return JobSize(
         worker_count=worker_count,
         period_s=period_s,
-        stage_s=stages | {COPY: float(before_s + meanwhile_s), DEVICE: computing_s},
+        stage_s=stages | {COPY: float(composed.parts.transfer_s), DEVICE: float(composed.parts.device_s)},
         samples_per_s=worker_count * prepared.batch_size / period_s,
     )
 

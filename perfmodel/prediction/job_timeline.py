@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
-from perfmodel.prediction.spread import Spread
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
+from perfmodel.simulation.pipeline_schedule import Hop
+from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchronous_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from perfmodel.prediction.basis import Basis
+    from perfmodel.prediction.composition.work import StageWork
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.simulation import Task
 
@@ -64,21 +67,67 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
     tasks: Iterable[Task] = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
     draws = int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0])
-    if isinstance(prepared, Spread) and prepared.agreement is None:
-        tasks, devices = prepared.played(tasks, basis.factors, workers=names, step_count=step_count, seed=draws)
-        resources |= devices
-    elif prepared.agreement is not None:
-        tasks, servers = prepared.agreement.played(
-            tasks,
-            parts,
-            prepared.gradients(timed.groups, timed.numbers),
-            workers=names,
-            step_count=step_count,
-            seed=draws,
-        )
-        resources |= servers
-        channels |= prepared.agreement.played_channels(names)
+    played, agreement = _played_step(basis, names), prepared.agreement
+    if agreement is not None:
+        tasks, held, shared = agreement.played(tasks, timed.composed, step=played, step_count=step_count, seed=draws)
+        resources |= held
+        channels |= shared
+    elif len(played.devices) > 1:
+        tasks = synchronous_tasks(tasks, played, relative=np.ones((step_count, len(names))), together=False)
+        resources |= played.resources
     return simulate(tasks, channels=channels, resources=resources)
+
+
+def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
+    """Return what each worker does by itself in a step."""
+    prepared, composed = basis.prepared, basis.timed.composed
+    works, places = composed.stages, range(len(composed.orders))
+    forward, backward = (
+        [(float(kernels), max(0.0, float(turn - kernels))) for kernels, turn in turns]
+        for turns in (
+            [(_kernels(work)[0], work.forward_s) for work in works],
+            [(_kernels(work)[1], work.backward_s) for work in works],
+        )
+    )
+    share = 1 / prepared.layout.data_size if prepared.layout.shard_stage else 1.0
+    serves = prepared.agreement is not None and prepared.agreement.serves
+    devices = []
+    for place in places:
+        own = [work for work in works if work.device == place]
+        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in own)
+        waits_s = sum(float(work.tied_s) for work in own)
+        devices.append(PlayedDevice(update_s=max(0.0, share * float(update)), waits_s=waits_s))
+    return PlayedStep(
+        orders=composed.orders,
+        passes=prepared.layout.accumulation_steps,
+        forward_s=forward,
+        backward_s=backward,
+        forward_hops=[Hop(float(work.send_s[0])) for work in works[:-1]],
+        backward_hops=[Hop(float(work.send_s[1])) for work in works[1:]],
+        devices=devices,
+        lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
+    )
+
+
+def _kernels(work: StageWork) -> tuple[Any, Any]:
+    """Return what the kernels of a stage's phases take, which gradients become ready in. [s]"""
+    if not work.exchanges_gradients:
+        return work.forward_s, work.backward_s
+    return work.times.gradients.forward_s, work.times.gradients.backward_s
+
+
+def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
+    """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+    layout, names = prepared.layout, prepared.exchanges.names
+    if layout.stages * layout.tensor_size == 1:
+        return [name]
+    found = []
+    for place in range(layout.stages):
+        first = (worker * layout.stages + place) * layout.tensor_size
+        last = first + layout.tensor_size - 1
+        devices = names[first] if first == last else f"{names[first]}..{names[last]}"
+        found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+    return found
 
 
 def _channels(path: DataPath) -> dict[str, float]:
@@ -106,7 +155,7 @@ def _stages(
 ) -> list[Stage]:
     """Return the stages of one worker; those that take no time are left out."""
     prepared = basis.prepared
-    batch_size, data = prepared.samples_per_step, path.dataset
+    batch_size, data = prepared.batch_size, path.dataset
     stages = []
     if data is not None:
         slowest = path.bounding_stage(batch_size)
@@ -122,7 +171,8 @@ def _stages(
             replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
         ]
     before, meanwhile = prepared.copies(basis.factors)
-    ahead_of_step = 0 if prepared.delays_copies else min(path.prefetch, 1)
+    delays = prepared.agreement is not None and prepared.agreement.delays_copies
+    ahead_of_step = 0 if delays else min(path.prefetch, 1)
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names

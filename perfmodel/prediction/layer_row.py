@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.records import Phase
+
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.stage import TimedStage
     from perfmodel.prediction.step_time import GroupTimes
-    from perfmodel.records import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +123,24 @@ class Piece:
             np.add.reduceat(rows[self.table.row_order], self.table.alternative_starts)
             for rows in (flop_count, moved_bytes)
         )  # type: ignore[return-value]
+
+
+def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
+    """Return a stage as its layers are listed: by the network's names, all micro-batches together."""
+    stage, layout = timed.stage, prepared.layout
+    names = {}
+    if stage.subject.graph is not stage.placed.graph:
+        pairs = zip(stage.subject.graph.layers, stage.placed.graph.layers, strict=True)
+        names = {lowered.name: own.name for lowered, own in pairs}
+    return Piece(
+        table=stage.plan.table,
+        groups=timed.groups,
+        batch_size=prepared.samples(stage),
+        launch_gap_s=timed.numbers.launch_s,
+        repeats={
+            Phase.FORWARD: layout.parts,
+            Phase.BACKWARD: layout.parts,
+            Phase.UPDATE: 1 / layout.data_size if layout.shard_stage else 1,
+        },
+        names=names,
+    )

@@ -85,6 +85,7 @@ def server_memory(
     *,
     element_bytes: int,
     scheme: AsynchronousScheme | None,
+    worker_count: int,
 ) -> ServerMemory:
     """Return what the shards of a parameter server hold.
 
@@ -100,6 +101,8 @@ def server_memory(
         Size of a parameter. [B]
     scheme : AsynchronousScheme or None
         How workers train that do not wait for all; None for those that do. [-]
+    worker_count : int
+        Workers. [1]
 
     Returns
     -------
@@ -117,7 +120,7 @@ def server_memory(
     parameter_bytes = float(element_bytes * parameter_count)
     copies = 0.0
     if scheme is not None:
-        copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=machine.worker_count))
+        copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count))
     return ServerMemory(
         memories=servers,
         parameters_bytes=parameter_bytes,

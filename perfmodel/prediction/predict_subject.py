@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 
 if TYPE_CHECKING:
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.job import Job
-    from perfmodel.prediction.spread import SpreadAsked
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
@@ -37,8 +36,6 @@ def predict_subject(
     factors: Factors | None = None,
     recompute: str | None = None,
     data_path: DataPath | None = None,
-    agreement: Agreement | None = None,
-    spread: SpreadAsked | None = None,
     job: Job | None = None,
 ) -> Prediction:
     """Predict one step of a resolved subject on a resolved target.
@@ -67,31 +64,30 @@ def predict_subject(
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
         What brings the mini-batches; None for ones that are in host memory. [-]
-    agreement : Agreement or None
-        How several workers agree; None where they have nothing to agree on. [-]
-    spread : SpreadAsked or None
-        How the network is spread over devices; None where every worker has the whole. [-]
     job : Job or None
-        What was asked; None where no job was. [-]
+        What was asked; None for one device by itself. [-]
 
     Returns
     -------
     Prediction
         Time, parts, memory and their reasons.
     """
-    how: dict[str, Any] = {"target": target, "profile": profile, "batch_size": batch_size, "dtype": dtype}
-    how |= {"library": library, "pinned": pinned, "recompute": recompute}
-    prepared: Prepared
-    if spread is None:
-        prepared = prepare(subject, data_path=data_path, agreement=agreement, **how)
-    else:
-        from perfmodel.prediction.prepare_spread import prepare_spread
-
-        prepared = prepare_spread(subject, spread, data_path=data_path, **how)
+    prepared = prepare(
+        subject,
+        target=target,
+        profile=profile,
+        batch_size=batch_size,
+        dtype=dtype,
+        library=library,
+        pinned=pinned,
+        recompute=recompute,
+        data_path=data_path,
+        job=job,
+    )
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
     timed = prepared.step(factors)
-    plan = prepared.plan
+    shown = timed.shown
     return Prediction(
         subject=subject.name,
         target=target.name,
@@ -101,10 +97,10 @@ def predict_subject(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        table=plan.table,
-        groups=timed.groups,
-        launch_gap_s=timed.numbers.launch_s,
-        step_overhead_s=timed.numbers.step_overhead_s,
+        table=shown.stage.plan.table,
+        groups=shown.groups,
+        launch_gap_s=shown.numbers.launch_s,
+        step_overhead_s=shown.numbers.step_overhead_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
         basis=Basis(

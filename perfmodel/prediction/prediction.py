@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
-from perfmodel.prediction.layer_row import LayerRow, Piece
+from perfmodel.prediction.layer_row import LayerRow, Piece, piece_of
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.provenance import ConstantRow
-    from perfmodel.prediction.spread import Spread
     from perfmodel.prediction.stage_rows import StageRow
     from perfmodel.simulation import Timeline
 
@@ -112,7 +112,7 @@ class Prediction(Billed):
     @cached_property
     def memory(self) -> MemoryFootprint:
         """What the step keeps in memory. [B]"""
-        return self._of_predict.prepared.footprint(self.groups)
+        return self._of_predict.prepared.footprint(self._of_predict.timed)
 
     @cached_property
     def sources(self) -> tuple[SpecFile, ...]:
@@ -209,7 +209,7 @@ class Prediction(Billed):
     @property
     def mean_staleness(self) -> float:
         """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
-        return 0.0 if self.agreement is None else self.agreement.staleness(self.parts)
+        return 0.0 if self.agreement is None else self.agreement.staleness(self._of_predict.timed.own)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Return the time of one pass over a data set.
@@ -262,28 +262,30 @@ class Prediction(Billed):
 
         Of a network on several devices those of the device that works longest, all micro-batches together.
         """
-        own = Piece(table=self.table, groups=self.groups, batch_size=self.batch_size, launch_gap_s=self.launch_gap_s)
-        pieces = (own,) if self.basis is None or self.spread is None else self.spread.pieces(self.basis.factors)
-        rows = tuple(row for piece in pieces for row in piece.rows())
+        rows = tuple(row for piece in self._pieces for row in piece.rows())
         return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
 
     @property
-    def spread(self) -> Spread | None:
-        """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
-        if self.basis is None or not self.basis.prepared.is_spread:
-            return None
-        from perfmodel.prediction.spread import Spread
+    def _pieces(self) -> list[Piece]:
+        """The stages of the device that works longest, as its layers are listed."""
+        if self.basis is None:
+            return [
+                Piece(table=self.table, groups=self.groups, batch_size=self.batch_size, launch_gap_s=self.launch_gap_s)
+            ]
+        prepared, timed = self.basis.prepared, self.basis.timed
+        return [piece_of(prepared, each) for each in timed.stages if each.stage.placed.device == timed.composed.longest]
 
-        prepared = self.basis.prepared
-        assert isinstance(prepared, Spread)
-        return prepared
+    @property
+    def spread(self) -> Prepared | None:
+        """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
+        return None if self.basis is None or self.basis.prepared.is_whole else self.basis.prepared
 
     @cached_property
     def stages(self) -> Table[StageRow]:
         """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
         from perfmodel.prediction.stage_rows import NO_STAGES, stage_rows
 
-        return NO_STAGES if self.basis is None or self.spread is None else stage_rows(self.spread, self.basis.factors)
+        return NO_STAGES if self.basis is None or self.spread is None else stage_rows(self.spread, self.basis.timed)
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""

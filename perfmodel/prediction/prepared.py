@@ -1,57 +1,91 @@
-"""A step made ready: everything but the numbers of the hardware and software, which may be many at once."""
+"""A job made ready: everything but the numbers of the hardware and software, which may be many at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.transfer import exposed_copy_time
-from perfmodel.errors import ArgumentError
+import numpy as np
+
+from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.hardware.dataset import DatasetFile
-from perfmodel.prediction.exchange_doubt import agreed_step_s
-from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
-from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
-from perfmodel.prediction.plan import Plan, plan_for
+from perfmodel.numeric import maximum
+from perfmodel.prediction.composition.compose import Composed, compose
+from perfmodel.prediction.composition.work import PhaseTimes, StageWork
+from perfmodel.prediction.copies import NO_COPY, Copy
+from perfmodel.prediction.device_memory import device_memory
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framework_constants
-from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times, step_time
-from perfmodel.prediction.subject import Subject, habitual_feed
+from perfmodel.prediction.stage import SlowedTimes, Stage, TimedStage
+from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
+    from perfmodel.parallelism import Exchange, Layout, Placement
     from perfmodel.prediction.agreement import Agreement
-    from perfmodel.prediction.copies import Copy
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.exchange_times import PlacedExchanges
+    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.memory import MemoryFootprint
+    from perfmodel.prediction.plan import Plan
+    from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Libraries, Target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TimedStep:
-    """A step and the numbers that timed it.
+    """A step and what it was composed of.
 
     Parameters
     ----------
-    numbers : ProcessorNumbers
-        Plain numbers of hardware, libraries and framework. [-]
-    groups : GroupTimes
-        Times and chosen alternatives by operation. [-]
-    parts : StepTime
-        Exclusive parts of the step, floats or arrays of shape (configurations,). [s]
+    stages : tuple of TimedStage
+        The stages of a worker, in the order of the network. [s]
+    composed : Composed
+        The step, floats or arrays of shape (configurations,). [s]
     """
 
-    numbers: ProcessorNumbers
-    groups: GroupTimes
-    parts: StepTime
+    stages: tuple[TimedStage, ...]
+    composed: Composed
+
+    @property
+    def parts(self) -> StepTime:
+        """Exclusive parts of the step. [s]"""
+        return self.composed.parts
+
+    @property
+    def own(self) -> StepTime:
+        """What a worker does by itself, without copies and input. [s]"""
+        return self.composed.own
+
+    @property
+    def shown(self) -> TimedStage:
+        """The first stage of the device that works longest: the only one, where each worker has the whole network."""
+        return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
+
+    @property
+    def numbers(self) -> ProcessorNumbers:
+        """Plain numbers of hardware, libraries and framework for that stage."""
+        return self.shown.numbers
+
+    @property
+    def groups(self) -> GroupTimes:
+        """Times and chosen alternatives of that stage, by operation. [s]"""
+        return self.shown.groups
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of the device that works longest are ready. [s]"""
+        schedule = self.composed.devices[self.composed.longest].schedule
+        return self.shown.gradients if schedule is None else schedule
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A subject lowered for a target, which only lacks the numbers: predict gives them once, a fit many times.
+    """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times.
 
     Parameters
     ----------
@@ -63,14 +97,20 @@ class Prepared:
         With what. [-]
     libraries : mapping of str to LibraryProfile
         Libraries by role. [-]
-    plan : Plan
-        Kernel table and memory plan. [-]
     batch_size : int
-        Samples per step. [samples]
+        Samples per worker and step; an array or a symbol where a sweep or a formula asks. [samples]
     dtype : str
         Data type. [-]
     pinned : bool
         Whether host buffers are page-locked where the framework does so. [-]
+    placement : Placement
+        The network on the devices of a worker. [-]
+    stages : tuple of Stage
+        Its stages, lowered. [-]
+    exchanges : PlacedExchanges
+        What devices of one worker exchange, and parameters that workers share. [-]
+    recompute : str or None
+        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
         What brings the mini-batches; None for ones that are in host memory. [-]
     agreement : Agreement or None
@@ -81,28 +121,51 @@ class Prepared:
     target: Target
     profile: FrameworkProfile
     libraries: Libraries
-    plan: Plan
     batch_size: int
     dtype: str
     pinned: bool
+    placement: Placement
+    stages: tuple[Stage, ...]
+    exchanges: PlacedExchanges
+    recompute: str | None = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
-    is_spread = False
+
+    @property
+    def layout(self) -> Layout:
+        """How many devices do what."""
+        return self.placement.layout
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each worker is one device that has all of the network for itself, and its mini-batch in one."""
+        return len(self.stages) == 1 and self.layout.is_whole and not self.layout.shard_stage
+
+    @property
+    def plan(self) -> Plan:
+        """Kernel table and memory plan of the stage that is shown: the first of the device that works longest."""
+        return self.shown.plan
+
+    @property
+    def shown(self) -> Stage:
+        """The first stage of the device that works longest."""
+        return self.stages[0] if len(self.stages) == 1 else self.nominal.shown.stage
+
+    def with_plan(self, plan: Plan) -> Prepared:
+        """Return the same with another kernel table, for a network that one device has whole."""
+        (stage,) = self.stages
+        return replace(self, stages=(replace(stage, plan=plan),))
+
+    def with_subject(self, subject: Subject) -> Prepared:
+        """Return the same for another subject of the same graph, which one device has whole."""
+        (stage,) = self.stages
+        feed = stage.feed if subject.feed is None else subject.feed
+        return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
     @property
     def worker_count(self) -> int:
         """Workers of the job, each with a mini-batch of its own. [1]"""
-        return 1 if self.data_path is None else self.data_path.worker_count
-
-    @property
-    def delays_copies(self) -> bool:
-        """Whether mini-batches and pulled parameters share one queue, so that a step waits for both."""
-        return self.agreement is not None and self.agreement.delays_copies
-
-    @property
-    def samples_per_step(self) -> int:
-        """Samples that a worker takes in a step. [samples]"""
-        return self.batch_size
+        return self.layout.data_size
 
     @property
     def counted_workers(self) -> int:
@@ -121,19 +184,43 @@ class Prepared:
 
     @property
     def exchanges_by_library(self) -> bool:
-        """Whether a library of collectives chooses how workers exchange."""
-        return self.agreement is not None and self.agreement.calls_library
+        """Whether a library of collectives chooses how devices exchange."""
+        return self.exchanges.library is not None
 
-    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
-        """Return the time of the step with exchanges between workers so many times as long. [s]"""
-        return agreed_step_s(self, timed, slower=slower)
+    @property
+    def trains(self) -> bool:
+        """Whether there is a backward phase."""
+        return Phase.BACKWARD in self.subject.phase.parts
+
+    @property
+    def orders(self) -> Orders:
+        """Turns of the devices of a worker in a pass over all micro-batches."""
+        layout = self.layout
+        return orders_of(
+            layout.schedule,
+            stage_count=layout.stages,
+            micro_batch_count=layout.micro_batches,
+            interleave=len(self.stages) // layout.stages,
+            trains=self.trains,
+        )
+
+    def samples(self, stage: Stage) -> Any:
+        """Return the samples of a micro-batch of a stage: of all workers where they share its layers. [samples]"""
+        parts = self.layout.parts
+        return (self.batch_size if parts == 1 else self._micro_batch_size) * stage.placed.batch_factor
+
+    @property
+    def _micro_batch_size(self) -> Any:
+        if isinstance(self.batch_size, int | np.integer):
+            return self.layout.micro_batch_size(self.batch_size)
+        return self.batch_size / self.layout.parts
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
-        Prepared.feed_times(self, asked)
+        self.feed_times(asked)
         if self.data_path is not None:
             self.data_path.stages(self.batch_size, factors=asked)
         return tuple(asked.names)
@@ -158,7 +245,7 @@ class Prepared:
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
-        agreed = () if self.agreement is None else self.agreement.sources
+        agreed = () if self.exchanges.library is None else (self.exchanges.library,)
         own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
@@ -177,6 +264,11 @@ class Prepared:
         """
         return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
+    @cached_property
+    def nominal(self) -> TimedStep:
+        """The step with the constants of the files. [s]"""
+        return self._timed(NO_FACTORS)
+
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
         """Time the step.
 
@@ -190,56 +282,122 @@ class Prepared:
         TimedStep
             Parts of the step, one for each configuration of the factors. [s]
         """
-        table, graph = self.plan.table, self.subject.graph
-        numbers = self.target.in_step(self.numbers(factors), table, graph, batch_size=self.batch_size)
+        return self._timed(factors) if factors else self.nominal
+
+    def _timed(self, factors: Factors) -> TimedStep:
+        stages = self.timed_stages(factors)
+        return TimedStep(stages, self.composed(stages, factors))
+
+    def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
+        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+        numbers = self.numbers(factors)
+        known: dict[Any, TimedStage] = {}
+        found = []
+        for stage in self.stages:
+            key = (id(stage.plan), stage.placed.batch_factor)
+            if key not in known:
+                known[key] = self._timed_stage(stage, numbers)
+            timed = known[key]
+            found.append(timed if timed.stage is stage else replace(timed, stage=stage))
+        return tuple(found)
+
+    def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
+        table, samples = stage.plan.table, self.samples(stage)
+        numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
-        groups = group_times(table, numbers, batch_size=self.batch_size, workspace_limit_bytes=limit_bytes)
-        feed_s, prefetched_feed_s = self.feed_times(factors)
-        parts = step_time(
-            table,
-            numbers,
-            batch_size=self.batch_size,
-            workspace_limit_bytes=limit_bytes,
-            feed_s=feed_s,
-            prefetched_feed_s=prefetched_feed_s,
-            groups=groups,
-            scheduler_threads=self.target.scheduler_threads(self.profile),
-            subnormal_s=self.target.subnormal_time(
-                numbers, self.batch_size * self.subject.subnormal_products_per_sample
-            ),
-            first_step_s=self._share_of_first_step(factors),
-        )
-        if self.agreement is not None:
-            parts = self.agreement.applied(parts, self.gradients(groups, numbers))
-            if self.agreement.hides_copies:
-                copies = {"before_s": feed_s, "meanwhile_s": prefetched_feed_s, "computing_s": parts.device_s}
-                parts = replace(parts, exposed_transfer_s=exposed_copy_time(**copies))
-        if self.data_path is not None:
-            parts = self.data_path.fed(parts, batch_size=self.batch_size, factors=factors)
-        return TimedStep(numbers, groups, parts)
-
-    def gradients(self, groups: GroupTimes, numbers: ProcessorNumbers) -> GradientSchedule:
-        """Return when the step's gradients are ready.
-
-        Parameters
-        ----------
-        groups : GroupTimes
-            What each operation costs. [s]
-        numbers : ProcessorNumbers
-            What a launch costs. [s]
-
-        Returns
-        -------
-        GradientSchedule
-            By layer, in the order in which they become ready. [s]
-        """
-        return gradient_schedule(
-            self.plan.table,
-            groups,
-            numbers,
-            parameter_counts=self.subject.graph.trained_parameter_counts,
+        return TimedStage(
+            stage=stage,
+            numbers=numbers,
+            groups=group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes),
             element_bytes=ELEMENT_BYTES[self.dtype],
+            how={
+                "batch_size": samples,
+                "workspace_limit_bytes": limit_bytes,
+                "scheduler_threads": self.target.scheduler_threads(self.profile),
+                "subnormal_s": self.target.subnormal_time(
+                    numbers, samples * stage.subject.subnormal_products_per_sample
+                ),
+            },
         )
+
+    def composed(self, stages: Sequence[TimedStage], factors: Factors = NO_FACTORS) -> Composed:
+        """Return the step of stages that have been timed. [s]"""
+        path = self.data_path
+        fed = None
+        if path is not None and path.dataset is not None:
+            fed = partial(path.fed, batch_size=self.batch_size, factors=factors)
+        return compose(
+            self.works(stages),
+            copies_s=self.feed_times(factors),
+            first_step_s=self._share_of_first_step(factors),
+            fed=fed,
+            **self._how,
+        )
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        layout = self.layout
+        return {
+            "orders": self.orders,
+            "micro_batches": layout.micro_batches,
+            "accumulation_steps": layout.accumulation_steps,
+            "update_share": 1 / layout.data_size if layout.shard_stage else 1.0,
+            "agreement": self.agreement,
+        }
+
+    def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
+        """Return the time of the step with exchanges between devices so many times as long. [s]"""
+        shorter = [SlowedTimes(each, 1 / slower) for each in timed.stages]
+        device_s = compose(self.works(shorter), **self._how).parts.device_s
+        waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
+        return float(waits_s + slower * device_s)
+
+    def works(self, times: Sequence[PhaseTimes]) -> list[StageWork]:
+        """Return the numbers of stages with what they exchange. [s]"""
+        return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
+
+    def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
+        placed = stage.placed
+        gradients = self.agreement is not None and stage.exchanges_gradients
+        inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
+        if not inner:
+            return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
+        samples = self.samples(stage)
+
+        def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
+            return sum(
+                self.exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
+                for each in inner
+                if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
+                and hidden in (None, each.hidden)
+            )  # fmt: skip
+
+        def group_s(phase: Phase, lasting_s: Any) -> Any:
+            hidden_s = seconds(phase=phase, group="tensor", hidden=True)
+            return seconds(phase=phase, group="tensor", hidden=False) + maximum(hidden_s - lasting_s, 0.0)
+
+        phases = (Phase.FORWARD, Phase.BACKWARD)
+        lasting = (times.forward.step_s, times.backward.step_s)
+        gathers = (*phases, Phase.UPDATE)
+        forward_gather, backward_gather, last_gather = (seconds(phase=each, group="data") for each in gathers)
+        return StageWork(
+            times=times,
+            device=placed.device,
+            exchanges_gradients=gradients,
+            group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
+            exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
+            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),  # type: ignore[arg-type]
+            gather_s=(forward_gather, backward_gather),
+            tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
+            gathered_s=last_gather,
+        )
+
+    def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
+        """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
+        size_bytes = exchange.size_bytes(self.samples(stage))
+        if exchange.group == "data" and exchange.kind != "all_gather":
+            return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
+        return self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
@@ -248,28 +406,54 @@ class Prepared:
         constants = framework_constants(self.profile, self.target.processor, factors=factors)
         return self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0) / self.subject.averaged_steps
 
-    def footprint(self, groups: GroupTimes) -> MemoryFootprint:
-        """Return what the step keeps in memory.
+    def footprint(self, timed: TimedStep) -> MemoryFootprint:
+        """Return what the fullest device keeps in memory.
 
         Parameters
         ----------
-        groups : GroupTimes
-            Times with chosen alternatives, which need scratch memory. [-]
+        timed : TimedStep
+            The step with chosen alternatives, which need scratch memory. [-]
 
         Returns
         -------
         MemoryFootprint
             By kind of content. [B]
         """
-        memory = self.plan.memory(self.subject.graph)
-        return memory_footprint(
-            memory,
-            batch_size=self.batch_size,
-            workspace_bytes=workspace_bytes(memory, self.plan.table, groups.chosen, batch_size=self.batch_size),
-            context_bytes=self.target.context_bytes,
-            capacity_bytes=self.target.capacity_bytes,
-            input_buffer_count=1 + bool(self.copies()[1].copied_bytes),
-        )
+        found = self.footprints(timed)
+        return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(each.total_bytes)))
+
+    def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
+        """Return what each device of a worker keeps in memory. [B]"""
+        orders = timed.composed.orders
+        return tuple(device_memory(self, timed, place, order) for place, order in enumerate(orders))
+
+    def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
+        """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
+        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
+        ahead = tuple([item for item in stage.feed if item.prefetched]) if fetches_ahead else ()
+        rest = tuple([item for item in stage.feed if not item.prefetched]) if ahead else stage.feed
+        how: dict[str, Any] = {"batch_size": self.samples(stage), "pinned": self.pinned, "factors": factors}
+        copy_of = self.target_of(stage).copy_of
+        return copy_of(self.profile, rest, **how), copy_of(self.profile, ahead, **how)
+
+    def target_of(self, stage: Stage) -> Target:
+        """Return the devices that share the way from the host with a stage's."""
+        return self.target if stage.target is None else stage.target
+
+    def _copying(self, factors: Factors) -> tuple[Stage, Copy, Copy]:
+        """Return the stage whose copies of a step take longest, and what it copies before a step and meanwhile."""
+        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
+        if not found:
+            return self.stages[0], NO_COPY, NO_COPY
+        if len(found) > 1:
+            found = [max(found, key=lambda each: float(np.max(sum(self._times(*each)))))]
+        stage, before, meanwhile = found[0]
+        parts = self.layout.parts
+        return stage, before.repeated(parts), meanwhile.repeated(parts)
+
+    def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
+        shared = self.target_of(stage).shared_bytes_per_s
+        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return what is copied before the step, and what is copied while the last one computes.
@@ -282,16 +466,10 @@ class Prepared:
         Returns
         -------
         tuple of Copy
-            Before, and meanwhile. [-]
+            Before, and meanwhile: those of the stage whose copies take longest. [-]
         """
-        subject = self.subject
-        feed = habitual_feed(subject.graph, self.profile.feed) if subject.feed is None else subject.feed
-        fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
-        ahead = tuple([item for item in feed if item.prefetched]) if fetches_ahead else ()
-        rest = tuple([item for item in feed if not item.prefetched]) if ahead else feed
-        how: dict[str, Any] = {"batch_size": self.batch_size, "pinned": self.pinned, "factors": factors}
-        copy_of = self.target.copy_of
-        return copy_of(self.profile, rest, **how), copy_of(self.profile, ahead, **how)
+        _, before, meanwhile = self._copying(factors)
+        return before, meanwhile
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
@@ -306,89 +484,4 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        shared = self.target.shared_bytes_per_s
-        before, meanwhile = self.copies(factors)
-        before_s, meanwhile_s = before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
-        if self.delays_copies:
-            return before_s + meanwhile_s, 0.0
-        return before_s, meanwhile_s
-
-
-def prepare(
-    subject: Subject,
-    *,
-    target: Target,
-    profile: FrameworkProfile,
-    batch_size: int,
-    dtype: str = "fp32",
-    library: str | Path | LibraryProfile | None = None,
-    pinned: bool = True,
-    recompute: str | None = None,
-    data_path: DataPath | None = None,
-    agreement: Agreement | None = None,
-) -> Prepared:
-    """Lower a subject for a target.
-
-    Parameters
-    ----------
-    subject : Subject
-        What runs. [-]
-    target : Target
-        On what, with how many threads. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    batch_size : int
-        Samples per step. [samples]
-    dtype : str
-        Data type. [-]
-    library : str, Path, LibraryProfile or None
-        A library in place of the one of its kind that the framework names. [-]
-    pinned : bool
-        False forces pageable copies where the framework would pin its buffers. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-    data_path : DataPath or None
-        What brings the mini-batches; None for ones that are in host memory. [-]
-    agreement : Agreement or None
-        How several workers agree; None where they have nothing to agree on. [-]
-
-    Returns
-    -------
-    Prepared
-        Ready to be timed.
-
-    Raises
-    ------
-    ArgumentError
-        If activations are to be recomputed by a framework that keeps them all.
-    """
-    trains = Phase.BACKWARD in subject.phase.parts
-    if recompute is not None and trains and profile.memory.activation_gradients == "kept":
-        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
-        raise ArgumentError("recompute", recompute, allowed)
-    target = target.behind(subject.hosts)
-    libraries = target.libraries(profile, library)
-    plan = plan_for(
-        subject.graph,
-        phase=subject.phase,
-        optimizer=subject.optimizer,
-        input_gradient=profile.input_gradient if subject.input_gradient is None else subject.input_gradient,
-        dtype=dtype,
-        profile=profile,
-        processor=target.processor,
-        lowered_for=target.lowered_for,
-        support=target.support(profile, libraries, dtype=dtype),
-        recompute=recompute,
-    )
-    return Prepared(
-        subject=subject,
-        target=target,
-        profile=profile,
-        libraries=libraries,
-        plan=plan,
-        batch_size=subject.graph.samples(batch_size),
-        dtype=dtype,
-        pinned=pinned,
-        data_path=data_path,
-        agreement=agreement,
-    )
+        return self._times(*self._copying(factors))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perfmodel.prediction.agreement_words import ALONE
+from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.data_path_words import STAGE_NAMES, source_words
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 from perfmodel.records import Phase
@@ -41,7 +42,7 @@ def spread_words(p: Prediction) -> str:
         )
     if p.bubble_s:
         waits = f"waits {seconds_text(p.bubble_s)} for others ({percent_text(p.bubble_s / p.step_s)})"
-        alone = "" if layout.micro_batches > 1 else ", as each needs what another has computed"
+        alone = "" if layout.parts > 1 else ", as each needs what another has computed"
         said.append(f"The device that works longest {waits}{alone}.")
     sent_bytes = max(row.sent_bytes for row in rows)
     if sent_bytes:
@@ -69,24 +70,20 @@ def _devices(placement: Placement) -> str:
 
 def _micro_batches(layout: Layout, batch_size: int) -> str:
     """Say how a worker's mini-batch is divided; nothing where it is not."""
-    if layout.micro_batches == 1:
+    if layout.parts == 1:
         return ""
     size = layout.micro_batch_size(batch_size)
-    return f", in {layout.micro_batches} micro-batches of {size} sample{'s' if size > 1 else ''} each"
+    return f", in {layout.parts} micro-batches of {size} sample{'s' if size > 1 else ''} each"
 
 
 def _of_inference(p: Prediction) -> list[str]:
     """Say what mini-batches without a pause between them would take: nothing flows back that they wait for."""
-    rows = p.stages
     layout = p.spread.placement.layout  # type: ignore[union-attr]
     if layout.stages == 1:
         return []
-    step = p.spread.parallel(p.basis.factors)  # type: ignore[union-attr]
-    works_s = [
-        sum(step.forward_s[place] for place in range(len(rows)) if place % layout.stages == device)
-        for device in range(layout.stages)
-    ]
-    period_s = layout.micro_batches * float(max([*works_s, *step.forward_send_s]))
+    works = p.basis.timed.composed.stages  # type: ignore[union-attr]
+    works_s = [sum(float(work.forward_s) for work in works if work.device == device) for device in range(layout.stages)]
+    period_s = layout.parts * float(max([*works_s, *(work.send_s[0] for work in works)]))
     return [
         f"This is the time of one mini-batch from end to end; where the next one follows without a pause, one leaves "
         f"every {seconds_text(period_s)}."
@@ -98,12 +95,12 @@ def _of_agreement(p: Prediction) -> list[str]:
     assert spread is not None
     if spread.worker_count == 1:
         return []
-    if not spread.exchanges_gradients and spread.agreement is None:
+    if spread.agreement is None:
         return [ALONE]
-    said = [f"{spread.worker_count} workers agree by {spread.asked.agreed.sync}."]
+    said = [f"{spread.worker_count} workers agree by {spread.agreement.name}."]
     if p.straggler_s:
         said.append(f"Waiting for slower workers takes {seconds_text(p.straggler_s)}.")
-    if spread.agreement is not None:
+    if isinstance(spread.agreement, Asynchronous):
         said.append(f"A gradient has missed {p.mean_staleness:.3g} updates of others when it is applied.")
     return said
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.presentation.tables import Table
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.parallelism import StageGraph
-    from perfmodel.prediction.scaling import Factors
-    from perfmodel.prediction.spread import Spread
+    from perfmodel.parallelism import Exchange, Layout
+    from perfmodel.prediction.prepared import Prepared, TimedStep
+    from perfmodel.prediction.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,65 +46,50 @@ NO_STAGES: Final[Table[StageRow]] = Table((), row_type=StageRow)
 """Stages of a prediction whose workers have the whole network each."""
 
 
-def stage_rows(spread: Spread, factors: Factors) -> Table[StageRow]:
+def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
     """Return all stages with what each computes, keeps and sends.
 
     Parameters
     ----------
-    spread : Spread
-        The network on devices. [-]
-    factors : mapping of str to float
-        Factors on constants by full name. [1]
+    prepared : Prepared
+        The job. [-]
+    timed : TimedStep
+        Its step. [s]
 
     Returns
     -------
     Table of StageRow
         In the order of the network. [-]
     """
-    layout = spread.placement.layout
-    step = spread.parallel(factors)
-    size = layout.micro_batch_size(spread.worker_batch_size)
-    predictor = spread.predictor.with_factors(factors)
+    layout, memory = prepared.layout, prepared.footprints(timed)
     rows = []
-    for index, stage in enumerate(spread.stages):
-        times = predictor(stage, size * stage.batch_factor)
-        width = layout.tensor_size * stage.batch_factor
-        first = stage.device * layout.tensor_size
+    for index, (stage, work) in enumerate(zip(prepared.stages, timed.composed.stages, strict=True)):
+        placed = stage.placed
+        width = layout.tensor_size * placed.batch_factor
+        first = placed.device * layout.tensor_size
         rows.append(
             StageRow(
                 stage=index,
-                devices=", ".join(spread.exchanges.names[first : first + width]),
-                layers=len(stage.graph.layers),
-                computing_s=layout.micro_batches * float(times.forward.step_s + times.backward.step_s),
-                memory_bytes=float(step.memory[stage.device].total_bytes),
-                sent_bytes=sent_bytes(spread, stage),
+                devices=", ".join(prepared.exchanges.names[first : first + width]),
+                layers=len(placed.graph.layers),
+                computing_s=layout.parts * float(work.times.forward.step_s + work.times.backward.step_s),
+                memory_bytes=float(memory[placed.device].total_bytes),
+                sent_bytes=_sent_bytes(prepared, stage),
             )
         )
     headings = {"computing_s": "computing", "memory_bytes": "memory of the device", "sent_bytes": "sent"}
     return Table(rows, headings=headings, row_type=StageRow)
 
 
-def sent_bytes(spread: Spread, stage: StageGraph) -> float:
-    """Return what a device sends in a step for a stage.
-
-    Parameters
-    ----------
-    spread : Spread
-        The network on devices. [-]
-    stage : StageGraph
-        One of its stages, with the exchanges of recomputed layers. [-]
-
-    Returns
-    -------
-    float
-        Sum over all exchanges of a step. [B]
-    """
-    from perfmodel.prediction.parallel_sync import exchange_count
-
-    layout = spread.placement.layout
-    size = layout.micro_batch_size(spread.worker_batch_size) * stage.batch_factor
+def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
+    """Return what a device sends in a step for a stage. [B]"""
     return sum(
-        exchange_count(exchange, micro_batches=layout.micro_batches)
-        * spread.exchanges.sent_bytes(exchange, exchange.size_bytes(size), stage)
-        for exchange in stage.exchanges
+        _count(exchange, prepared.layout) * prepared.sent_bytes(exchange, stage) for exchange in stage.placed.exchanges
     )
+
+
+def _count(exchange: Exchange, layout: Layout) -> int:
+    """Return how often a step has an exchange: what depends on samples, and shared parameters, for every micro-batch."""
+    if exchange.phase is Phase.UPDATE or (exchange.group == "data" and exchange.kind != "all_gather"):
+        return 1
+    return layout.parts

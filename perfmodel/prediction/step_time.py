@@ -8,18 +8,18 @@ on the table's columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
 from perfmodel.cost.roofline import roofline_time
-from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.framework.flat_columns import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, total, where
 from perfmodel.prediction.by_row import by_row
 from perfmodel.prediction.concurrency import concurrent_time
+from perfmodel.records import Phase
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
@@ -113,6 +113,13 @@ class StepTime:
         """Time of one optimizer update on one global mini-batch. [s]"""
         return sum(self.exclusive)
 
+    def __add__(self, other: StepTime) -> StepTime:
+        return StepTime(*map(add, _FIELDS(self), _FIELDS(other)))
+
+    def times(self, factor: Quantity) -> StepTime:
+        """Return every part so many times as long. [s]"""
+        return StepTime(*(factor * part for part in _FIELDS(self)))
+
     @property
     def device_s(self) -> Quantity:
         """What the device does with a mini-batch: the step without its waits for copies and input. [s]"""
@@ -133,6 +140,7 @@ PARTS = (
 """Fields of StepTime that sum to the step."""
 
 _EXCLUSIVE: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*PARTS)
+_FIELDS: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*(field.name for field in fields(StepTime)))
 
 TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PARTS)
 """Fields of StepTime that are totals, hidden or not."""
@@ -315,17 +323,14 @@ def step_time(
     *,
     batch_size: Quantity,
     workspace_limit_bytes: float,
-    feed_s: Quantity = 0.0,
-    prefetched_feed_s: Quantity = 0.0,
     groups: GroupTimes | None = None,
     subnormal_s: Quantity = 0.0,
-    first_step_s: Quantity = 0.0,
     scheduler_threads: int = 1,
+    phase: Phase | None = None,
 ) -> StepTime:
-    r"""Compose the time of one step on one device from its kernels, its dispatch and its feed.
+    r"""Compose the time of one step on one device, or of one phase of it, from its kernels and their dispatch.
 
     .. math:: T = \sum_k \left[(t_k + \tau_\text{launch})^p + \tau_\text{dispatch}^p\right]^{1/p} + \tau_\text{step}
-              + T_\text{transfer, exposed}
 
     Parameters
     ----------
@@ -337,16 +342,14 @@ def step_time(
         Samples per worker and step. [samples]
     workspace_limit_bytes : float
         Most scratch memory one operation may take. [B]
-    feed_s, prefetched_feed_s : float, ndarray or sympy.Expr
-        Time of the copies that feed the step: before it begins, and while the previous step computes. [s]
     groups : GroupTimes or None
         Result of :func:`group_times` for the same arguments, if it is at hand. [-]
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost besides the kernels. [s]
-    first_step_s : float, ndarray or sympy.Expr
-        Share of what the first step of a process costs besides, where it counts. [s]
     scheduler_threads : int
         Threads that run independent operations beside each other, each operation on one of them. [1]
+    phase : Phase or None
+        A single phase; None for all of the table. The phases of a step sum to it. [-]
 
     Returns
     -------
@@ -355,8 +358,9 @@ def step_time(
 
     Notes
     -----
-    Valid for: one stream. p is the framework's ``overlap_exponent``; a CPU dispatches in line, p = 1. Ignores: how far
-    the host runs ahead of the device over many kernels, and synchronisation inside a step.
+    Valid for: one stream. p is the framework's ``overlap_exponent``; a CPU dispatches in line, p = 1. Subnormal numbers
+    and the overhead of a step count with the forward phase. Ignores: how far the host runs ahead of the device over
+    many kernels, and synchronisation inside a step.
 
     References
     ----------
@@ -364,7 +368,8 @@ def step_time(
     """
     if groups is None:
         groups = group_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
-    weights = table.weights
+    weights = table.weights if phase is None else table.phase_weights(phase)
+    begins = phase in (None, Phase.FORWARD)
     compute_s = _weighted(groups.compute_s, weights.forward_backward)
     memory_bound_s = _weighted(groups.memory_s, weights.forward_backward)
     update_s = _weighted(groups.compute_s + groups.memory_s, weights.update)
@@ -373,23 +378,17 @@ def step_time(
         together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
         share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
-    compute_s, memory_bound_s = named(compute_s + subnormal_s, "compute_s"), named(memory_bound_s, "memory_bound_s")
-    update_s = named(update_s, "update_s")
-    launch_count = _weighted(groups.launches, table.multiplicity)
-    launch_s = named(launch_count * numbers.launch_s, "launch_s")
-    dispatch_s = _weighted(groups.dispatch_s, table.multiplicity) + numbers.step_overhead_s
-    busy_s = compute_s + memory_bound_s + update_s + launch_s
+    compute_s = named(compute_s + subnormal_s if begins else compute_s, "compute_s")
+    launch_s = named(_weighted(groups.launches, weights.every) * numbers.launch_s, "launch_s")
+    overhead_s = numbers.step_overhead_s if begins else 0.0
     exposed_dispatch_s = named(
-        _weighted(groups.exposed_dispatch_s, table.multiplicity) + numbers.step_overhead_s, "exposed dispatch of all"
+        _weighted(groups.exposed_dispatch_s, weights.every) + overhead_s, "exposed dispatch of all"
     )
-    computing_s = busy_s + exposed_dispatch_s
     return StepTime(
         compute_s=compute_s,
-        memory_bound_s=memory_bound_s,
-        overhead_s=launch_s + exposed_dispatch_s + first_step_s,
-        update_s=update_s,
-        exposed_transfer_s=exposed_copy_time(before_s=feed_s, meanwhile_s=prefetched_feed_s, computing_s=computing_s),
-        transfer_s=feed_s + prefetched_feed_s,
-        dispatch_s=dispatch_s,
+        memory_bound_s=named(memory_bound_s, "memory_bound_s"),
+        overhead_s=launch_s + exposed_dispatch_s,
+        update_s=named(update_s, "update_s"),
+        dispatch_s=_weighted(groups.dispatch_s, weights.every) + overhead_s,
         launch_s=launch_s,
     )

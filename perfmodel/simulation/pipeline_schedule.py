@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from perfmodel.cost.pipeline_order import Orders, Turn, following_turn
 from perfmodel.errors import ArgumentError
@@ -29,6 +30,31 @@ class Hop:
     channels: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a turn.
+
+    Parameters
+    ----------
+    seconds : float
+        How long it works. [s]
+    after : tuple of str
+        Tasks that it waits for besides the piece before. [-]
+    """
+
+    seconds: float
+    after: tuple[str, ...] = ()
+
+
+def _task_name(lane: str, turn: Turn) -> str:
+    return f"{lane}/{turn.phase}/{turn.chunk}/{turn.micro_batch}"
+
+
+def _for_itself(lane: str, seconds: float) -> Mapping[str, Any]:
+    del lane
+    return {"duration_s": seconds}
+
+
 def pipeline_schedule_tasks(
     orders: Orders,
     *,
@@ -37,8 +63,10 @@ def pipeline_schedule_tasks(
     forward_hops: Sequence[Hop],
     backward_hops: Sequence[Hop],
     names: Sequence[str] | None = None,
-    prefix: str = "",
     after: tuple[str, ...] = (),
+    called: Callable[[str, Turn], str] = _task_name,
+    pieces: Mapping[Turn, Sequence[Piece]] | None = None,
+    computing: Callable[[str, float], Mapping[str, Any]] = _for_itself,
 ) -> tuple[Task, ...]:
     """Tasks of the devices of a pipeline and of the transfers between them.
 
@@ -52,10 +80,14 @@ def pipeline_schedule_tasks(
         From each chunk to the next, and back; one less than chunks. [-]
     names : sequence of str or None
         Names of the devices; ``stage0``, ``stage1`` and so on unless given. [-]
-    prefix : str
-        What the names of tasks begin with. [-]
     after : tuple of str
         Tasks that must have ended before any of these begins. [-]
+    called : callable
+        Device and turn to the name of its task. [-]
+    pieces : mapping of Turn to sequence of Piece or None
+        Turns that are cut; their tasks are numbered after the name of the turn. [-]
+    computing : callable
+        Device and seconds to what a task takes of the device. [-]
 
     Returns
     -------
@@ -93,7 +125,46 @@ def pipeline_schedule_tasks(
     lanes = stage_lanes(len(orders)) if names is None else names
     if len(lanes) != len(orders):
         raise ArgumentError("names", len(lanes), f"{len(orders)} of them, one for each device")
-    return tuple(_tasks(orders, times, hops, chunk_count=chunk_count, names=lanes, prefix=prefix, after=after))
+    found: list[Task] = []
+    pieces = {} if pieces is None else pieces
+    sends: dict[Turn, str] = {}
+    for device, order in enumerate(orders):
+        for turn in order:
+            following = following_turn(turn, chunk_count=chunk_count)
+            if following is not None:
+                own = ending(called(lanes[device], turn), turn, pieces)
+                sends[following] = own if following.chunk == turn.chunk else f"{own}/send"
+    for lane, order in zip(lanes, orders, strict=True):
+        earlier = after
+        for turn in order:
+            own = called(lane, turn)
+            needs = (*earlier, *((sends[turn],) if turn in sends else ()))
+            cut = pieces.get(turn)
+            tasks = (
+                [(own, times[turn.phase][turn.chunk], ())]
+                if cut is None
+                else [(f"{own}/{place}", piece.seconds, piece.after) for place, piece in enumerate(cut)]
+            )
+            for name, seconds, waited in tasks:
+                waits = tuple(dict.fromkeys((*needs, *waited)))
+                found.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, seconds)))
+                needs = earlier = (name,)
+            following = following_turn(turn, chunk_count=chunk_count)
+            if following is not None and following.chunk != turn.chunk:
+                boundary = min(turn.chunk, following.chunk)
+                hop = hops[turn.phase][boundary]
+                found.append(
+                    Task(
+                        sends[following],
+                        resource=_link_name(lanes, turn.phase, boundary),
+                        duration_s=hop.duration_s,
+                        flow_bytes=hop.flow_bytes,
+                        channels=hop.channels,
+                        after=earlier,
+                        kind="send",
+                    )
+                )
+    return tuple(found)
 
 
 def stage_lanes(device_count: int) -> list[str]:
@@ -101,53 +172,9 @@ def stage_lanes(device_count: int) -> list[str]:
     return [f"stage{device}" for device in range(device_count)]
 
 
-def _tasks(
-    orders: Orders,
-    times: Mapping[str, Sequence[float]],
-    hops: Mapping[str, Sequence[Hop]],
-    *,
-    chunk_count: int,
-    names: Sequence[str],
-    prefix: str,
-    after: tuple[str, ...],
-) -> Iterator[Task]:
-    sends: dict[Turn, str] = {}
-    for device, order in enumerate(orders):
-        for turn in order:
-            following = following_turn(turn, chunk_count=chunk_count)
-            if following is not None:
-                own = _task_name(prefix + names[device], turn)
-                sends[following] = own if following.chunk == turn.chunk else f"{own}/send"
-    for device, order in enumerate(orders):
-        earlier = after
-        for turn in order:
-            own = _task_name(prefix + names[device], turn)
-            needs = (sends[turn],) if turn in sends else ()
-            yield Task(
-                own,
-                resource=names[device],
-                duration_s=times[turn.phase][turn.chunk],
-                after=tuple(dict.fromkeys((*earlier, *needs))),
-                kind=turn.phase,
-            )
-            earlier = (own,)
-            following = following_turn(turn, chunk_count=chunk_count)
-            if following is not None and following.chunk != turn.chunk:
-                boundary = min(turn.chunk, following.chunk)
-                hop = hops[turn.phase][boundary]
-                yield Task(
-                    f"{own}/send",
-                    resource=_link_name(names, turn.phase, boundary),
-                    duration_s=hop.duration_s,
-                    flow_bytes=hop.flow_bytes,
-                    channels=hop.channels,
-                    after=(own,),
-                    kind="send",
-                )
-
-
-def _task_name(label: str, turn: Turn) -> str:
-    return f"{label}/{turn.phase}/{turn.chunk}/{turn.micro_batch}"
+def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
+    """Return the name of the task that ends a turn."""
+    return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
 
 
 def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:

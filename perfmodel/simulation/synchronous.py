@@ -1,20 +1,22 @@
-"""Tasks of workers that agree in every step: what each computes, and the messages between them, bucket by bucket."""
+"""Tasks of the steps of a job: the turns of each device of each worker, transfers, and messages between workers."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
+from perfmodel.simulation.pipeline_schedule import Hop, Piece, ending, pipeline_resources, pipeline_schedule_tasks
 from perfmodel.simulation.tasks import Task
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from perfmodel.cost.pipeline_order import Orders, Turn
     from perfmodel.sync.library import LibraryCollective
     from perfmodel.sync.placed import Placed
 
@@ -101,82 +103,118 @@ def _units_of_calls(worker: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SynchronousStep:
-    """A step of workers that are alike.
+class PlayedDevice:
+    """A device of a worker: what it exchanges with those of other workers, and what it does at the end of a step.
 
     Parameters
     ----------
-    forward_s, backward_s, rest_s : float
-        The two phases, and what follows them: the update, and what the host does once in a step. [s]
+    exchange : PlayedExchange or None
+        How its buckets are exchanged; None where there are none. [-]
     sizes_bytes : sequence of float
-        Buckets in the order in which they become ready. [B]
-    ready_s : sequence of float
-        When each is ready in the backward phase. [s]
-    wanted_s : sequence of float
-        When the forward phase first wants the parameters of each; all at once where they come in no set order. [s]
-    overlap : bool
-        Whether a bucket is exchanged while others are computed, or all after the backward phase. [-]
-    exchange : PlayedExchange
-        What happens with each. [-]
+        Its buckets, in the order in which they are ready. [B]
+    ready : sequence of (int, float)
+        Chunk of layers in whose last backward turn each bucket is ready, and when in it. [s]
+    wanted : sequence of (int, float)
+        Chunk in whose first forward turn the parameters of each bucket are wanted, and when in it. [s]
+    waits_s : float
+        What it waits for at the end however fast the worker is: parameters gathered, sums of tied tables. [s]
+    update_s : float
+        What follows. [s]
     """
 
-    forward_s: float
-    backward_s: float
-    rest_s: float
-    sizes_bytes: Sequence[float]
-    ready_s: Sequence[float]
-    wanted_s: Sequence[float]
-    overlap: bool
-    exchange: PlayedExchange
+    exchange: PlayedExchange | None = None
+    sizes_bytes: Sequence[float] = ()
+    ready: Sequence[tuple[int, float]] = ()
+    wanted: Sequence[tuple[int, float]] = ()
+    waits_s: float = 0.0
+    update_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedStep:
+    """A step of workers that are alike, each of one device or several.
+
+    Parameters
+    ----------
+    orders : tuple of tuple of Turn
+        Turns of the devices of a worker in a pass over all micro-batches. [-]
+    passes : int
+        Passes before the update. [1]
+    forward_s, backward_s : sequence of (float, float)
+        Kernels of each chunk for one micro-batch, and what its turn takes besides. [s]
+    forward_hops, backward_hops : sequence of Hop
+        Transfers between chunks. [-]
+    devices : sequence of PlayedDevice
+        The devices of a worker. [-]
+    overlap : bool
+        Whether a bucket is exchanged while gradients of lower layers are computed. [-]
+    lanes : mapping of str to sequence of str
+        Names of the devices of each worker. [-]
+    """
+
+    orders: Orders
+    passes: int = 1
+    forward_s: Sequence[tuple[float, float]]
+    backward_s: Sequence[tuple[float, float]]
+    forward_hops: Sequence[Hop] = ()
+    backward_hops: Sequence[Hop] = ()
+    devices: Sequence[PlayedDevice]
+    overlap: bool = True
+    lanes: Mapping[str, Sequence[str]]
 
     @cached_property
-    def pulls(self) -> bool:
-        """Whether parameters come back while the next forward phase runs."""
-        return self.overlap and self.exchange.spread is not None
+    def resources(self) -> Mapping[str, int]:
+        """What tasks hold, a unit each: devices, boundaries between stages, servers."""
+        found: dict[str, int] = {}
+        for lanes in self.lanes.values():
+            found |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
+        return found | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
 
     @cached_property
-    def forward_pieces(self) -> tuple[tuple[float, tuple[int, ...]], ...]:
-        """Length of each piece of the forward phase [s], and the buckets that must be back before it."""
-        wanted = self.wanted_s if self.pulls else ()
-        cuts = sorted({0.0, *wanted})
-        return tuple(
-            (end - start, tuple(place for place, when in enumerate(wanted) if when == start))
-            for start, end in pairwise((*cuts, self.forward_s))
-        )
+    def channels(self) -> Mapping[str, float]:
+        """What computing and calls share, device by device. [s/s]"""
+        return {
+            name: rate
+            for place, device in enumerate(self.devices)
+            if device.exchange
+            for name, rate in device.exchange.channels(self.peers(place)).items()
+        }
 
-    @cached_property
-    def backward_pieces(self) -> tuple[float, ...]:
-        """Length of each piece of the backward phase: up to each bucket's readiness, and what is left. [s]"""
-        cuts = self.ready_s if self.overlap else ()
-        return tuple(end - start for start, end in pairwise((0.0, *cuts, self.backward_s)))
+    def peers(self, place: int) -> list[str]:
+        """Return the devices of all workers at a place."""
+        return [lanes[place] for lanes in self.lanes.values()]
+
+    def exchanging(self) -> Iterator[tuple[int, PlayedDevice, PlayedExchange]]:
+        """Yield the devices of a worker that exchange something with those of others."""
+        for place, device in enumerate(self.devices):
+            if device.exchange is not None and device.sizes_bytes:
+                yield place, device, device.exchange
+
+    def bucket(self, number: int, place: int) -> str:
+        """Return how the buckets of a device in a step are called, up to their number."""
+        return f"sync/{number}/" + (f"{place}/" if len(self.devices) > 1 else "")
 
 
 def synchronous_tasks(
-    fed: Iterable[Task], step: SynchronousStep, *, workers: Sequence[str], relative: NDArray[np.float64]
+    fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64], together: bool = True
 ) -> Iterator[Task]:
     """Tasks of workers that read on their own and agree in every step.
 
     Parameters
     ----------
     fed : iterable of Task
-        What brings their mini-batches (``input_pipeline_tasks``), with a task ``worker/compute/step`` of each step. [-]
-    step : SynchronousStep
-        What takes the place of these. [-]
-    workers : sequence of str
-        Names. [-]
+        What brings mini-batches, with a task ``<worker>/compute/<step>`` where one is taken. [-]
+    step : PlayedStep
+        What all workers do. [-]
     relative : ndarray, shape (steps, workers)
-        Time of each worker's computing in each step, relative to that in ``step``. [1]
+        What each takes in each step, relative to the mean. [1]
+    together : bool
+        Whether no worker begins a step before all have ended the one before. [-]
 
     Yields
     ------
     Task
-        ``worker/compute/step`` ends a step of a worker; those of messages begin with ``sync/step/bucket``.
-
-    Notes
-    -----
-    A step begins for all once it has ended for all. A bucket leaves when all have it ready and the one before is
-    through. Servers send parameters back when workers begin the next step, those of the first layers first; in the
-    first step workers fetch what they begin with.
+        All that brings mini-batches, and in place of computing what takes part in it. [-]
     """
     after: dict[str, tuple[str, ...]] = {}
     for task in fed:
@@ -184,83 +222,194 @@ def synchronous_tasks(
             after[task.name] = task.after
         else:
             yield task
+    workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):
-        started: tuple[str, ...] = ()
-        if number:
-            started = (f"sync/{number}/start",)
-            yield Task(started[0], after=tuple(f"{each}/compute/{number - 1}" for each in workers), kind="sync")
+        if number and together:
+            before = tuple(f"{each}/compute/{number - 1}" for each in workers)
+            yield Task(f"sync/{number}/start", after=before, kind="sync")
         for worker in workers:
-            yield Task(f"{worker}/begin/{number}", after=(*after[f"{worker}/compute/{number}"], *started), kind="begin")
-        if step.pulls:
-            yield from _pulled(step, number, workers)
+            started = f"sync/{number}/start" if together else f"{worker}/compute/{number - 1}"
+            needs = (*after[f"{worker}/compute/{number}"], *((started,) if number else ()))
+            yield Task(f"{worker}/begin/{number}", after=needs, kind="begin")
+        pulling = step.overlap and any(exchange.spread for _, _, exchange in step.exchanging())
+        if pulling:
+            yield from _pulled(step, number)
+        ends = []
         for worker, factor in zip(workers, factors, strict=True):
-            yield from _computed(step, number, worker, factor)
-        last = yield from (_overlapped if step.overlap else _afterwards)(step, number, workers)
-        for worker, factor in zip(workers, factors, strict=True):
-            yield Task(
-                f"{worker}/compute/{number}",
-                resource=worker,
-                duration_s=factor * step.rest_s,
-                after=(_piece(worker, number, len(step.backward_pieces) - 1), last),
-                kind="update",
+            turns = _Turns(step, number, worker, factor)
+            yield from turns.tasks()
+            ends.append(turns)
+        exchanged = yield from _exchanged(step, number, ends)
+        for worker, factor, turns in zip(workers, factors, ends, strict=True):
+            yield from _ended(step, number, worker, factor=factor, after=[
+                (turns.last[place], *exchanged.get(place, ())) for place in range(len(step.devices))
+            ])  # fmt: skip
+
+
+class _Turns:
+    """The turns of one worker in one step."""
+
+    def __init__(self, step: PlayedStep, number: int, worker: str, factor: float) -> None:
+        self.step, self.number, self.factor = step, number, factor
+        self.begin = f"{worker}/begin/{number}"
+        self.lanes = step.lanes[worker]
+        self.last = [self.begin] * len(step.devices)
+        self.ready: dict[tuple[int, int], str] = {}
+        """Piece after which a bucket of a device is ready."""
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield all passes, each of which begins when the one before has left the pipeline."""
+        after: tuple[str, ...] = (self.begin,)
+        for index in range(self.step.passes):
+            if index and len(self.lanes) > 1:
+                yield Task(f"{self.begin}/{index}", after=tuple(self.last), kind="begin")
+                after = (f"{self.begin}/{index}",)
+            elif index:
+                after = (self.last[0],)
+            names = self._names(index)
+            pieces = self._pieces(index, names)
+            yield from pipeline_schedule_tasks(
+                self.step.orders,
+                forward_s=[self.factor * sum(each) for each in self.step.forward_s],
+                backward_s=[self.factor * sum(each) for each in self.step.backward_s],
+                forward_hops=[replace(hop, duration_s=self.factor * hop.duration_s) for hop in self.step.forward_hops],
+                backward_hops=[
+                    replace(hop, duration_s=self.factor * hop.duration_s) for hop in self.step.backward_hops
+                ],
+                names=self.lanes,
+                after=after,
+                called=names,
+                pieces=pieces,
+                computing=self._computing,
             )
+            self.last = [
+                ending(names(lane, order[-1]), order[-1], pieces)
+                for lane, order in zip(self.lanes, self.step.orders, strict=True)
+            ]
+
+    def _names(self, index: int) -> Callable[[str, Turn], str]:
+        is_alone = {
+            phase: self.step.passes == 1 and sum(turn.phase == phase for turn in self.step.orders[0]) == 1
+            for phase in ("forward", "backward")
+        }
+
+        def name(lane: str, turn: Turn) -> str:
+            place = "" if is_alone[turn.phase] else f"/{index}.{turn.chunk}.{turn.micro_batch}"
+            return f"{lane}/{turn.phase}/{self.number}{place}"
+
+        return name
+
+    def _pieces(self, index: int, names: Callable[[str, Turn], str]) -> dict[Turn, list[Piece]]:
+        """Return the turns that are cut where buckets become ready, or parameters are wanted."""
+        found = {}
+        for place, device, exchange in self.step.exchanging():
+            order, lane = self.step.orders[place], self.lanes[place]
+            bucket = self.step.bucket(self.number, place)
+            for chunk in {turn.chunk for turn in order}:
+                of_phase = {
+                    phase: [turn for turn in order if turn.chunk == chunk and turn.phase == phase]
+                    for phase in ("forward", "backward")
+                }
+                if self.step.overlap and exchange.spread and not index:
+                    wanted = {
+                        bucket_: when for bucket_, (of_chunk, when) in enumerate(device.wanted) if of_chunk == chunk
+                    }
+                    turn = of_phase["forward"][0]
+                    found[turn] = _forward_pieces(self.step.forward_s[chunk], wanted, bucket)
+                if index == self.step.passes - 1 and of_phase["backward"]:
+                    ready = {
+                        bucket_: when for bucket_, (of_chunk, when) in enumerate(device.ready) if of_chunk == chunk
+                    }
+                    turn = of_phase["backward"][-1]
+                    found[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
+                    own = names(lane, turn)
+                    self.ready |= {(place, each): f"{own}/{piece}" for piece, each in enumerate(ready)}
+        return {
+            turn: [replace(piece, seconds=self.factor * piece.seconds) for piece in pieces]
+            for turn, pieces in found.items()
+        }
+
+    def _computing(self, lane: str, seconds: float) -> dict[str, Any]:
+        """Return how a device computes: in time of its own, or shared with calls of the library."""
+        exchange = self.step.devices[self.lanes.index(lane)].exchange
+        if exchange is None or not exchange.slowdown:
+            return {"duration_s": seconds}
+        return {"flow_bytes": seconds, "channels": (_units(lane),)}
 
 
-def _piece(worker: str, number: int, place: int) -> str:
-    return f"{worker}/backward/{number}/{place}"
+def _forward_pieces(forward_s: tuple[float, float], wanted: Mapping[int, float], bucket: str) -> list[Piece]:
+    """Return the first forward turn of a chunk, cut where parameters are wanted that are still on their way."""
+    kernels_s, besides_s = forward_s
+    cuts = [*sorted({0.0, *wanted.values()}), kernels_s]
+    pieces = [
+        Piece(end - start, tuple(f"{bucket}{place}/pull" for place, when in wanted.items() if when == start))
+        for start, end in pairwise(cuts)
+    ]
+    return [*pieces[:-1], replace(pieces[-1], seconds=pieces[-1].seconds + besides_s)]
 
 
-def _pulled(step: SynchronousStep, number: int, workers: Sequence[str]) -> Iterator[Task]:
+def _backward_pieces(backward_s: tuple[float, float], ready: Mapping[int, float]) -> list[Piece]:
+    """Return the last backward turn of a chunk, cut where buckets become ready."""
+    kernels_s, besides_s = backward_s
+    pieces = [Piece(max(0.0, end - start)) for start, end in pairwise((0.0, *ready.values(), kernels_s))]
+    return [replace(pieces[0], seconds=pieces[0].seconds + besides_s), *pieces[1:]]
+
+
+def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
     """Yield messages with parameters, one bucket after the other, the last that was ready first."""
-    last = f"sync/{number}/pull"
-    yield Task(last, after=tuple(f"{worker}/begin/{number}" for worker in workers), kind="sync")
-    for place in reversed(range(len(step.sizes_bytes))):
-        name = f"sync/{number}/{place}/pull"
-        yield from step.exchange.spread_again(step.sizes_bytes[place], name=name, after=(last,))
-        last = name
+    for place, device, exchange in step.exchanging():
+        bucket = step.bucket(number, place)
+        last = f"{bucket}pull"
+        yield Task(last, after=tuple(f"{worker}/begin/{number}" for worker in step.lanes), kind="sync")
+        for index in reversed(range(len(device.sizes_bytes))):
+            name = f"{bucket}{index}/pull"
+            yield from exchange.spread_again(device.sizes_bytes[index], name=name, after=(last,))
+            last = name
 
 
-def _computed(step: SynchronousStep, number: int, worker: str, factor: float) -> Iterator[Task]:
-    """Yield the two phases of a worker in pieces."""
-    last = f"{worker}/begin/{number}"
-    for place, (seconds, buckets) in enumerate(step.forward_pieces):
-        name = f"{worker}/forward/{number}/{place}"
-        pulls = tuple(f"sync/{number}/{bucket}/pull" for bucket in buckets)
-        yield Task(name, resource=worker, duration_s=factor * seconds, after=(last, *pulls), kind="forward")
-        last = name
-    for place, seconds in enumerate(step.backward_pieces):
-        name = _piece(worker, number, place)
-        how: dict[str, Any] = {"duration_s": factor * seconds}
-        if step.exchange.slowdown:
-            how = {"flow_bytes": factor * seconds, "channels": (_units(worker),)}  # shared with calls of the library
-        yield Task(name, resource=worker, after=(last,), kind="backward", **how)
-        last = name
+def _exchanged(
+    step: PlayedStep, number: int, turns: Sequence[_Turns]
+) -> Generator[Task, None, dict[int, tuple[str, ...]]]:
+    """Yield the exchange of each device's buckets, and return the task that ends it, by the device's place."""
+    found = {}
+    for place, device, exchange in step.exchanging():
+        bucket, peers = step.bucket(number, place), step.peers(place)
+        last = f"{bucket}ready"
+        served = []
+        earlier: tuple[str, ...] = ()
+        if not step.overlap:
+            yield Task(last, after=tuple(each.last[place] for each in turns), kind="sync")
+            earlier = (last,)
+        for index, size_bytes in enumerate(device.sizes_bytes):
+            name = f"{bucket}{index}"
+            ready = earlier
+            if step.overlap:
+                ready = (f"{name}/ready",)
+                yield Task(ready[0], after=(*(each.ready[place, index] for each in turns), *earlier), kind="sync")
+            yield from exchange.gathered(size_bytes, name=name, after=ready, workers=peers)
+            yield from exchange.served(size_bytes, name=f"{name}/served", after=(name,))
+            earlier = (name,)
+            if not step.overlap:
+                yield from exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
+                earlier = (f"{name}/pull",)
+            served.append(f"{name}/served")
+        if step.overlap:
+            yield Task(f"{bucket}end", after=tuple(served), kind="sync")
+            earlier = (f"{bucket}end",)
+        found[place] = earlier
+    return found
 
 
-def _overlapped(step: SynchronousStep, number: int, workers: Sequence[str]) -> Generator[Task, None, str]:
-    """Yield the exchange of buckets as they become ready, and return the task that ends it."""
-    earlier: tuple[str, ...] = ()
-    served = []
-    for place, size_bytes in enumerate(step.sizes_bytes):
-        name = f"sync/{number}/{place}"
-        yield Task(f"{name}/ready", after=(*(_piece(each, number, place) for each in workers), *earlier), kind="sync")
-        yield from step.exchange.gathered(size_bytes, name=name, after=(f"{name}/ready",), workers=workers)
-        yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
-        earlier = (name,)
-        served.append(f"{name}/served")
-    last = f"sync/{number}"
-    yield Task(last, after=tuple(served), kind="sync")
-    return last
-
-
-def _afterwards(step: SynchronousStep, number: int, workers: Sequence[str]) -> Generator[Task, None, str]:
-    """Yield the exchange of all buckets after the backward phase, and return the task that ends it."""
-    last = f"sync/{number}/ready"
-    yield Task(last, after=tuple(_piece(each, number, 0) for each in workers), kind="sync")
-    for place, size_bytes in enumerate(step.sizes_bytes):
-        name = f"sync/{number}/{place}"
-        yield from step.exchange.gathered(size_bytes, name=name, after=(last,), workers=workers)
-        yield from step.exchange.served(size_bytes, name=f"{name}/served", after=(name,))
-        yield from step.exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
-        last = f"{name}/pull"
-    return last
+def _ended(
+    step: PlayedStep, number: int, worker: str, *, factor: float, after: Sequence[tuple[str, ...]]
+) -> Iterator[Task]:
+    """Yield what each device does at the end of a step, and the end of the worker's."""
+    lanes = step.lanes[worker]
+    ends = []
+    for lane, device, earlier in zip(lanes, step.devices, after, strict=True):
+        name = f"{worker}/compute/{number}" if len(lanes) == 1 else f"{lane}/update/{number}"
+        seconds = factor * device.update_s + device.waits_s
+        yield Task(name, resource=lane, duration_s=seconds, after=earlier, kind="update")
+        ends.append(name)
+    if len(lanes) > 1:
+        yield Task(f"{worker}/compute/{number}", after=tuple(ends), kind="end")

@@ -130,6 +130,12 @@ class Placed:
         """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
         return self.collective.fill_rounds(len(self.order)) if self.rounds else 0
 
+    @property
+    def rank_count(self) -> int:
+        """Devices that take part, those of groups beside it among them. [1]."""
+        ranks = [max(message.source, message.sink) for each in self.rounds for message in each.messages]
+        return 1 + max(ranks, default=len(self.order) - 1)
+
     @cached_property
     def reduced_share(self) -> float:
         """Part of the n bytes that the busiest adds up in all rounds. [1]."""

@@ -19,7 +19,13 @@ _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 
 def placed_once(
-    collective: Collective, topology: Topology, ranks: Sequence[str], *, servers: Sequence[str] = (), **options: Any
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
+    **options: Any,
 ) -> Placed:
     """Put a collective on devices of a system, or return it as it was put there before.
 
@@ -33,6 +39,8 @@ def placed_once(
         Devices. [-]
     servers : sequence of str
         Nodes of its servers. [-]
+    beside : sequence of sequence of str
+        Further groups that do the same at the same time. [-]
     **options : object
         The algorithm's own. [-]
 
@@ -47,9 +55,9 @@ def placed_once(
         As ``place`` raises them.
     """
     kept = _PLACED.setdefault(topology, {})
-    key = (collective.name, tuple(ranks), tuple(servers), tuple(sorted(options.items())))
+    key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
     if key not in kept:
         while len(kept) >= MOST_PLACED:
             del kept[next(iter(kept))]
-        kept[key] = place(collective, topology, ranks, servers=servers, **options)
+        kept[key] = place(collective, topology, ranks, servers=servers, beside=beside, **options)
     return kept[key]

@@ -18,7 +18,8 @@ from perfmodel.prediction.gpu import GpuNumbers
 from perfmodel.prediction.gpu_libraries import MatmulLibrary
 from perfmodel.prediction.gpu_software import StreamEfficiency
 from perfmodel.prediction.gpu_target import GpuTarget
-from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.prepare import prepare
+from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
@@ -105,12 +106,12 @@ def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
 
 def _of_subject(**facts: Any) -> PreparedChange:
     """Change facts of what ran."""
-    return lambda prepared: replace(prepared, subject=replace(prepared.subject, **facts))
+    return lambda prepared: prepared.with_subject(replace(prepared.subject, **facts))
 
 
 def _of_table(change: Callable[[KernelTable], KernelTable]) -> PreparedChange:
     """Change the lowered graph."""
-    return lambda prepared: replace(prepared, plan=replace(prepared.plan, table=change(prepared.plan.table)))
+    return lambda prepared: prepared.with_plan(replace(prepared.plan, table=change(prepared.plan.table)))
 
 
 def _stated(**values: Any) -> NumbersChange:

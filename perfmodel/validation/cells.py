@@ -12,7 +12,8 @@ from perfmodel.hardware import spec_files
 from perfmodel.layers import LSTM, Convolution2d
 from perfmodel.measurements.table import SCORED, MeasuredRow, MeasurementTable
 from perfmodel.prediction.predict_subject import predict_subject
-from perfmodel.prediction.prepared import Prepared, prepare
+from perfmodel.prediction.prepare import prepare
+from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,21 +13,23 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.link_catalogue import load_link
 from perfmodel.measurements import parallel_tables
 from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
-from perfmodel.parallelism import Layout, place
-from perfmodel.prediction.exchange_times import LinkExchanges
-from perfmodel.prediction.parallel_stage import StagePredictor
-from perfmodel.prediction.parallel_step import ParallelStep, parallel_step
+from perfmodel.parallelism import Layout
+from perfmodel.prediction.agreements import SHARED
+from perfmodel.prediction.exchange_times import LinkExchanges, OnLink
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.sync.collectives import collective
 from perfmodel.units import GIGA
 from perfmodel.validation.score_records import PERFMODEL
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.prepared import Prepared, TimedStep
 
 LINEAR: Final = "linear scaling"
 """Naive rule: as many times faster as there are devices. [-]"""
@@ -178,12 +180,12 @@ def _parts(
 
 
 def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> ParallelScore:
-    step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
+    prepared, step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
     step_s = float(step.parts.step_s)
     predicted, measured = step_s, row.measured_s
     if row.measured_speedup is not None:
         assert row.baseline_batch_size is not None
-        one = _step(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
+        _, one = _step(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
         predicted = float(one.parts.step_s) / row.baseline_batch_size * row.global_batch_size / step_s
         measured = row.measured_speedup
     assert measured is not None
@@ -195,7 +197,7 @@ def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: 
         naive_percent=_percent(naive, measured),
         published_percent=None if row.published_speedup is None else _percent(row.published_speedup, measured),
         parameters_billion=graph.parameter_count / 1e9,
-        memory_gb=max(float(each.total_bytes) for each in step.memory) / 1e9,
+        memory_gb=float(prepared.footprint(step).total_bytes) / 1e9,
         bubble_percent=100 * float(step.parts.bubble_s) / step_s,
         sync_percent=100 * float(step.parts.exposed_sync_s) / step_s,
     )
@@ -212,29 +214,25 @@ def _step(
     parallelism: str,
     sizes: Mapping[str, Any],
     global_batch_size: int,
-) -> ParallelStep:
+) -> tuple[Prepared, TimedStep]:
     layout = Layout(**sizes)
-    predictor = StagePredictor(
-        subject=subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
+    prepared = prepare(
+        subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
         target=resolve_target(device=row.device, system=None, threads=None, workers=1),
         profile=load_framework(table.framework),
+        batch_size=global_batch_size // layout.data_size,
         dtype=table.dtype,
+        parallelism=parallelism,
+        layout=layout,
     )
-    batch_size = global_batch_size // layout.data_size
-    layer_s = None
-    if layout.stages > 1:
-        alone_s = predictor.layer_seconds(graph, layout.micro_batch_size(batch_size))
-        layer_s = {name: seconds / layout.tensor_size for name, seconds in alone_s.items()}
-    placed = place(
-        graph, parallelism=parallelism, layout=layout, element_bytes=ELEMENT_BYTES[table.dtype], layer_s=layer_s
-    )
-    return parallel_step(
-        placed,
-        batch_size=batch_size,
-        predict_stage=predictor,
-        exchange_time=LinkExchanges(
-            placement=placed,
-            links={group: load_link(name) for group, name in row.links.items()},
-            all_reduce=_STRATEGIES.get(row.sync, row.sync),
-        ),
-    )
+    links = {group: load_link(name) for group, name in row.links.items()}
+    agreement = None
+    if layout.data_size > 1:
+        how = collective(SHARED if layout.shard_stage else _STRATEGIES.get(row.sync, row.sync))
+        sums = AllReduced(placed=OnLink(collective=how, link=links["data"], worker_count=layout.data_size))
+        agreement = Synchronous(
+            name=row.sync, worker_count=layout.data_size, reductions=(sums,) * layout.stages, overlap=False
+        )
+    exchanges = LinkExchanges(placement=prepared.placement, links=links)
+    on_links = replace(prepared, exchanges=exchanges, agreement=agreement)
+    return on_links, on_links.nominal

@@ -23,7 +23,7 @@ from perfmodel.planning.formulas.asked import WORKERS, AskedSystem
 from perfmodel.planning.formulas.exchange import ByCost, ByRounds, Held, OpenRound, Port, slowest, written_number
 from perfmodel.planning.formulas.wiring import NOTHING, NoForm, Share, Way, Ways, ways_by_rate
 from perfmodel.prediction.parameter_server import served_s_per_byte
-from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
+from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.base import SERVER
 from perfmodel.sync.library import LibraryCollective
@@ -67,7 +67,10 @@ def with_system(
     """
     opened = AskedSystem(prepared, graph, arguments, symbols)
     last = next((each.agreement for each in reversed(opened.answers) if each.agreement is not None), None)
-    agreement: Any = EXCHANGES[type(last)](opened, last) if type(last) in EXCHANGES else last
+    agreement: Any = last
+    if isinstance(last, Synchronous):
+        (reduction,) = last.reductions
+        agreement = replace(last, reductions=(EXCHANGES[type(reduction)](opened, reduction, last.name),))
     if agreement is not None and WORKERS in symbols:
         agreement = replace(agreement, worker_count=symbols[WORKERS])
     return replace(prepared, target=_copying(opened), agreement=agreement)
@@ -100,15 +103,19 @@ def _copying(asked: AskedSystem) -> Any:
     return target
 
 
-def _all_reduced(asked: AskedSystem, agreement: AllReduced) -> AllReduced:
-    of_each: list[Any] = [each.agreement for each in asked.answers]
-    placed = _held(asked, [None if each is None else each.placed for each in of_each], _placed_of)
-    return replace(agreement, placed=placed, slowdown=_slowdown(asked, agreement, placed))  # type: ignore[arg-type]
+def _reductions(asked: AskedSystem) -> list[Any]:
+    """Return how the gradients of the one device of each worker come together wherever predict was asked."""
+    return [None if each.agreement is None else each.agreement.reduction for each in cast("list[Any]", asked.answers)]
 
 
-def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held) -> Any:
+def _all_reduced(asked: AskedSystem, reduction: AllReduced, name: str) -> AllReduced:
+    placed = _held(asked, [None if each is None else each.placed for each in _reductions(asked)], _placed_of)
+    return replace(reduction, placed=placed, slowdown=_slowdown(asked, reduction, placed, name))  # type: ignore[arg-type]
+
+
+def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held, name: str) -> Any:
     """Return the share of a device that messages take, which a library spends on what the links carry. [1]"""
-    of_each: list[Any] = [each.agreement for each in asked.answers]
+    of_each = _reductions(asked)
     exchanging = np.array([each is not None for each in of_each])
     shares = [each.slowdown for each in of_each if each is not None]
     if len(set(shares)) == 1 and not asked.frees_links:
@@ -118,7 +125,7 @@ def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held) -> Any:
         if not np.ptp(answers):
             return agreement.slowdown
         allowed = "an algorithm by its name: the library takes more of the device with some of these numbers"
-        raise ArgumentError("sync", agreement.name, allowed)
+        raise ArgumentError("sync", name, allowed)
 
     def taken() -> Any:
         library, device = placed.form, cast("Gpu", asked.prepared.target.processor_spec)
@@ -139,27 +146,28 @@ def _slowdown(asked: AskedSystem, agreement: AllReduced, placed: Held) -> Any:
 
 def _placed_of(prepared: Prepared) -> Any:
     agreement: Any = prepared.agreement
-    return None if agreement is None else agreement.placed
+    return None if agreement is None else agreement.reduction.placed
 
 
-def _through_server(asked: AskedSystem, agreement: ThroughServer) -> ThroughServer:
+def _through_server(asked: AskedSystem, agreement: ThroughServer, name: str) -> ThroughServer:
+    del name
     prepared = asked.prepared
     machine: Any = prepared.target.machine
-    of_each: list[Any] = [each.agreement for each in asked.answers]
+    server: Any = asked.answers[-1].agreement.server  # type: ignore[union-attr]
+    of_each = _reductions(asked)
 
     def served() -> Any:
         count = asked.symbols[WORKERS]
-        assert agreement.server is not None
         return served_s_per_byte(
             machine,
-            agreement.server.memories,
+            server.memories,
             prepared.subject,
             worker_count=count,
             element_bytes=ELEMENT_BYTES[prepared.dtype],
         )
 
-    push: Any = _held(asked, [each.push for each in of_each], lambda each: each.agreement.push)
-    pull: Any = _held(asked, [each.pull for each in of_each], lambda each: each.agreement.pull)
+    push: Any = _held(asked, [each.push for each in of_each], lambda each: each.agreement.reduction.push)
+    pull: Any = _held(asked, [each.pull for each in of_each], lambda each: each.agreement.reduction.pull)
     served_s = written_number(
         served() if WORKERS in asked.symbols else agreement.server_s_per_byte,
         [each.server_s_per_byte for each in of_each],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.errors import PerfmodelError
 from perfmodel.planning.sweeps.axes import FED_BY
 from perfmodel.planning.sweeps.prices import Prices
@@ -18,6 +17,8 @@ from perfmodel.planning.sweeps.workers import Section
 from perfmodel.prediction.agreement_arguments import resolve_agreement
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.composition.compose import Composed, agreed, fed_with
+from perfmodel.prediction.composition.work import StageWork
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.job import Job as AskedJob
 from perfmodel.prediction.messages import MERGED
@@ -148,14 +149,15 @@ class Jobs:
         self, section: Section, job: Job, target: Target, path: DataPath, agreement: Agreement | None
     ) -> Outcome:
         before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
-        if agreement is not None and agreement.delays_copies:
-            before_s, meanwhile_s = before_s + meanwhile_s, 0.0
-        parts, computing_s = self._applied(section, agreement)
-        exposed_s = exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=computing_s)
-        parts = replace(parts, exposed_transfer_s=exposed_s, transfer_s=before_s + meanwhile_s)
+        composed = fed_with(
+            self._applied(section, agreement),
+            agreement=agreement,
+            copies_s=(before_s, meanwhile_s),
+            fed=partial(path.fed, batch_size=section.batch_size),
+        )
         kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
         return Outcome(
-            parts=path.fed(parts, batch_size=section.batch_size),
+            parts=composed.parts,
             batch_size=section.batch_size,
             counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
             device_count=path.worker_count,
@@ -219,11 +221,7 @@ class Jobs:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
             for kind, places in section.by_framework:
                 changed: dict[str, Any] = {"target": target, "data_path": path}
-                changed |= {
-                    "subject": replace(kind.prepared.subject, feed=None),
-                    "batch_size": section.batch_size[places],
-                }
-                fed = replace(kind.prepared, **changed)
+                fed = replace(kind.prepared, batch_size=section.batch_size[places], **changed)
                 before, meanwhile = fed.copies()
                 shared = target.shared_bytes_per_s
                 before_s[places] = before.time(shared_bytes_per_s=shared)
@@ -232,17 +230,12 @@ class Jobs:
             section.kept[key] = (before_s, meanwhile_s, buffers)
         return section.kept[key]  # type: ignore[no-any-return]
 
-    def _applied(self, section: Section, agreement: Agreement | None) -> tuple[StepTime, Any]:
-        """Return the step in which workers agree, without copies, and how long it keeps a device.
-
-        What the last agreement came to is kept for jobs that are only fed another way.
-        """
+    def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
+        """Return the step in which workers agree, without copies."""
         last = section.kept.get("applied")
         if last is None or last[0] is not agreement:
-            parts = section.own if agreement is None else _applied(section, agreement)
-            hiding = parts if agreement is not None and agreement.hides_copies else section.own
-            last = section.kept["applied"] = (agreement, parts, hiding.device_s)
-        return last[1], last[2]
+            last = section.kept["applied"] = (agreement, _applied(section, agreement))
+        return last[1]  # type: ignore[no-any-return]
 
 
 def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:
@@ -251,29 +244,25 @@ def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:
     return AskedJob(section.first.prepared.subject.graph, **values)
 
 
-def _applied(section: Section, agreement: Agreement) -> StepTime:
+def _applied(section: Section, agreement: Agreement | None) -> Composed:
     merged = getattr(agreement, "bucket_bytes", None) == MERGED
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
-        return agreement.applied(section.own, section.schedule)
+        return _composed(section, agreement)
     # what is searched for, or comes of a search, is found for each worker by itself
-    return _one_by_one(section, agreement)
+    found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
+
+    def joined(steps: list[StepTime]) -> StepTime:
+        return StepTime(
+            **{
+                each.name: np.array([float(np.ravel(getattr(step, each.name))[0]) for step in steps])
+                for each in fields(StepTime)
+            }
+        )
+
+    return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
 
 
-def _one_by_one(section: Section, agreement: Agreement) -> StepTime:
-    own, schedule = section.own, section.schedule
-    names = tuple(StepTime.__dataclass_fields__)
-    found = []
-    for index in range(len(section.batch_size)):
-        alone = StepTime(
-            **{name: float(np.take(getattr(own, name), index if np.ndim(getattr(own, name)) else 0)) for name in names}
-        )
-        of_one = replace(
-            schedule,
-            ready_s=schedule.ready_s[:, index],
-            wanted_s=schedule.wanted_s[:, index],
-            forward_s=schedule.forward_s[index],
-            backward_s=schedule.backward_s[index],
-        )
-        found.append(agreement.applied(alone, of_one))
-    return StepTime(**{name: np.array([float(getattr(parts, name)) for parts in found]) for name in names})
+def _composed(section: Section, agreement: Agreement | None) -> Composed:
+    work = StageWork(times=section, exchanges_gradients=agreement is not None)
+    return agreed([work], orders=section.first.prepared.orders, agreement=agreement)

@@ -16,7 +16,8 @@ from perfmodel.planning.sweeps.axes import OF_WORKER, PLACED_BY
 from perfmodel.prediction.agreement_options import LIBRARY
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.gradients import GradientSchedule
-from perfmodel.prediction.prepared import Prepared, TimedStep, prepare
+from perfmodel.prediction.prepare import prepare
+from perfmodel.prediction.prepared import Prepared, TimedStep
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.targets import resolve_target
@@ -60,7 +61,7 @@ class Kind:
         """When gradients are ready; None where there are none. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
             return None
-        return self.prepared.gradients(self.timed.groups, self.timed.numbers)
+        return self.timed.shown.gradients
 
     @property
     def target(self) -> Target:
@@ -167,8 +168,20 @@ class Section:
         }
         return StepTime(**{name: 0.0 if name in nothing else self.joined(values) for name, values in of_kinds.items()})
 
+    @property
+    def whole(self) -> StepTime:
+        """The same, as the composition calls it. [s]"""
+        return self.own
+
+    @property
+    def forward(self) -> StepTime:
+        """No phase by itself: workers of a sweep have all of the network. [s]"""
+        raise AssertionError
+
+    backward = update = forward
+
     @cached_property
-    def schedule(self) -> GradientSchedule:
+    def gradients(self) -> GradientSchedule:
         """When the gradients of each are ready. [s]"""
         each = [kind.schedule for kind in self.kinds]
         varied: dict[str, Any] = {
@@ -181,7 +194,7 @@ class Section:
     @cached_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """What each keeps with one mini-batch on the device, what another one takes, and what the device offers. [B]"""
-        footprints = [kind.prepared.footprint(kind.timed.groups) for kind in self.kinds]
+        footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
         total, more, capacity = (
             self.joined([getattr(footprint, name) for footprint in footprints])
             for name in ("total_bytes", "input_bytes", "capacity_bytes")
@@ -320,7 +333,7 @@ class Workers:
                              lambda: load_framework(framework))  # fmt: skip
         sizes = [self._batch_size(code) for code in batches.tolist()]
         prepared = prepare(
-            replace(subject, feed=()),
+            subject,
             target=target,
             profile=profile,
             batch_size=sizes[0],

@@ -1,0 +1,124 @@
+"""What the composition of a step is given: plain numbers of each stage, and of each device when it has computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.step_time import StepTime
+
+Quantity = Any
+
+
+class PhaseTimes(Protocol):
+    """Times of a stage for one micro-batch, without copies and exchanges; its phases are asked for where they count."""
+
+    @property
+    def whole(self) -> StepTime:
+        """All phases, the update among them. [s]"""
+
+    @property
+    def forward(self) -> StepTime:
+        """The forward phase. [s]"""
+
+    @property
+    def backward(self) -> StepTime:
+        """The backward phase; zero where it does not run. [s]"""
+
+    @property
+    def update(self) -> StepTime:
+        """The update, done once for all micro-batches; zero where it does not run. [s]"""
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of its layers are ready. [s]"""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StageWork:
+    """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions.
+
+    Parameters
+    ----------
+    times : PhaseTimes
+        What its device computes. [s]
+    device : int
+        The device of a worker that has the stage. [1]
+    exchanges_gradients : bool
+        Whether data-parallel workers add up the gradients of its layers. [-]
+    group_s : tuple of 2 float, ndarray or sympy.Expr
+        What exchanges inside a tensor group add to the forward and to the backward phase. [s]
+    exchanged_s : float, ndarray or sympy.Expr
+        Exchanges of a micro-batch with devices of the same worker, hidden or not. [s]
+    send_s : tuple of 2 float, ndarray or sympy.Expr
+        Transfer of a micro-batch to the next stage, and of its gradient to the one before. [s]
+    gather_s : tuple of 2 float, ndarray or sympy.Expr
+        Gathering of shared parameters for the forward and for the backward phase of each micro-batch. [s]
+    tied_s : float, ndarray or sympy.Expr
+        Sums of the gradients of tied tables among stages, after the last backward phase. [s]
+    gathered_s : float, ndarray or sympy.Expr
+        Gathering of shared parameters after the update. [s]
+    """
+
+    times: PhaseTimes
+    device: int = 0
+    exchanges_gradients: bool = False
+    group_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    exchanged_s: Quantity = 0.0
+    send_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    tied_s: Quantity = 0.0
+    gathered_s: Quantity = 0.0
+
+    @property
+    def forward_s(self) -> Quantity:
+        """Turn of a micro-batch going forward. [s]"""
+        return self.times.forward.step_s + self.group_s[0]
+
+    @property
+    def backward_s(self) -> Quantity:
+        """Turn of a micro-batch going back. [s]"""
+        return self.times.backward.step_s + self.group_s[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gather:
+    """Parameters that data-parallel workers gather for a phase, while the phase before it runs.
+
+    Parameters
+    ----------
+    seconds : float, ndarray or sympy.Expr
+        Of one phase. [s]
+    hidden_by_s : float, ndarray or sympy.Expr
+        Length of the phase that it may hide behind. [s]
+    count : int
+        Times in a step. [1]
+    """
+
+    seconds: Quantity
+    hidden_by_s: Quantity
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeviceWork:
+    """What a device of a worker exchanges with those of other workers.
+
+    Parameters
+    ----------
+    place : int
+        Its place among the devices of a worker. [1]
+    schedule : GradientSchedule or None
+        When its gradients are ready; None where it exchanges none. [s]
+    gathers : tuple of Gather
+        Parameters gathered while phases run. [s]
+    gathered_s : float, ndarray or sympy.Expr
+        Parameters gathered after the update. [s]
+    """
+
+    place: int
+    schedule: GradientSchedule | None
+    gathers: tuple[Gather, ...] = ()
+    gathered_s: Quantity = 0.0

@@ -1,0 +1,139 @@
+"""A stage of a network made ready: the layers that one device runs in a row, lowered for it, and timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
+from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfmodel.measurements.run import FeedItem
+    from perfmodel.parallelism import StageGraph
+    from perfmodel.prediction.plan import Plan
+    from perfmodel.prediction.subject import Subject
+    from perfmodel.prediction.target import Target
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Stage:
+    """Layers that a device runs in a row.
+
+    Parameters
+    ----------
+    placed : StageGraph
+        The layers, the device and what it exchanges, with what runs again for recomputed layers. [-]
+    subject : Subject
+        What runs of them. [-]
+    plan : Plan
+        Kernel table and memory plan; stages that differ in names alone share one. [-]
+    feed : tuple of FeedItem
+        What each mini-batch brings from the host. [-]
+    target : Target or None
+        The devices at its place, which share the way from the host; None for all of the job. [-]
+    is_fed : bool
+        Whether it reads an input of the network. [-]
+    """
+
+    placed: StageGraph
+    subject: Subject
+    plan: Plan
+    feed: tuple[FeedItem, ...]
+    target: Target | None = None
+    is_fed: bool = True
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether data-parallel workers add up its gradients: those of layers that no crowd of workers shares."""
+        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimedStage:
+    """A stage and what it takes for one micro-batch, without copies and exchanges.
+
+    Parameters
+    ----------
+    stage : Stage
+        The layers. [-]
+    numbers : ProcessorNumbers
+        Plain numbers of hardware, libraries and framework. [-]
+    groups : GroupTimes
+        Times and chosen alternatives by operation. [s]
+    element_bytes : int
+        Size of an element of a gradient. [B]
+    how : mapping of str
+        What else ``step_time`` is given. [-]
+    """
+
+    stage: Stage
+    numbers: ProcessorNumbers
+    groups: GroupTimes
+    element_bytes: int
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    def _of(self, phase: Phase | None) -> StepTime:
+        return step_time(self.stage.plan.table, self.numbers, groups=self.groups, phase=phase, **self.how)
+
+    @cached_property
+    def whole(self) -> StepTime:
+        """All phases. [s]"""
+        return self._of(None)
+
+    @cached_property
+    def forward(self) -> StepTime:
+        """The forward phase. [s]"""
+        return self._of(Phase.FORWARD)
+
+    @cached_property
+    def backward(self) -> StepTime:
+        """The backward phase; zero in inference. [s]"""
+        return self._of(Phase.BACKWARD)
+
+    @cached_property
+    def update(self) -> StepTime:
+        """The update; zero where it does not run. [s]"""
+        return self._of(Phase.UPDATE)
+
+    @cached_property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of its layers are ready. [s]"""
+        return gradient_schedule(
+            self.stage.plan.table,
+            self.groups,
+            self.numbers,
+            parameter_counts=self.stage.subject.graph.trained_parameter_counts,
+            element_bytes=self.element_bytes,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SlowedTimes:
+    """Times of a stage, all so many times as long.
+
+    Parameters
+    ----------
+    times : TimedStage
+        As they are. [s]
+    factor : float
+        How many times. [1]
+    """
+
+    times: TimedStage
+    factor: float
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a phase by its name."""
+        return getattr(self.times, name).times(self.factor)
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of its layers are ready. [s]"""
+        return self.times.gradients.slowed(self.factor)

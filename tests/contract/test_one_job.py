@@ -1,0 +1,137 @@
+"""One job asked in several ways: degenerate layouts, and relabellings of the same work, are one composition.
+
+Every pair of two factors occurs; ``PERFMODEL_FULL_WALK=1`` walks the whole product.
+"""
+
+import os
+from functools import cache
+from itertools import product
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import PerfmodelError
+
+NETWORKS = ("alexnet", "vgg16", "resnet50", "lstm32")
+SYSTEMS = {"survey_fig5": 4, "survey_fig6": 8, "dgx_a100": 8}
+SYNCS = (
+    "none", "all_reduce", "ring_all_reduce", "double_binary_tree", "hierarchical", "parameter_server", "downpour",
+    "mixed", "bounded_staleness", "delay_compensated",
+)  # fmt: skip
+NORMAL = {"distribution": "normal", "cv": 0.2}
+OPTIONS = (
+    {},
+    {"straggler": NORMAL},
+    {"straggler": NORMAL, "backup_workers": 1},
+    {"bucket_bytes": 25 * 2**20},
+    {"bucket_bytes": "merged"},
+    {"overlap": False},
+    {"dataset": "imagenet_jpeg"},
+    {"dataset": "imagenet_jpeg", "prefetch": 0},
+    {"optimizer": "adam", "recompute": "full"},
+    {"dtype": "fp16", "framework": "pytorch_2"},
+    {"phase": "forward"},
+    {"phase": "forward_backward", "framework": "tensorflow_0_9"},
+)
+LAYOUTS = (
+    {"parallelism": "pipeline", "stages": 1, "micro_batches": 1},
+    {"parallelism": "pipeline", "stages": 1, "schedule": "gpipe"},
+    {"parallelism": "pipeline", "stages": 1, "schedule": "interleaved", "interleave": 1},
+    {"parallelism": "tensor", "tensor_size": 1},
+    {"parallelism": "model", "stages": 1},
+    {"shard_stage": 0, "accumulation_steps": 1},
+)
+"""Layouts that are data parallelism, degenerate in another way each."""
+PARTS = (
+    "step_s", "compute_s", "memory_bound_s", "overhead_s", "update_s", "exposed_transfer_s", "input_wait_s",
+    "exposed_sync_s", "straggler_s", "bubble_s", "transfer_s", "sync_s", "dispatch_s", "launch_s",
+)  # fmt: skip
+TOLERANCE = 1e-12  # of the step: sums in another order
+
+
+@cache
+def network(name):
+    return getattr(pm.zoo, name)()
+
+
+def asked(sync, option, system, **more):
+    return {"batch_size": 16, "system": system, "workers": SYSTEMS[system], "framework": "pytorch_2", "sync": sync,
+            **option, **more}  # fmt: skip
+
+
+def predicted(name, **arguments):
+    """Return a prediction, or why there is none."""
+    try:
+        return pm.predict(network(name), **arguments)
+    except PerfmodelError as error:
+        return str(error)
+
+
+def assert_same(one, other, *, with_interval=False, with_timeline=False):
+    if isinstance(one, str):
+        assert one == other
+        return
+    step_s = one.step_s
+    for part in PARTS:
+        assert getattr(other, part) == pytest.approx(getattr(one, part), rel=0, abs=TOLERANCE * step_s), part
+    for field in ("weights", "gradients", "optimizer", "activations", "workspace", "input", "context"):
+        of_one, of_other = (getattr(each.memory, f"{field}_bytes") for each in (one, other))
+        assert of_other == pytest.approx(of_one, rel=TOLERANCE), field
+    assert other.bottleneck == one.bottleneck
+    assert other.samples_per_s == pytest.approx(one.samples_per_s, rel=TOLERANCE)
+    assert other.updates_per_s == pytest.approx(one.updates_per_s, rel=TOLERANCE)
+    assert other.mean_staleness == pytest.approx(one.mean_staleness, rel=1e-9)
+    if with_interval:
+        assert other.interval_s == pytest.approx(one.interval_s, rel=1e-9)
+    if with_timeline:
+        spans = [
+            [(span.task, span.kind, span.start_s, span.end_s) for span in each.play(2).spans] for each in (one, other)
+        ]
+        assert [span[:2] for span in spans[1]] == [span[:2] for span in spans[0]]
+        for own, there in zip(*spans, strict=True):
+            assert there[2:] == pytest.approx(own[2:], rel=0, abs=1e-9 * step_s)
+
+
+def walk():
+    """Return cases: the whole product, or one in which every pair of values of two factors occurs."""
+    if os.environ.get("PERFMODEL_FULL_WALK"):
+        return list(product(SYNCS, OPTIONS, LAYOUTS, SYSTEMS, NETWORKS))
+    return [
+        (sync, option, LAYOUTS[(i + k) % 6], list(SYSTEMS)[(i + k + (i // 3)) % 3], NETWORKS[(i + k + k // 4) % 4])
+        for (i, sync), (k, option) in product(enumerate(SYNCS), enumerate(OPTIONS))
+    ]
+
+
+def ids(case):
+    return "-".join(str(each) for each in case.items()) if isinstance(case, dict) else str(case)
+
+
+@pytest.mark.parametrize(("sync", "option", "layout", "system", "name"), walk(), ids=ids)
+def test_a_degenerate_layout_is_data_parallelism(sync, option, layout, system, name):
+    arguments = asked(sync, option, system)
+    one, other = predicted(name, **arguments), predicted(name, **arguments, **layout)
+    drawn = sync in ("downpour", "mixed", "bounded_staleness", "delay_compensated")
+    chosen = (SYNCS.index(sync) + OPTIONS.index(option)) % 5 == 0
+    assert_same(one, other, with_interval=chosen, with_timeline=chosen and not drawn)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=ids)
+def test_hybrid_parallelism_of_one_worker_is_one_device(option):
+    arguments = {**asked("none", option, "survey_fig5"), "workers": 1}
+    assert_same(predicted("alexnet", **arguments), predicted("alexnet", **arguments, parallelism="hybrid"))
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("option", OPTIONS, ids=ids)
+def test_micro_batches_of_one_stage_are_steps_of_accumulation(sync, option):
+    arguments = asked(sync, option, "dgx_a100")
+    ways = (
+        {"accumulation_steps": 4},
+        {"micro_batches": 4},
+        {"parallelism": "pipeline", "micro_batches": 4},
+        {"parallelism": "pipeline", "micro_batches": 2, "accumulation_steps": 2},
+        {"parallelism": "tensor", "tensor_size": 1, "micro_batches": 4},
+    )
+    first, *others = (predicted("alexnet", **arguments, **way) for way in ways)
+    for other in others:
+        assert_same(first, other)
