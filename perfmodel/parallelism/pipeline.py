@@ -24,7 +24,7 @@ class PipelineParallelism(Parallelism):
             "interleave",
             "shard_stage",
             "accumulation_steps",
-        }  # fmt: skip
+        }
     )
 
     def resolved(self, layout: Layout) -> Layout:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.prediction.agreement_options import TAKEN_BY
+from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.records import Phase
 
@@ -74,7 +74,7 @@ def _facts(p: Prediction) -> dict[str, Any]:
 
 def _argument_changes(first: Job, second: Job) -> list[InputChange]:
     both_agree = all(
-        Phase.BACKWARD in job.subject.phase.parts and (job.workers > 1 or job.agreement is not None)
+        Phase.BACKWARD in job.subject.phase.parts and (job.workers > 1 or job.sync in WITH_SERVER)
         for job in (first, second)
     )
     rows = []

@@ -8,6 +8,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import NO_SYNC
 from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
+from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -62,6 +63,13 @@ def resolve_agreement(
     from perfmodel.prediction.agreements import agreement_of
 
     return agreement_of(asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement)
+
+
+def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
+    """Return the same job with a framework's size of messages, where it asks for none."""
+    if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
+        return job
+    return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def _check_speeds(asked: Job, machine: Machine | None, subject: Subject) -> None:

@@ -12,6 +12,7 @@ from perfmodel.hardware.collective_library import CollectiveLibrary, load_collec
 from perfmodel.numeric import maximum
 from perfmodel.parallelism import Layout, Placement
 from perfmodel.prediction.agreement import Agreement
+from perfmodel.prediction.agreement_arguments import with_habits_of
 from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER
 from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.parameter_server import (
@@ -30,7 +31,6 @@ from perfmodel.sync.collectives import ALL_REDUCES, collective
 from perfmodel.sync.library import LibraryCollective, place_library
 from perfmodel.sync.placed import Placed, place
 from perfmodel.sync.placed_once import placed_once
-from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -156,7 +156,7 @@ def agreement_of(
         for stage in placement.stages:
             counts[stage.device] += stage.graph.trained_parameter_count
     workers = Workers(
-        asked=_with_habits_of(profile, asked),
+        asked=with_habits_of(profile, asked),
         machine=machine,
         layout=layout,
         parameter_counts=tuple(counts),
@@ -165,13 +165,6 @@ def agreement_of(
         element_bytes=ELEMENT_BYTES[dtype],
     )
     return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
-
-
-def _with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Return the same job with a framework's size of messages, where it asks for none."""
-    if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
-        return job
-    return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def _all_reduced(workers: Workers) -> Agreement:

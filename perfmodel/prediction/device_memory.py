@@ -1,4 +1,4 @@
-"""What a device of a worker keeps in memory: its stages' parameters, and the micro-batches on their way through them."""
+"""What a device of a worker keeps: its stages' parameters, and the micro-batches on their way through them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def device_memory(prepared: Prepared, timed: TimedStep, place: int, order: Seque
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Return what a stage keeps of one micro-batch, with its update; of one that copies labels only these come twice."""
+    """Return what a stage keeps of one micro-batch; of one that copies labels only these are there twice."""
     stage = timed.stage
     memory, samples = stage.plan.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target

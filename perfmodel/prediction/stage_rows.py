@@ -89,7 +89,7 @@ def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
 
 
 def _count(exchange: Exchange, layout: Layout) -> int:
-    """Return how often a step has an exchange: what depends on samples, and shared parameters, for every micro-batch."""
+    """Return how often a step has an exchange: of samples, and of shared parameters, for every micro-batch."""
     if exchange.phase is Phase.UPDATE or (exchange.group == "data" and exchange.kind != "all_gather"):
         return 1
     return layout.parts

@@ -111,6 +111,12 @@ def _optimizer_name(job: Job) -> str:
     return optimizer.kind if optimizer == type(optimizer)() else str(optimizer)
 
 
+def _shared(job: Job) -> str:
+    """Return what devices share; ``data`` where a group of one shares nothing."""
+    crowd = job.workers if job.parallelism == "hybrid" else job.stages * job.tensor_size
+    return job.parallelism if crowd > 1 else "data"
+
+
 def _message_bytes(job: Job) -> Any:
     from perfmodel.prediction.agreement_arguments import with_habits_of
 
@@ -181,7 +187,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
-        means=lambda job: job.spread_kind,
+        means=_shared,
         help="What devices share: data nothing, model and pipeline the layers, tensor each layer, hybrid dense layers.",
     ),
     Argument(
