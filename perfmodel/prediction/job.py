@@ -86,7 +86,8 @@ class Job(JobAttributes):
         message = f"a Job is frozen: job.replace({name}=...) makes another"
         raise FrozenInstanceError(message)
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("graph", *self.asked)} | {"asked": dict(self.asked)}

@@ -14,7 +14,7 @@ HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples that were decoded into memory beforehand."""
 
 MERGED: Final = "merged"
-"""Value of ``bucket_bytes`` for gradients that share a message where that makes the step shorter."""
+"""Size of messages of gradients that share one where that makes the step shorter."""
 
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
