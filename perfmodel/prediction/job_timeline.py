@@ -176,6 +176,17 @@ def _stages(
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
+            if way and len(prepared.exchanges.names) > prepared.worker_count:  # other devices copy beside, unplayed
+                shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
+                stages.append(
+                    Stage(
+                        kind,
+                        resource=f"{name} copies",
+                        duration_s=float(copy.time(shared_bytes_per_s=shared)),
+                        ahead=ahead,
+                    )
+                )
+                continue
             if not copy.copied_bytes:
                 way = ()
             elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link

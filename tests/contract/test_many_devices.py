@@ -9,14 +9,14 @@ import json
 import math
 import os
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.agreement_options import sync_names, taken
-from perfmodel.prediction.synchronous_agreement import AllReduced, ThroughServer
+from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.sync.asynchronous import SCHEMES
 
 NETWORKS = ("alexnet", "resnet50", "vgg16", "lstm32", "bert")
@@ -149,7 +149,7 @@ def check_memory(p, graph):
         assert p.memory.weights_bytes == ELEMENT * graph.parameter_count
         assert p.memory.optimizer_bytes == ADAM_STATE * graph.parameter_count
         return
-    layout, stages = p.spread.placement.layout, p.spread.stages
+    layout, stages = p.spread.layout, p.spread.placement.stages
     held = 0
     for stage in stages:
         width = layout.tensor_size * stage.batch_factor
@@ -166,7 +166,7 @@ def check_memory(p, graph):
         for device in range(layout.stages)
     ]
     shares = {level: layout.data_size if layout.shard_stage >= level else 1 for level in (1, 3)}
-    for memory, count in zip(p.spread.nominal.memory, on_devices, strict=True):
+    for memory, count in zip(p.spread.footprints(p.basis.timed), on_devices, strict=True):
         assert layout.tensor_size * memory.weights_bytes * shares[3] == pytest.approx(ELEMENT * count)
         assert layout.tensor_size * memory.optimizer_bytes * shares[1] == pytest.approx(ADAM_STATE * count)
 
@@ -179,50 +179,60 @@ def leaving(placed, names, size_bytes):
 
 def check_bytes(p, sync):
     size_bytes = 1e8
-    if p.spread is None:
-        agreement, workers = p.agreement, p.worker_count
-        if isinstance(agreement, AllReduced):
-            names = set(p.data_path.machine.names)
-            must = devices_send(sync, workers) * size_bytes
-            assert leaving(agreement.placed, names, size_bytes) == pytest.approx(must)
-        elif isinstance(agreement, ThroughServer):
-            names = set(p.data_path.machine.names)
-            assert leaving(agreement.push, names, size_bytes) == pytest.approx(workers * size_bytes)
-            assert leaving(agreement.pull, names, size_bytes) == 0
-        return
-    spread, layout = p.spread, p.spread.placement.layout
-    gradients = 0.0
-    for stage in spread.stages:
-        width = layout.tensor_size * stage.batch_factor
-        for exchange in stage.exchanges:
-            placed = spread.exchanges.placed(exchange, stage)
+    prepared, layout, gradients = p.basis.prepared, p.basis.prepared.layout, 0.0
+    names = set(prepared.exchanges.names)
+    for stage in prepared.stages:
+        placed_stage = stage.placed
+        width = layout.tensor_size * placed_stage.batch_factor
+        for exchange in placed_stage.exchanges:
+            if exchange.group == "data" and exchange.kind != "all_gather":
+                gradients += float(exchange.size_bytes(0))
+                continue
+            placed = prepared.exchanges.placed(exchange, placed_stage)
             if placed is None:
                 continue
-            own = float(exchange.size_bytes(layout.micro_batch_size(BATCH_SIZE) * stage.batch_factor))
+            own = float(exchange.size_bytes(prepared.samples(stage)))
             members = {"data": layout.data_size, "tensor": width}.get(exchange.group, 2)
             groups = layout.workers // members if exchange.kind != "send" else layout.data_size * layout.tensor_size
             if exchange.group == "data":
                 groups = layout.tensor_size
             elif exchange.group == "pipeline":
                 groups = layout.data_size * layout.tensor_size
-            by = sync if exchange.group == "data" and exchange.kind == "all_reduce" else "ring_all_reduce"
-            parts = {"all_reduce": devices_send(by, members), "send": 1}.get(exchange.kind, members - 1)
-            names = set(spread.exchanges.names)
+            parts = {"all_reduce": devices_send("ring_all_reduce", members), "send": 1}.get(exchange.kind, members - 1)
             assert leaving(placed, names, own) == pytest.approx(groups * parts * own)
-            if exchange.group == "data" and exchange.kind != "all_gather":
-                gradients += own
-    if layout.data_size > 1 and spread.exchanges_gradients:  # every gradient is exchanged, each once
+    for reduction in getattr(p.agreement, "reductions", ()):
+        workers, groups = layout.data_size, layout.tensor_size
+        if isinstance(reduction, AllReduced):
+            must = (workers - 1 if layout.shard_stage else devices_send(sync, workers)) * groups * size_bytes
+            assert leaving(reduction.placed, names, size_bytes) == pytest.approx(must)
+        else:
+            assert leaving(reduction.push, names, size_bytes) == pytest.approx(workers * groups * size_bytes)
+            assert leaving(reduction.pull, names, size_bytes) == 0
+    if layout.data_size > 1 and isinstance(p.agreement, Synchronous):  # every gradient is exchanged, each once
         assert gradients == ELEMENT * sum(
-            stage.graph.trained_parameter_count for stage in spread.stages if layout.data_size > stage.batch_factor
+            stage.graph.trained_parameter_count
+            for stage in prepared.placement.stages
+            if layout.data_size > stage.batch_factor
         )
+
+
+def contends(p, sync):
+    """Tell whether flows of a step meet of which the closed form does not know."""
+    reductions = getattr(p.agreement, "reductions", ())
+    if sync in ("double_binary_tree", "parameter_server") or (len(reductions) > 1 and p.agreement.slowdown):
+        return True
+    used = [set(each.placed.channel_bytes(1e6)) for each in reductions]
+    return any(one & other for one, other in combinations(used, 2))  # devices with other layers, at the same time
 
 
 def check_timeline(p, sync):
     if sync in SCHEMES:
         return  # drawn times: held to the closed form, within its error, by the properties of the schemes
     period_s = p.play(2).makespan_s - p.play(1).makespan_s
-    if p.spread is not None:
+    if p.spread is not None and not contends(p, sync):
         assert period_s == pytest.approx(p.step_s, rel=1e-9)
+    elif p.spread is not None:
+        assert 0.8 * p.step_s <= period_s <= 1.3 * p.step_s  # docs/simulation.md says what the closed form leaves out
     else:
         least = 0.5 if (sync, p.basis.prepared.target.machine.system.file.stem) in CONTENDED else 0.9
         assert least * p.step_s <= period_s <= 1.02 * p.step_s

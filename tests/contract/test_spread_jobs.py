@@ -47,30 +47,28 @@ def test_workers_that_decode_share_the_hosts_cores_and_devices_of_one_read_once(
 
 def test_the_first_stage_copies_examples_and_the_last_one_labels(alexnet):
     p = job(alexnet, **PIPELINE)
-    copied = [
-        p.spread.predictor.whole(stage, 4).copies()[1].copied_bytes
-        + p.spread.predictor.whole(stage, 4).copies()[0].copied_bytes
-        for stage in p.spread.stages
-    ]
+    copied = [sum(each.copied_bytes for each in p.spread.stage_copies(stage)) for stage in p.spread.stages]
     assert copied == [4 * 4 * alexnet.input_elements, 4 * alexnet.label_bytes_per_sample]
-    assert p.spread.predictor.feeding[0].machine.names == ("gpu0", "gpu2")
+    assert p.spread.stages[0].target.machine.names == ("gpu0", "gpu2")
+    # one copies while the others compute: the first stage's are the longest
+    assert p.transfer_s == pytest.approx(4 * sum(p.spread._times(p.spread.stages[0], *p.spread.stage_copies(p.spread.stages[0]))))
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_inference_is_a_flow_shop_without_gradients(alexnet, schedule):
     p = job(alexnet, phase="forward", **PIPELINE, schedule=schedule)
-    step = p.spread.nominal
+    works = p.basis.timed.composed.stages
     by_hand = gpipe_time(
-        forward_s=step.forward_s,
+        forward_s=[work.forward_s for work in works],
         backward_s=(0.0, 0.0),
-        forward_send_s=step.forward_send_s,
+        forward_send_s=[works[0].send_s[0]],
         backward_send_s=(0.0,),
         micro_batch_count=4,
     )
-    assert p.step_s == pytest.approx(float(by_hand), rel=1e-12)
+    assert p.step_s - p.exposed_transfer_s == pytest.approx(float(by_hand), rel=1e-12)
     assert period_s(p) == pytest.approx(p.step_s, rel=1e-9)
     assert p.update_s == p.memory.gradients_bytes == p.memory.optimizer_bytes == 0
-    assert {exchange.kind for stage in p.spread.stages for exchange in stage.exchanges} == {"send"}
+    assert {exchange.kind for stage in p.spread.stages for exchange in stage.placed.exchanges} == {"send"}
     assert p.samples_per_s == pytest.approx(2 * 16 / p.step_s)
     assert "end to end" in " ".join(p.explain().split())
 
@@ -81,7 +79,7 @@ def test_inference_of_a_tensor_group_adds_up_going_forward_alone(alexnet):
     )
     whole = pm.predict(alexnet, batch_size=16, system="survey_fig5", phase="forward")
     assert forward.compute_s + forward.memory_bound_s < whole.compute_s + whole.memory_bound_s
-    found = {(each.group, each.phase.value) for each in forward.spread.stages[0].exchanges}
+    found = {(each.group, each.phase.value) for each in forward.spread.stages[0].placed.exchanges}
     assert found == {("tensor", "forward")}
     assert 0 < forward.sync_s < both.sync_s
     assert both.update_s == 0
@@ -93,12 +91,15 @@ def test_workers_of_several_devices_wait_for_the_slowest_of_them(alexnet):
         job(alexnet, workers=4, system="survey_fig6", **PIPELINE, **how)
         for how in ({}, {"straggler": NORMAL}, {"straggler": NORMAL, "backup_workers": 1})
     )
-    own_s = steady.step_s - steady.spread.nominal.agreeing_s
+    own_s = steady.basis.timed.own.step_s
     slowest = DISTRIBUTIONS["normal"](cv=0.1).order_statistic(rank=4, count=4)
     assert varying.straggler_s == pytest.approx((slowest - 1) * own_s)
-    assert period_s(varying, 150) == pytest.approx(varying.step_s, rel=0.015)
+    # rings of both stages meet in a switch, of which the closed form does not know
+    longer = period_s(steady) / steady.step_s
+    assert 1 < longer < 1.05
+    assert period_s(varying, 150) == pytest.approx(longer * varying.step_s, rel=0.015)
     assert backed.step_s < varying.step_s
-    assert period_s(backed, 150) == pytest.approx(backed.step_s, rel=0.015)
+    assert period_s(backed, 150) == pytest.approx(longer * backed.step_s, rel=0.015)
     assert backed.samples_per_update == 3 * 16
     assert varying.samples_per_update == 4 * 16
 
@@ -112,8 +113,9 @@ def test_an_asynchronous_worker_of_several_devices_loads_the_server_as_one_of_on
     assert spread.mean_staleness == pytest.approx(1)
     rare = job(alexnet, sync="downpour", push_period=1000, pull_period=1000, **layout)
     alone = job(alexnet, sync="none", **layout)
-    assert rare.step_s == pytest.approx(alone.step_s - alone.update_s, rel=0.01)
-    assert spread.bubble_s == alone.bubble_s
+    # the last stage updates while the first one ends, where no server does
+    assert rare.step_s - rare.bubble_s == pytest.approx(alone.step_s - alone.update_s - alone.bubble_s, rel=0.01)
+    assert rare.bubble_s == spread.bubble_s >= alone.bubble_s
     assert spread.samples_per_update == 16
     (busy_s,) = spread.agreement.scheme.in_effect(spread.agreement.numbers).station_s
     assert 32 / spread.samples_per_s >= 2 * busy_s  # the server is one
@@ -138,10 +140,12 @@ def test_a_librarys_collectives_serve_all_groups(alexnet):
     assert library.sync_s > ring.sync_s  # calls and protocols cost something
     spread = library.spread
     placed = {
-        exchange.kind: spread.exchanges.placed(exchange, stage)
+        exchange.kind: spread.exchanges.placed(exchange, stage.placed)
         for stage in spread.stages
-        for exchange in stage.exchanges
+        for exchange in stage.placed.exchanges
+        if exchange.group != "data" or exchange.kind == "all_gather"
     }
+    placed["reduce_scatter"] = library.agreement.reduction.placed
     assert {"all_reduce", "all_gather", "reduce_scatter"} <= set(placed)
     assert all(isinstance(each, LibraryCollective) for each in placed.values())
     assert "NCCL 2.27" in {spec.name for spec in library.sources}

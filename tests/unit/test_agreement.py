@@ -70,7 +70,7 @@ def test_what_a_ring_takes_by_hand(alexnet):
     by_hand = 6 * link.family.in_base_units("latency_us") + bytes_sent / link.effective_bandwidth_bytes_per_s
     assert p.sync_s == pytest.approx(by_hand, rel=1e-3)
     assert p.exposed_sync_s == p.sync_s
-    sent = p.agreement.placed.channel_bytes(4 * alexnet.parameter_count)
+    sent = p.agreement.reduction.placed.channel_bytes(4 * alexnet.parameter_count)
     leaving = [sent[f"gpu{place}>root0"] for place in range(4)]
     assert leaving == pytest.approx([bytes_sent] * 4)
 
@@ -162,7 +162,6 @@ def test_mixed_groups_step_together(alexnet):
         ({"sync": "ring_all_reduce", "group_size": 2}, ArgumentError, "hierarchical or mixed"),
         ({"sync": "ring_all_reduce", "bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
         ({"sync": "ring_all_reduce", "bucket_bytes": "merge"}, ArgumentError, "'merged'"),
-        ({"sync": "ring_all_reduce", "bucket_bytes": "merged", "shard_stage": 1}, ArgumentError, "merged"),
         ({"sync": "parameter_server", "server_count": 2}, ArgumentError, "from 1 to 1"),
         ({"sync": "parameter_server", "server_count": 0}, ArgumentError, "server_count"),
         ({"sync": "downpour", "push_period": 0}, ArgumentError, "push_period"),
@@ -275,10 +274,10 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
     p = step(networks[1], "all_reduce", **job)
     assert "NCCL 2.27" in {spec.name for spec in p.sources}
     size = 25 * 2**20
-    ready = p.basis.prepared.gradients(p.groups, p.basis.timed.numbers).sizes_bytes
+    ready = p.basis.timed.gradients.sizes_bytes
     messages = bucket_sums(ready, buckets(ready, least_bytes=size))
     assert len(messages) == 4  # 102 MB
-    assert p.sync_s == pytest.approx(sum(p.agreement.placed.time(messages)))
+    assert p.sync_s == pytest.approx(sum(p.agreement.reduction.placed.time(messages)))
     bare = step(networks[1], "ring_all_reduce", **job)
     assert p.sync_s > bare.sync_s  # calls and protocols cost something
     apart = step(networks[1], "all_reduce", bucket_bytes=0, **job)
@@ -298,7 +297,7 @@ def test_what_a_library_chooses_at_each_size_is_played(networks, system, workers
     p = step(networks[1], "all_reduce", bucket_bytes=bucket_bytes, **job)
     period_s = p.play(3).makespan_s - p.play(2).makespan_s  # without the first copy of a mini-batch
     assert period_s == pytest.approx(p.step_s, rel=0.005)
-    library = p.agreement.placed
+    library = p.agreement.reduction.placed
     call = library.call(1e3)
     assert call.launch_s > 0
     assert call.wire_bytes > 1.2e3  # its words carry flags, or pass through buffers

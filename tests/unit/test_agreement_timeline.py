@@ -45,9 +45,9 @@ def period(prediction, step_count, **options):
     return float(np.mean(ends[:, -1] - ends[:, 0])) / (step_count - 1)
 
 
-def exchanged_bytes(agreement, size_bytes):
+def exchanged_bytes(reduction, size_bytes):
     """What the algorithm says passes each channel in a step. [B]"""
-    placed = [agreement.placed] if hasattr(agreement, "placed") else [agreement.push, agreement.pull]
+    placed = [reduction.placed] if hasattr(reduction, "placed") else [reduction.push, reduction.pull]
     found = defaultdict(float)
     for each in placed:
         for name, size in each.channel_bytes(size_bytes).items():
@@ -84,7 +84,7 @@ def test_played_steps_take_what_the_closed_form_says(networks, sync, system, net
     for span in timeline.spans:
         for name in span.channels if span.task.startswith("sync/") else ():
             sent[name] += span.flow_bytes / 3
-    assert dict(sent) == pytest.approx(exchanged_bytes(p.agreement, 4 * graph.parameter_count), rel=1e-9)
+    assert dict(sent) == pytest.approx(exchanged_bytes(p.agreement.reduction, 4 * graph.parameter_count), rel=1e-9)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -97,7 +97,7 @@ def test_calls_of_a_library_slow_computing_down_as_the_closed_form_says(networks
     timeline = p.play(3)
     assert np.diff(step_ends(timeline)) == pytest.approx(np.full((p.worker_count, 2), p.step_s), rel=1e-9)
     backward_s = sum(span.end_s - span.start_s for span in timeline.spans if span.task.startswith("gpu1/backward/2/"))
-    alone_s = float(p.basis.prepared.gradients(p.groups, p.basis.timed.numbers).backward_s)
+    alone_s = float(p.basis.timed.gradients.backward_s)
     meanwhile_s = backward_s - alone_s
     assert meanwhile_s >= -1e-12
     if overlap and bucket_bytes == 0:
@@ -119,7 +119,7 @@ def test_copies_that_bound_a_step_go_on_while_gradients_are_added_up(networks, s
 
 def test_copy_engines_and_servers_take_no_multiprocessors(networks):
     for sync in ("ring_all_reduce", "parameter_server"):
-        assert not step(networks["alexnet"], sync).agreement.exchange.slowdown
+        assert not step(networks["alexnet"], sync).agreement.reduction.played(overlap=True).slowdown
 
 
 @pytest.mark.parametrize("sync", SYNCHRONOUS)
@@ -152,7 +152,7 @@ def test_a_server_works_bucket_by_bucket_and_layers_wait_for_their_parameters(ne
     ends = {span.task: span.end_s for span in timeline.spans}
     served = [span for span in timeline.spans if span.kind == "serve"]
     (server,) = {span.resource for span in served}
-    assert timeline.busy_s(server) == pytest.approx(3 * p.agreement.server_s_per_byte * 4 * 61_100_840)
+    assert timeline.busy_s(server) == pytest.approx(3 * p.agreement.reduction.server_s_per_byte * 4 * 61_100_840)
     forward = [span for span in timeline.spans if span.task.startswith("gpu2/forward/2/")]
     assert len(forward) > 2
     assert forward[0].start_s >= max(ends[task] for task in ends if task.startswith("sync/1/") and "served" in task)
@@ -170,7 +170,7 @@ def test_asynchronous_steps_are_those_of_the_scheme_within_the_error_of_the_draw
     ends = step_ends(p.play(1300, seed=3))
     in_batches = np.diff(ends[:, 50::62]).mean(axis=0) / 62
     error_s = in_batches.std(ddof=1) / math.sqrt(len(in_batches))
-    computing_s = float(p.agreement.computing_s(p.parts))
+    computing_s = float(p.agreement.computing_s(p.basis.timed.own))
     numbers = SCHEMES[sync].in_effect(replace(p.agreement.numbers, compute_s=computing_s))
     alone = play_asynchronous(numbers, step_count=600, seed=4)
     both_s = math.hypot(error_s, alone.step_s_error)

@@ -95,8 +95,8 @@ def test_a_network_spread_over_a_board_runs_at_its_lower_clock(alexnet):
 def test_pulls_in_no_set_order_hide_behind_nothing(alexnet, workers):
     p = step(alexnet, workers)
     ordered = step(alexnet, workers, framework=pulls_in_order("tensorflow_1_1"))
-    schedule = p.basis.prepared.gradients(p.basis.timed.groups, p.basis.timed.numbers)
-    pull_s = float(np.sum(p.agreement.pull.time(p.agreement.merged(schedule).sizes_bytes)))
+    schedule = p.basis.timed.gradients
+    pull_s = float(np.sum(p.agreement.reduction.pull.time(p.agreement.messages(p.agreement.reduction, schedule).sizes_bytes)))
     assert pull_s > 4 * alexnet.parameter_count * min(workers, 4) / 13e9  # four dies share 16 lanes
     assert p.exposed_sync_s >= pull_s * (1 - 1e-12)
     assert ordered.exposed_sync_s < p.exposed_sync_s - 0.3 * pull_s
@@ -141,8 +141,8 @@ def test_one_worker_with_a_server_pushes_and_pulls_and_one_without_does_not(alex
     assert alone.agreement is None
     assert "One worker exchanges" in told(p)
     size = 4 * alexnet.parameter_count
-    channels = {**p.agreement.push.channel_bytes(size), **p.agreement.pull.channel_bytes(size)}
+    channels = {**p.agreement.reduction.push.channel_bytes(size), **p.agreement.reduction.pull.channel_bytes(size)}
     assert channels["gpu0>board0"] == channels["board0>gpu0"] == pytest.approx(size)
     free = replace(p.agreement, worker_count=1, overlap=False)
-    schedule = p.basis.prepared.gradients(p.basis.timed.groups, p.basis.timed.numbers)
-    assert free.applied(alone.parts, schedule).exposed_sync_s == pytest.approx(p.sync_s)
+    (device,) = p.basis.timed.composed.devices
+    assert free.exchanged(device)[1] == pytest.approx(p.sync_s)

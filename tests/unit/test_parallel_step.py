@@ -1,57 +1,106 @@
 """Steps of a network on several devices: parts, bubbles, exchanges, memory."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from perfmodel import zoo
 from perfmodel.cost.model_state import model_state_bytes
+from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
-from perfmodel.parallelism import place
-from perfmodel.prediction.parallel_stage import StagePredictor
-from perfmodel.prediction.parallel_step import parallel_step
+from perfmodel.parallelism import PARALLELISMS, Layout
+from perfmodel.prediction.composition.compose import compose
+from perfmodel.prediction.device_memory import _waiting_bytes
 from perfmodel.prediction.predict_subject import predict_subject
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.step_time import PARTS
 from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
-
-
-@cache
-def _predictor(name, optimizer="sgd"):
-    graph = GRAPHS[name]
-    return StagePredictor(
-        subject=subject_of_graph(graph, optimizer=optimizer, phase="step"),
-        target=resolve_target(device="v100_sxm2", system=None, threads=None, workers=1),
-        profile=load_framework("generic"),
-        dtype="fp32",
-    )
-
 
 GRAPHS = {"vgg16": zoo.vgg16(), "resnet50": zoo.resnet50(), "gpt": zoo.gpt(layers=8, vocabulary=50_304)}
 every_graph = pytest.mark.parametrize("name", GRAPHS)
 
 
-def _free(exchange, size_bytes, stage):
-    del exchange, size_bytes, stage
-    return 0.0
+@cache
+def _job(name, optimizer="sgd"):
+    return {
+        "subject": subject_of_graph(GRAPHS[name], optimizer=optimizer, phase="step"),
+        "target": resolve_target(device="v100_sxm2", system=None, threads=None, workers=1),
+        "profile": load_framework("generic"),
+        "dtype": "fp32",
+    }
 
 
-def _wire(exchange, size_bytes, stage=None):
-    del stage
-    return 1e-5 + size_bytes / (10e9 if exchange.group == "pipeline" else 50e9)
+class Free:
+    """Exchanges that take no time."""
+
+    library = None
+
+    def __call__(self, exchange, size_bytes, stage):
+        del exchange, size_bytes, stage
+        return 0.0
+
+    def time(self, size_bytes):
+        return 0.0 * size_bytes
 
 
-def _step(name, *, batch_size=16, exchange_time=_free, optimizer="sgd", **sizes):
-    placed = place(GRAPHS[name], **sizes)
-    predictor = _predictor(name, optimizer)
-    return parallel_step(placed, batch_size=batch_size, predict_stage=predictor, exchange_time=exchange_time)
+class Wire(Free):
+    """Exchanges over a link, faster inside a machine."""
+
+    def __call__(self, exchange, size_bytes, stage=None):
+        del stage
+        return 1e-5 + size_bytes / (10e9 if exchange.group == "pipeline" else 50e9)
+
+    def time(self, size_bytes):
+        return 1e-5 + size_bytes / 50e9
+
+
+_free, _wire = Free(), Wire()
+
+
+class Step:
+    """A step on several devices, with the numbers it was composed of."""
+
+    def __init__(self, prepared):
+        self.prepared, self.timed = prepared, prepared.nominal
+        self.composed = self.timed.composed
+        self.parts, self.orders = self.composed.parts, self.composed.orders
+        self.memory = prepared.footprints(self.timed)
+        works = self.composed.stages
+        self.forward_s, self.backward_s = [each.forward_s for each in works], [each.backward_s for each in works]
+        self.forward_send_s = [each.send_s[0] for each in works[:-1]]
+        self.backward_send_s = [each.send_s[1] for each in works[1:]]
+
+    def tail_s(self, device):
+        """What follows the last backward phase of a device, but for what workers exchange. [s]"""
+        own = [each for each in self.composed.stages if each.device == device]
+        return sum(each.times.update.step_s + each.tied_s for each in own)
+
+
+def _step(name, *, batch_size=16, exchange_time=_free, optimizer="sgd", parallelism="data", **sizes):
+    kind = PARALLELISMS[parallelism]
+    if kind.grouped_by is not None:
+        sizes = {kind.grouped_by: sizes["workers"]} | sizes
+    layout = kind.resolved(Layout(**sizes))
+    prepared = prepare(**_job(name, optimizer), batch_size=batch_size, parallelism=parallelism, layout=layout)
+    agreement = None
+    if layout.data_size > 1:
+        sums = (AllReduced(placed=exchange_time),) * layout.stages
+        agreement = Synchronous(name="wire", worker_count=layout.data_size, reductions=sums, overlap=False)
+    return Step(replace(prepared, exchanges=exchange_time, agreement=agreement))
 
 
 def _played_s(step):
     """Play the micro-batches through the pipeline, up to what follows the last backward phase."""
+    return _timeline(step).makespan_s
+
+
+def _timeline(step):
     tasks = pipeline_schedule_tasks(
         step.orders,
         forward_s=step.forward_s,
@@ -59,20 +108,17 @@ def _played_s(step):
         forward_hops=[Hop(seconds) for seconds in step.forward_send_s],
         backward_hops=[Hop(seconds) for seconds in step.backward_send_s],
     )
-    resources = pipeline_resources(step.orders, chunk_count=len(step.forward_s))
-    return simulate(tasks, channels={}, resources=resources).makespan_s
+    return simulate(tasks, channels={}, resources=pipeline_resources(step.orders, chunk_count=len(step.forward_s)))
+
+
+def _ends(step):
+    """When each device has done its last turn. [s]"""
+    spans = _timeline(step).spans
+    return [max(each.end_s for each in spans if each.resource == f"stage{device}") for device in range(len(step.orders))]
 
 
 def _single(name, batch_size=16, optimizer="sgd"):
-    predictor = _predictor(name, optimizer)
-    return predict_subject(
-        predictor.subject,
-        target=predictor.target,
-        profile=predictor.profile,
-        batch_size=batch_size,
-        dtype="fp32",
-        library=None,
-    )
+    return predict_subject(**_job(name, optimizer), batch_size=batch_size, library=None)
 
 
 @every_graph
@@ -88,7 +134,9 @@ def test_layers_on_several_devices_are_no_faster_and_their_memory_adds_up(name):
     split, single = _step(name, parallelism="model", workers=4), _single(name)
     assert len(split.memory) == 4
     works = sum(split.forward_s) + sum(split.backward_s)
-    assert split.parts.step_s == pytest.approx(works + split.tail_s, rel=1e-12)
+    # stages of earlier layers end later, and then update
+    last_s = max(end + split.tail_s(device) for device, end in enumerate(_ends(split)))
+    assert split.parts.step_s == pytest.approx(last_s, rel=1e-12)
     assert _played_s(split) == pytest.approx(works, rel=1e-9)
     # less only what the update and the sum of a tied table's gradients take, which is an exchange now
     assert works >= 0.97 * (single.step_s - single.parts.update_s)
@@ -114,38 +162,23 @@ def test_parts_sum_to_what_is_played(name, sizes):
     parts = step.parts
     assert parts.step_s == pytest.approx(sum(getattr(parts, part) for part in PARTS), rel=1e-12)
     assert all(getattr(parts, part) >= -1e-12 for part in PARTS)
-    assert parts.step_s - step.tail_s == pytest.approx(_played_s(step), rel=1e-9)
-    # besides the update itself, what dispatch it does not hide
-    assert parts.update_s <= step.tail_s - _wire_of_tied(name) < parts.update_s + 3e-4
+    last_s = max(end + step.tail_s(device) for device, end in enumerate(_ends(step)))
+    assert parts.step_s == pytest.approx(last_s, rel=1e-9)
     free = _step(name, parallelism="pipeline", workers=4, stages=4, micro_batches=8, **sizes)
-    least, most = free.bounds_s
+    counts = {"stage_count": 4, "micro_batch_count": 8}
+    least, most = schedule_bounds(sizes["schedule"], forward_s=free.forward_s, backward_s=free.backward_s, **counts)
     assert least * (1 - 1e-9) <= _played_s(free) <= most * (1 + 1e-9)
     assert least == most or sizes["schedule"] != "gpipe"
-    assert free.equal_bubble_fraction == 3 / (3 + 8 * sizes.get("interleave", 1))
-    assert free.parts.bubble_s == pytest.approx(parts.bubble_s, rel=1e-9)
     assert parts.exposed_sync_s > free.parts.exposed_sync_s == 0
 
 
-def _wire_of_tied(name):
-    """Seconds in which the first and the last device add up the gradients of their tables."""
-    return 1e-5 + 4 * 50_304 * 768 / 10e9 if name == "gpt" else 0.0
-
-
 def test_equal_stages_wait_as_long_as_the_formula_says():
-    class Equal:
-        def __init__(self, predictor, stages):
-            self.times = predictor(stages[1], 2)
-
-        def __call__(self, stage, batch_size):
-            assert batch_size == 2
-            return self.times
-
-    placed = place(GRAPHS["gpt"], parallelism="pipeline", workers=4, stages=4, micro_batches=8)
-    equal = Equal(_predictor("gpt"), placed.stages)
-    parts = parallel_step(placed, batch_size=16, predict_stage=equal, exchange_time=_free).parts
-    works_s = parts.step_s - parts.update_s - parts.bubble_s
-    tail_s = equal.times.update.step_s - equal.times.update.update_s
-    assert parts.bubble_s / (works_s + parts.bubble_s - tail_s) == pytest.approx(3 / 11, rel=1e-6)
+    step = _step("gpt", parallelism="pipeline", workers=4, stages=4, micro_batches=8)
+    works = [replace(step.composed.stages[1], device=device, send_s=(0.0, 0.0)) for device in range(4)]
+    parts = compose(works, orders=step.orders, micro_batches=8).parts
+    computed_s = parts.step_s - works[0].times.update.step_s
+    assert parts.bubble_s / computed_s == pytest.approx(bubble_fraction(stage_count=4, micro_batch_count=8), rel=1e-12)
+    assert bubble_fraction(stage_count=4, micro_batch_count=8) == 3 / 11
 
 
 def test_more_micro_batches_mean_shorter_bubbles_and_gpipe_keeps_all_of_them():
@@ -157,15 +190,11 @@ def test_more_micro_batches_mean_shorter_bubbles_and_gpipe_keeps_all_of_them():
     shares = [step(count, "1f1b").parts.bubble_s / step(count, "1f1b").parts.step_s for count in (1, 4, 16)]
     assert shares[0] > shares[1] > shares[2]
     one, all_of_them = step(16, "1f1b"), step(16, "gpipe")
-    kept = [_predictor("gpt")(stage, 2).kept_bytes for stage in _placed_gpt().stages]
+    kept = [_waiting_bytes(one.prepared, stage) for stage in one.prepared.stages]
     for place_, (few, many) in enumerate(zip(one.memory, all_of_them.memory, strict=True)):
         assert few.weights_bytes == many.weights_bytes
         more = many.activations_bytes - few.activations_bytes
         assert more == pytest.approx((16 - (4 - place_)) * kept[place_], rel=1e-9)
-
-
-def _placed_gpt():
-    return place(GRAPHS["gpt"], parallelism="pipeline", workers=4, stages=4, micro_batches=16)
 
 
 def test_shared_state_is_divided_as_published():
@@ -195,7 +224,7 @@ def test_published_sizes_of_shared_state():
 
 def test_workers_exchange_all_gradients_and_hide_nothing_unless_somebody_says_how():
     step = _step("vgg16", workers=4, exchange_time=_wire)
-    exchanges = place(GRAPHS["vgg16"], workers=4).stages[0].exchanges
+    exchanges = step.prepared.stages[0].placed.exchanges
     assert step.parts.exposed_sync_s == pytest.approx(sum(_wire(each, each.fixed_bytes) for each in exchanges))
     assert step.parts.sync_s == pytest.approx(step.parts.exposed_sync_s)
     shared = _step("vgg16", workers=4, exchange_time=_wire, shard_stage=3).parts
@@ -216,15 +245,8 @@ def test_a_group_shares_work_and_pays_with_exchanges():
 
 
 def test_hybrid_computes_its_share_of_dense_layers_for_all_samples():
-    placed = place(GRAPHS["vgg16"], parallelism="hybrid", workers=4)
-    asked = {}
-
-    def predictor(stage, batch_size):
-        asked[stage.graph.name] = batch_size
-        return _predictor("vgg16")(stage, batch_size)
-
-    step = parallel_step(placed, batch_size=16, predict_stage=predictor, exchange_time=_wire)
-    assert list(asked.values()) == [16, 64]
+    step = _step("vgg16", parallelism="hybrid", workers=4, exchange_time=_wire)
+    assert [step.prepared.samples(stage) for stage in step.prepared.stages] == [16, 64]
     assert len(step.memory) == 1
     assert step.memory[0].weights_bytes < 0.5 * _single("vgg16").memory.weights_bytes
     data = _step("vgg16", workers=4, exchange_time=_wire)

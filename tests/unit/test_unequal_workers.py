@@ -77,7 +77,7 @@ def test_a_played_job_of_unequal_workers_is_that_of_the_closed_form(alexnet):
 def test_it_says_how_fast_and_how_stale_the_slowest_are(alexnet):
     p = step(alexnet, "downpour", straggler=UNEQUAL)
     said = " ".join(p.explain().split())
-    slowest = p.agreement.visits(p.parts).kinds[-1]
+    slowest = p.agreement.visits(p.basis.timed.own).kinds[-1]
     assert "Visitors are of 3 speeds" in said
     assert f"a slowest one, with 2, takes {1e3 * slowest.step_s:.1f} ms a step and misses" in said
     assert slowest.mean_staleness > p.mean_staleness == pytest.approx(15)
@@ -194,7 +194,7 @@ def test_shards_beside_the_workers_cost_what_their_closed_form_says(alexnet, tmp
     size_bytes = 4 * alexnet.parameter_count
     topology = p.basis.prepared.target.machine.system.topology
     crossing = set()  # channels beyond a machine, where the part of its own shard must not be
-    for way in (p.agreement.push, p.agreement.pull):
+    for way in (p.agreement.reduction.push, p.agreement.reduction.pull):
         for channel, passed in way.channel_bytes(size_bytes).items():
             if "network" in channel or "fabric" in channel or "nic" in channel:
                 crossing.add(channel)
@@ -204,4 +204,4 @@ def test_shards_beside_the_workers_cost_what_their_closed_form_says(alexnet, tmp
         assert way.time(size_bytes) == pytest.approx(closed_s, rel=1e-9)
     assert len(crossing) >= 2 * count  # into and out of every machine
     p = step(alexnet, "parameter_server", system=name, workers=count, server_count=1)
-    assert p.agreement.push.time(size_bytes) > 0.99 * (count - 1) * size_bytes / apart.capacity_bytes_per_s
+    assert p.agreement.reduction.push.time(size_bytes) > 0.99 * (count - 1) * size_bytes / apart.capacity_bytes_per_s
