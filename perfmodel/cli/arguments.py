@@ -146,8 +146,8 @@ def value_as_typed(name: str, typed: Any) -> Any:
 
     Examples
     --------
-    >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("bucket_bytes", "merged")
-    (4, '980', 'merged')
+    >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("prefetch", "0")
+    (4, '980', 0)
     >>> value_as_typed("straggler", "unequal=1,1,2")
     {'distribution': 'unequal', 'times': (1, 1, 2)}
     """

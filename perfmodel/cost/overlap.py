@@ -171,14 +171,14 @@ def slowed_exchange(
     return exposed_exchange(last_end_s=hidden_until, computed_s=computed_s) + lost
 
 
-def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]:
+def buckets(sizes_bytes: Iterable[float], *, least_bytes: float) -> list[slice]:
     """Merge messages that follow one another until each bucket holds as many bytes as asked.
 
     Parameters
     ----------
     sizes_bytes : sequence of float
         Messages in the order in which they become ready. [B]
-    bucket_bytes : float
+    least_bytes : float
         A bucket is full once it holds this; 0 keeps every message apart, infinity merges all. [B]
 
     Returns
@@ -192,7 +192,7 @@ def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]
 
     Examples
     --------
-    >>> buckets([10, 10, 30, 5], bucket_bytes=20)
+    >>> buckets([10, 10, 30, 5], least_bytes=20)
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
 
     References
@@ -203,7 +203,7 @@ def buckets(sizes_bytes: Iterable[float], *, bucket_bytes: float) -> list[slice]
     plain = sizes_bytes.tolist() if isinstance(sizes_bytes, np.ndarray) else sizes_bytes
     for end, size in enumerate(plain, start=1):
         held += size
-        if held >= bucket_bytes:
+        if held >= least_bytes:
             found.append(slice(start, end))
             start, held = end, 0.0
     return [*found, slice(start, end)] if start < end else found

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.software import foreign_library
 from perfmodel.planning.comparison import Comparison, compare
 from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments import one_of
-from perfmodel.prediction.arguments.table import DEFAULTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.presentation.quantities import percent_text
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from perfmodel.graph import LayerGraph
     from perfmodel.measurements.run import Run
+    from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
 NO_CHANGE: Final = 1e-9
@@ -212,7 +212,7 @@ def _on_wiring(p: Prediction) -> tuple[str, ...]:
 def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
     """Return what a change is worth, or why it cannot be."""
     try:
-        changed = predict(now.graph, **{**now.given, **change.changes})
+        changed = now.job.replace(**change.changes).predict()
     except PerfmodelError as error:
         return Rejected(kind, change.what, str(error))
     foreign = foreign_library(changed, now.libraries)
@@ -245,7 +245,9 @@ def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
         yield Rejected(kind, "", str(error))
 
 
-def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Any) -> Advice:
+def advise(
+    graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Unpack[JobArguments]
+) -> Advice:
     """Rank single changes of a job by what each gains.
 
     Parameters
@@ -285,18 +287,13 @@ def advise(graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None,
     >>> best.kind, round(best.speedup, 1)
     ('sync', 2.9)
     """
-    defaults = DEFAULTS
-    for name in arguments:
-        if name not in defaults:
-            kind = "argument of predict"
-            raise UnknownNameError(kind, name, defaults)
     if not isinstance(kinds, str | Iterable | None):
         raise ArgumentError("kinds", kinds, f"some of {', '.join(CHANGES)}; or None for all")
     asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
     wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
     if not wanted:
         raise ArgumentError("kinds", kinds, "at least one, or None for all")
-    now = Situation(graph=graph, given=arguments, defaults=defaults, base=predict(graph, **arguments))
+    now = Situation(base=predict(graph, **arguments))
     tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
     rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
     rows.sort(key=lambda row: -round(row.speedup, 9))  # equals in the order in which they were tried

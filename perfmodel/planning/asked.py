@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.agreement_options import refuse_unused
-from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.arguments.table import ARGUMENTS
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.arguments.together import asked_of
+from perfmodel.prediction.straggler import straggler_of_job
 
 
 def listed(argument: str, given: Any) -> list[Any]:
@@ -66,16 +66,15 @@ def check_options(
     UnknownNameError
         If an option is none; names the nearest.
     ArgumentError
-        If an option is for none of the ways to agree.
+        If a value is never allowed, or an option is for none of the ways to agree.
     """
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
         if name not in known:
             kind = f"option of {of}"
             raise UnknownNameError(kind, name, known)
-    group_size = options.get("group_size")
-    if group_size is not None:
-        whole_number("group_size", group_size)
-    refuse_unused(options, syncs, worker_count=most_workers)
-    if options.get("straggler") is not None:
-        straggler_of(options["straggler"], backup_workers=options.get("backup_workers", 0)).check_backups(most_workers)
+    asked = asked_of(options)
+    refuse_unused(asked, syncs, worker_count=most_workers)
+    straggler = straggler_of_job(asked)
+    if straggler is not None:
+        straggler.check_backups(most_workers)

@@ -81,9 +81,10 @@ class _Question:
     @cached_property
     def alone(self) -> Prediction:
         """One worker that has nobody to agree with, nor a server."""
-        left_out = {"group_size", "backup_workers"} if self.options.get("straggler") is not None else {"group_size"}
-        options = {name: value for name, value in self.options.items() if name not in left_out}
+        options = dict(self.options)
+        options.pop("group_size", None)
         if options.get("straggler") is not None:
+            options = taken(options, NO_SYNC)  # whom nobody waits for among them
             options["straggler"] = straggler_of(options["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 

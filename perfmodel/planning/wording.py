@@ -46,8 +46,8 @@ def plain(value: Any) -> Any:
     Examples
     --------
     >>> from pathlib import Path
-    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "bucket_bytes": float("inf")})
-    {'batch_size': 16, 'device': 'my_gpu.toml', 'bucket_bytes': 'inf'}
+    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "least_bytes": float("inf")})
+    {'batch_size': 16, 'device': 'my_gpu.toml', 'least_bytes': 'inf'}
     """
     if hasattr(value, "tolist"):  # of numpy
         value = value.tolist()

@@ -62,11 +62,13 @@ def _how(agreement: Agreement, basis: Basis) -> str:
 
 
 def _messages(agreement: Synchronous, basis: Basis) -> str:
-    if agreement.bucket_bytes == MERGED:
+    if agreement.message_bytes == MERGED:
         schedule = basis.timed.gradients
         count = len(agreement.slices(agreement.reduction, schedule))
         return f"{len(schedule.layers)} of them merged into {count} messages so that the step is shortest,"
-    return f"in messages of {bytes_text(float(agreement.bucket_bytes))}" if agreement.bucket_bytes else "layer by layer"
+    return (
+        f"in messages of {bytes_text(float(agreement.message_bytes))}" if agreement.message_bytes else "layer by layer"
+    )
 
 
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:

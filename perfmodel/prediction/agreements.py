@@ -98,7 +98,7 @@ class Workers:
         return Synchronous(
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
-            bucket_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
+            message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
             **self.own(),
             **more,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size
-from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
-from perfmodel.prediction.arguments.together import check_together
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
+from perfmodel.prediction.arguments.together import asked_of, check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.predict_subject import predict_subject
@@ -70,20 +71,10 @@ class Job(JobAttributes):
     """Arguments that are not at their defaults, as they were checked. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
-        asked: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if name not in DEFAULTS:
-                kind = "argument of predict"
-                raise UnknownNameError(kind, name, DEFAULTS)
-            default = DEFAULTS[name]
-            if value is not default:
-                check = CHECKS[name]
-                checked = value if check is None else check(name, value)
-                if checked != default:
-                    asked[name] = checked
+        asked = asked_of(arguments)
         own = self.__dict__
         own["graph"] = graph
-        own["asked"] = asked
+        own["asked"] = MappingProxyType(asked)
         own.update(asked)
         check_together(asked)
         if "straggler" in asked:
@@ -95,14 +86,14 @@ class Job(JobAttributes):
         message = f"a Job is frozen: job.replace({name}=...) makes another"
         raise FrozenInstanceError(message)
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("graph", "asked", *self.asked)
-        return {name: self.__dict__[name] for name in names}
+        return {name: self.__dict__[name] for name in ("graph", *self.asked)} | {"asked": dict(self.asked)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, asked=MappingProxyType(state["asked"]))
 
     def __eq__(self, other: object) -> bool:
         """Tell whether another job asks the same of the same network."""
@@ -136,7 +127,7 @@ class Job(JobAttributes):
     def resolved(self, **values: Any) -> Job:
         """Return the same job with values that were worked out, which nobody asked for and nothing checks."""
         made = Job.__new__(Job)
-        made.__dict__.update(self.__getstate__() | {"straggler": self.straggler} | values)
+        made.__setstate__(self.__getstate__() | values)
         return made
 
     def predict(self) -> Prediction:

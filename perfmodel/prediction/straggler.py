@@ -93,6 +93,10 @@ class Straggler:
             allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
+    def counted(self, worker_count: int) -> int:
+        """Return the workers that are waited for, of so many. [1]"""
+        return worker_count - self.backup_workers
+
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
         """Return what waiting for the last costs beyond the mean: below zero where so many are dropped.
 

@@ -162,7 +162,7 @@ class Synchronous(Agreement):
         How the gradients of each device of a worker come together, by its place. [-]
     overlap : bool
         Whether a gradient is exchanged while those of lower layers are computed. [-]
-    bucket_bytes : float or str
+    message_bytes : float or str
         Gradients are exchanged once so many bytes of them are ready, or merged so that a step is shortest. [B]
     straggler : Straggler or None
         How the times of workers vary; None where they do not. [-]
@@ -170,7 +170,7 @@ class Synchronous(Agreement):
 
     reductions: tuple[Reduction, ...]
     overlap: bool = True
-    bucket_bytes: float | str = 0.0
+    message_bytes: float | str = 0.0
     straggler: Straggler | None = None
 
     @property
@@ -181,7 +181,7 @@ class Synchronous(Agreement):
     @property
     def counted_workers(self) -> int:
         """Workers that are waited for. [1]"""
-        return self.worker_count - (0 if self.straggler is None else self.straggler.backup_workers)
+        return self.worker_count if self.straggler is None else self.straggler.counted(self.worker_count)
 
     @property
     def hides_copies(self) -> bool:  # noqa: D102
@@ -240,17 +240,17 @@ class Synchronous(Agreement):
 
     def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
         """Return the gradients of each message."""
-        if self.bucket_bytes == MERGED:
+        if self.message_bytes == MERGED:
             asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
             return reduction.cheapest(Stretches.of(asked), overlap=self.overlap)
-        return buckets(schedule.sizes_bytes, bucket_bytes=float(self.bucket_bytes))
+        return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
         """Return the gradients in messages."""
-        if self.bucket_bytes == MERGED:
+        if self.message_bytes == MERGED:
             asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
             return Buckets.of(asked, self.slices(reduction, schedule))
-        return _messages(_wanted_at_once(schedule) if reduction.waits_for_all else schedule, float(self.bucket_bytes))
+        return _messages(_wanted_at_once(schedule) if reduction.waits_for_all else schedule, float(self.message_bytes))
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -295,9 +295,9 @@ class Synchronous(Agreement):
 
 
 @derived
-def _messages(schedule: GradientSchedule, bucket_bytes: float) -> Buckets:
+def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
     """Return gradients in messages of so many bytes, which many ways to agree exchange."""
-    return Buckets.of(schedule, buckets(schedule.sizes_bytes, bucket_bytes=bucket_bytes))
+    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
 
 
 @derived

@@ -239,6 +239,7 @@ def _step(
     on_links = replace(prepared, exchanges=exchanges, agreement=agreement)
     return on_links, on_links.nominal
 
+
 SAVED_WHERE_LINEAR: Final = 0.5
 """Share of the time that a doubling saves where speed-up is linear. [1]"""
 

@@ -48,7 +48,7 @@ def all_ways(count):
 
 
 def grid(schedule):
-    return [buckets(schedule.sizes_bytes, bucket_bytes=size) for size in GRID]
+    return [buckets(schedule.sizes_bytes, least_bytes=size) for size in GRID]
 
 
 class Reduced:

@@ -2,7 +2,6 @@
 
 import contextlib
 import doctest
-import inspect
 import itertools
 import json
 import math
@@ -19,6 +18,7 @@ from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNa
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.rewired import system_with, with_fields, with_own_lanes
 from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
+from perfmodel.prediction.arguments.table import ARGUMENTS
 
 FIG5 = {"system": "survey_fig5", "workers": 4, "batch_size": 64}
 JOBS = {
@@ -515,19 +515,16 @@ def test_the_command_ranks_what_the_library_ranks(capsys, alexnet):
 
 
 def test_every_argument_is_changed_by_a_kind_or_told_not_to_be(alexnet):
-    defaults = {
-        name: each.default for name, each in inspect.signature(pm.predict).parameters.items() if name != "graph"
-    }
     changed = set()
     for job in JOBS.values():
-        now = Situation(graph=alexnet, given=job, defaults=defaults, base=pm.predict(alexnet, **job))
+        now = Situation(base=pm.predict(alexnet, **job))
         for changes_of_kind in CHANGES.values():
             with contextlib.suppress(NotApplicableError, PerfmodelError):
                 for change in changes_of_kind(now):
                     changed |= set(change.changes)
     page = (Path(__file__).parents[2] / "docs" / "advice.md").read_text(encoding="utf-8")
     paragraph = page.partition("Not tried: ")[2].partition("Nor are proposed")[0]
-    assert set(defaults) - changed == set(re.findall(r"`(\w+)`", paragraph))
+    assert set(ARGUMENTS) - changed == set(re.findall(r"`(\w+)`", paragraph))
 
 
 def test_the_page_says_what_the_code_computes():

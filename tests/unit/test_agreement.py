@@ -255,7 +255,7 @@ def test_messages_end_after_all_that_must_come_before(pairs):
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 1e9), max_size=20), st.floats(0, 1e9))
 def test_buckets_hold_every_message_once_and_are_full_but_the_last(sizes, least):
-    slices = buckets(sizes, bucket_bytes=least)
+    slices = buckets(sizes, least_bytes=least)
     assert [place for each in slices for place in range(each.start, each.stop)] == list(range(len(sizes)))
     held = bucket_sums(np.array(sizes), slices)
     assert held.sum() == pytest.approx(sum(sizes))
@@ -275,7 +275,7 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
     assert "NCCL 2.27" in {spec.name for spec in p.sources}
     size = 25 * 2**20
     ready = p.basis.timed.gradients.sizes_bytes
-    messages = bucket_sums(ready, buckets(ready, bucket_bytes=size))
+    messages = bucket_sums(ready, buckets(ready, least_bytes=size))
     assert len(messages) == 4  # 102 MB
     assert p.sync_s == pytest.approx(sum(p.agreement.reduction.placed.time(messages)))
     bare = step(networks[1], "ring_all_reduce", **job)

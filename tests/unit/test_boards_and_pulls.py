@@ -96,7 +96,9 @@ def test_pulls_in_no_set_order_hide_behind_nothing(alexnet, workers):
     p = step(alexnet, workers)
     ordered = step(alexnet, workers, framework=pulls_in_order("tensorflow_1_1"))
     schedule = p.basis.timed.gradients
-    pull_s = float(np.sum(p.agreement.reduction.pull.time(p.agreement.messages(p.agreement.reduction, schedule).sizes_bytes)))
+    pull_s = float(
+        np.sum(p.agreement.reduction.pull.time(p.agreement.messages(p.agreement.reduction, schedule).sizes_bytes))
+    )
     assert pull_s > 4 * alexnet.parameter_count * min(workers, 4) / 13e9  # four dies share 16 lanes
     assert p.exposed_sync_s >= pull_s * (1 - 1e-12)
     assert ordered.exposed_sync_s < p.exposed_sync_s - 0.3 * pull_s

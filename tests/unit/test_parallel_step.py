@@ -114,7 +114,9 @@ def _timeline(step):
 def _ends(step):
     """When each device has done its last turn. [s]"""
     spans = _timeline(step).spans
-    return [max(each.end_s for each in spans if each.resource == f"stage{device}") for device in range(len(step.orders))]
+    return [
+        max(each.end_s for each in spans if each.resource == f"stage{device}") for device in range(len(step.orders))
+    ]
 
 
 def _single(name, batch_size=16, optimizer="sgd"):

@@ -1,7 +1,8 @@
 """Single changes of a job, one function for each kind; ``CHANGES`` is the list of them.
 
 A function takes the situation and yields changes of ``predict``'s arguments; where it says nothing to a job it raises
-with the reason. A new change is a function and a line here.
+with the reason. A new change of one argument is `tries` in its row of
+the table of arguments, any other a function and a line here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software, spreading
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
+from perfmodel.prediction.arguments.table import ARGUMENTS
 
 __all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
 
@@ -29,13 +31,8 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "workers": machines.workers,
     "threads": machines.threads,
     "sync": agreeing.sync,
-    "overlap": agreeing.overlap,
-    "bucket_bytes": agreeing.bucket_bytes,
-    "server_count": agreeing.server_count,
+    **{name: agreeing.of_one_argument(name) for name, row in ARGUMENTS.items() if row.tries is not None},
     "periods": agreeing.periods,
-    "group_size": agreeing.group_size,
-    "staleness_bound": agreeing.staleness_bound,
-    "backup_workers": agreeing.backup_workers,
     "dtype": software.dtype,
     "framework": software.framework,
     "library": software.library,

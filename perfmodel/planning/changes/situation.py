@@ -14,19 +14,14 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
-    from perfmodel.measurements.run import Run
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.target import Target
 
 NO_GPU: Final = "no GPU computes"
-
-
-NO_COUNTS: Final = ("bucket_bytes", "input_variation")
-"""Arguments that are numbers, but count nothing."""
 
 
 class NotApplicableError(Exception):
@@ -58,26 +53,20 @@ class Situation:
 
     Parameters
     ----------
-    graph : LayerGraph or Run
-        What runs. [-]
-    given : mapping of str to object
-        Arguments of ``predict`` as they were given. [unit of each argument]
-    defaults : mapping of str to object
-        Those of all arguments. [unit of each argument]
     base : Prediction
         What is predicted. [-]
     """
 
-    graph: LayerGraph | Run
-    given: Mapping[str, Any]
-    defaults: Mapping[str, Any]
     base: Prediction
 
+    @property
+    def job(self) -> Job:
+        """The job as it was asked."""
+        return self.base.job
+
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument, its default where it was not given; 2.0 of what is counted is 2."""
-        value = self.given.get(argument, self.defaults[argument])
-        is_count = isinstance(value, float) and value.is_integer() and argument not in NO_COUNTS
-        return int(value) if is_count else value
+        """Return the value of an argument, its default where it was not given."""
+        return getattr(self.job, argument)
 
     @cached_property
     def libraries(self) -> tuple[LibraryProfile, ...]:
@@ -150,10 +139,12 @@ class Situation:
         if not condition:
             raise NotApplicableError(reason)
 
+    def needs_training(self) -> None:
+        """Raise unless there are gradients."""
+        self.needs(Phase.BACKWARD in self.job.subject.phase.parts, "nothing is learnt in this phase")
+
     def needs_training_together(self) -> None:
         """Raise unless several workers agree on gradients."""
-        assert self.base.basis is not None
-        trains = Phase.BACKWARD in self.base.basis.prepared.subject.phase.parts
-        self.needs(trains, "nothing is learnt in this phase")
+        self.needs_training()
         self.needs(self.base.worker_count > 1, "one worker exchanges nothing")
         self.needs(self["sync"] != "none", "the workers exchange nothing")

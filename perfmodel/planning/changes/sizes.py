@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.graph.checkpoints import RECOMPUTE
 from perfmodel.measurements.run import Run
-from perfmodel.planning.changes.situation import Change, Situation
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
+from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.batch_limit import max_batch_size
 from perfmodel.records import Phase
-
-if TYPE_CHECKING:
-    from perfmodel.graph import LayerGraph
-
-OF_SIZE: Final = (
-    "device", "system", "framework", "threads", "workers", "phase", "dtype", "optimizer", "recompute", "library",
-)  # fmt: skip
-"""Arguments of ``predict`` that say how many samples memory holds."""
 
 MOST_SHARD_STAGE: Final = 3
 """Parameters are shared too. [1]"""
@@ -37,23 +29,22 @@ def _of_samples(now: Situation, samples: int, what: str) -> Change:
 
 def batch_size(now: Situation) -> Iterator[Change]:
     """Yield twice the batch size, half of it, and as many samples as memory holds."""
-    graph = now.base.basis.prepared.subject.graph if now.base.basis is not None else now.graph
-    now.needs(getattr(graph, "fixed_batch_size", None) is None, "the graph holds for one batch size only")
+    now.needs(now.job.subject.graph.fixed_batch_size is None, "the graph holds for one batch size only")
     samples = now.base.batch_size
     yield _of_samples(now, 2 * samples, "twice as many")
     if samples > 1:
         yield _of_samples(now, samples // 2, "half as many")
     now.needs(now.base.spread is None, "how much fits is not searched for a network on several devices or in parts")
-    now.needs(not isinstance(now.graph, Run), "how much fits is not searched for a measured run")
-    of_size = {name: now.given[name] for name in OF_SIZE if name in now.given}
-    most = max_batch_size(_graph(now), **of_size)
+    graph = now.job.graph
+    if isinstance(graph, Run):
+        reason = "how much fits is not searched for a measured run"
+        raise NotApplicableError(reason)
+    asked = now.job.asked
+    most = max_batch_size(
+        graph, **{name: asked[name] for name in names_of("place", "step", "workers") if name in asked}
+    )
     now.needs(most, "not even one sample fits in memory")
     yield _of_samples(now, most, "as many as memory holds")
-
-
-def _graph(now: Situation) -> LayerGraph:
-    assert not isinstance(now.graph, Run)
-    return now.graph
 
 
 def recompute(now: Situation) -> Iterator[Change]:
@@ -70,7 +61,7 @@ def accumulation_steps(now: Situation) -> Iterator[Change]:
     assert now.base.basis is not None
     updates = Phase.UPDATE in now.base.basis.prepared.subject.phase.parts
     now.needs(updates, "nothing is updated in this phase, for which to add gradients up")
-    steps = 2 * whole_number("accumulation_steps", now["accumulation_steps"])
+    steps = 2 * now["accumulation_steps"]
     now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
     yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})
 

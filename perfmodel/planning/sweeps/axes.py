@@ -26,16 +26,15 @@ LINK: Final = "link"
 DEFAULTS: Final = {**table.DEFAULTS, LINK: None}
 """Axis -> what holds where it is not given."""
 
+PLACED_BY: Final = (*table.names_of("place"), LINK)
+"""Axes that decide on what a worker runs."""
+
 OF_WORKER: Final = (
-    "system", "device", LINK, "framework", "phase", "dtype", "optimizer", "recompute", "library", "calibration",
-    "pinned", "threads", "global_batch_size", "batch_size",
+    *PLACED_BY, *table.names_of("step", "constants"), "pinned", *reversed(table.names_of("batch")),
 )  # fmt: skip
 """Axes that decide what one worker does by itself; the batch size last, so that it varies fastest."""
 
-PLACED_BY: Final = ("system", "device", LINK, "threads")
-"""Axes that decide on what a worker runs."""
-
-FED_BY: Final = ("dataset", "input_from", "decode_cores", "input_variation", "prefetch")
+FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF_WORKER)
 """Axes that decide how mini-batches come, which leaves the exchange of gradients as it is."""
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)

@@ -245,7 +245,7 @@ def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:
 
 
 def _applied(section: Section, agreement: Agreement | None) -> Composed:
-    merged = getattr(agreement, "bucket_bytes", None) == MERGED
+    merged = getattr(agreement, "message_bytes", None) == MERGED
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
         return _composed(section, agreement)

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.measurements.run import Run
 from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
+from perfmodel.prediction.arguments.table import names_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,13 +28,7 @@ ROWS_PER_TASK: Final = 200_000
 SLOW_ROWS_PER_TASK: Final = 256
 """Configurations of a task where predict answers each: about a second of work. [1]"""
 
-SPREAD: Final = (
-    "parallelism", "stages", "micro_batches", "schedule", "interleave", "tensor_size", "sequence_parallel",
-    "shard_stage", "accumulation_steps",
-)  # fmt: skip
-"""Arguments that spread a network over devices, each way with a step of its own: predict answers them."""
-
-ONE_BY_ONE: Final = (*SPREAD, "global_batch_size", "calibration")
+ONE_BY_ONE: Final = (*names_of("spread", "constants"), "global_batch_size")
 """Arguments that predict answers one configuration at a time, unless they are at their defaults."""
 
 

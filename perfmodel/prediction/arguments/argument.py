@@ -82,7 +82,8 @@ class Argument:
     metavar : str
         What the command line calls a value, or the option for False; empty for a name, or ``--no-`` its own. [-]
     tries : callable or None
-        Other values than the present one that are worth trying, each with a few words; None for none. [-]
+        Of all arguments and its own value: other values that are worth trying, each with a few words, or why there are
+        none; None where a change is more than one value. [-]
     """
 
     name: str
@@ -99,4 +100,4 @@ class Argument:
     ran: str = ""
     means: Callable[[Job], Any] | None = None
     metavar: str = ""
-    tries: Callable[[Any], Mapping[Any, str]] | None = None
+    tries: Callable[[Any, Any], Mapping[Any, str] | str] | None = None

@@ -10,6 +10,12 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.records import ELEMENT_BYTES, Phase
 
+HOST_MEMORY: Final = "memory"
+"""Value of ``input_from`` for examples that were decoded into memory beforehand."""
+
+MERGED: Final = "merged"
+"""Size of messages of gradients that share one where that makes the step shorter."""
+
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
 

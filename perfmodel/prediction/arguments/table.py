@@ -16,6 +16,7 @@ from perfmodel.hardware.catalogue import load_dataset, load_device, load_library
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.layers.optimizers import load_optimizer
+from perfmodel.prediction.arguments import tries
 from perfmodel.prediction.arguments.argument import Argument, Check, Need
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
@@ -26,15 +27,11 @@ from perfmodel.prediction.arguments.checks import (
     one_of,
     whole_number,
 )
+from perfmodel.prediction.arguments.checks import HOST_MEMORY as HOST_MEMORY
+from perfmodel.prediction.arguments.checks import MERGED as MERGED
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
-
-HOST_MEMORY: Final = "memory"
-"""Value of ``input_from`` for examples that were decoded into memory beforehand."""
-
-MERGED: Final = "merged"
-"""Value of ``bucket_bytes`` for gradients that share a message where that makes the step shorter."""
 
 MOST_VARIATION: Final = 2.0
 """Largest coefficient of variation for which the closed form has been held against played steps. [1]"""
@@ -202,27 +199,32 @@ _ROWS: Final = (
     ),
     Argument(
         name="overlap", type="bool", unit="-", group="exchange", default=True, check=flag, takers=("waiting",),
+        tries=tries.overlapping,
         help="Whether gradients are exchanged while back-propagation still runs.",
     ),
     Argument(
         name="bucket_bytes", type="float | str | None", unit="B", group="exchange", metavar="BYTES",
         check=_message_size, takers=("waiting",), means=_message_bytes,
+        tries=tries.message_sizes,
         help="Gradients are exchanged once so many bytes are ready: 0 for every layer by itself, inf for one message, "
         "merged for the shortest step; None as the framework does.",
     ),
     Argument(
         name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
         takers=("server",),
+        tries=tries.shards,
         help="Shards of a parameter server, each in a host memory of its own.",
     ),
     Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
         takers=("hierarchical", "mixed"), means=lambda job: None if job.group_size == job.workers else job.group_size,
+        tries=tries.groups,
         help="Workers that step together: of hierarchical those of a machine, of mixed all unless given.",
     ),
     Argument(
         name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
         takers=("bounded_staleness",),
+        tries=tries.bounds,
         help="Steps that a worker may be ahead of the slowest.",
     ),
     Argument(
@@ -262,6 +264,7 @@ _ROWS: Final = (
         name="backup_workers", type="int", unit="1", group="exchange", default=0, metavar="N", check=_from(0),
         takers=("waiting",),
         needs=(Need("straggler", allowed="0 without straggler=, as all workers end together"),),
+        tries=tries.one_more_backup,
         help="Workers not waited for: those whose gradients come last in a step.",
     ),
     Argument(

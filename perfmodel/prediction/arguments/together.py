@@ -5,10 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.prediction.arguments.table import ARGUMENTS, CHECKS, DEFAULTS, names_of
 
 _OF_SEVERAL: Final = frozenset(names_of("exchange"))
+
+
+def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some arguments that are not at their defaults, each checked by itself.
+
+    Parameters
+    ----------
+    arguments : mapping of str to object
+        As callers give them. [-]
+
+    Returns
+    -------
+    dict of str to object
+        As the library uses them. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such argument, or no such value; names the nearest.
+    ArgumentError
+        If a value is never allowed.
+    """
+    asked = {}
+    for name, value in arguments.items():
+        if name not in DEFAULTS:
+            kind = "argument of predict"
+            raise UnknownNameError(kind, name, DEFAULTS)
+        default = DEFAULTS[name]
+        if value is not default:
+            check = CHECKS[name]
+            checked = value if check is None else check(name, value)
+            if checked != default:
+                asked[name] = checked
+    return asked
 
 
 def check_together(asked: Mapping[str, Any]) -> None:

@@ -1,0 +1,69 @@
+"""Other values of arguments that are worth trying: what ``advise`` tries where a change is one value of one argument.
+
+A function takes the arguments of a job by name and its own present value, and returns other
+values with a few words for each, or why there are none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from perfmodel.prediction.arguments.checks import MERGED
+from perfmodel.presentation.quantities import bytes_text
+from perfmodel.units import MIB
+
+Asked: TypeAlias = Any
+"""Arguments of a job by name, those at their defaults too."""
+
+Tries: TypeAlias = Mapping[Any, str] | str
+"""Value -> a few words; or the reason why no other value is worth trying."""
+
+
+def overlapping(asked: Asked, value: Any) -> Tries:
+    """Gradients exchanged while back-propagation still runs."""
+    del asked
+    return "the exchange overlaps already" if value else {True: "exchange while back-propagation runs"}
+
+
+def message_sizes(asked: Asked, value: Any) -> Tries:
+    """Each layer by itself, PyTorch's size, all in one message, and those that make the step shortest."""
+    del value
+    if not asked["overlap"]:
+        return "without overlap all gradients are there when the exchange begins"
+    return {
+        0.0: "each layer's gradient by itself",
+        25.0 * MIB: f"messages of {bytes_text(25.0 * MIB)}",
+        math.inf: "all gradients in one message",
+        MERGED: "gradients merged so that the step is shortest",
+    }
+
+
+def shards(asked: Asked, value: Any) -> Tries:
+    """Twice and half as many shards of a parameter server."""
+    del asked
+    counts = [count for count in (2 * value, value // 2) if count]
+    return {count: f"{count} shard{'s' if count > 1 else ''} of the server" for count in counts}
+
+
+def groups(asked: Asked, value: Any) -> Tries:
+    """Change groups to twice or half as many workers."""
+    workers = asked["workers"]
+    size = value or workers
+    counts = [count for count in (2 * size, size // 2) if 0 < count <= workers and not workers % count]
+    return {count: f"groups of {count}" for count in counts}
+
+
+def bounds(asked: Asked, value: Any) -> Tries:
+    """Try a looser and a tighter bound on staleness."""
+    del asked
+    return {bound: f"staleness bound {bound}" for bound in (2 * value or 1, value // 2)}
+
+
+def one_more_backup(asked: Asked, value: Any) -> Tries:
+    """One more worker that is not waited for."""
+    if asked["straggler"] is None:
+        return "workers take equally long: straggler= says how their times vary"
+    count = value + 1
+    return {count: f"{count} backup worker{'s' if count > 1 else ''}"}

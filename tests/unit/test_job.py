@@ -1,0 +1,120 @@
+"""Job: the record of what is asked."""
+
+import math
+import pickle
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
+from perfmodel.validation.cells import prediction_of, prepare_cells
+
+GRAPH = pm.zoo.alexnet()
+VARYING = {"distribution": "normal", "cv": 0.1}
+ASKED = {
+    "one GPU": {"batch_size": 16, "device": "gtx_1080", "framework": "tensorflow_0_9"},
+    "a CPU": {"batch_size": 16, "device": "i7_3820", "threads": 2},
+    "inference": {"batch_size": 4, "device": "gtx_1080", "phase": "forward", "pinned": False},
+    "all reduced": {"batch_size": 16, "system": "survey_fig5", "workers": 4, "overlap": False},
+    "in messages": {"batch_size": 16, "system": "survey_fig5", "workers": 4, "bucket_bytes": math.inf},
+    "asynchronous": {"batch_size": 16, "system": "survey_fig6", "workers": 8, "sync": "downpour", "push_period": 2},
+    "backed up": {
+        "batch_size": 16, "system": "survey_fig5", "workers": 4, "straggler": VARYING, "backup_workers": 1,
+    },
+    "a pipeline": {
+        "batch_size": 16, "system": "survey_fig5", "parallelism": "pipeline", "stages": 4, "micro_batches": 4,
+    },
+    "read": {"global_batch_size": 64, "system": "survey_fig5", "workers": 4, "dataset": "imagenet_jpeg", "prefetch": 2},
+    "fitted": {"batch_size": 16, "device": "gtx_980", "framework": "caffe_1_0_rc3", "calibration": "shi2016_gpu"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_a_job_is_what_its_prediction_was_asked(asked):
+    p = pm.predict(GRAPH, **asked)
+    job = p.job
+    assert set(job.asked) == set(asked)
+    assert p.to_dict() == job.predict().to_dict() == pm.predict(job.graph, **job.asked).to_dict()
+    assert job == pm.Job(GRAPH, **asked) == pm.Job(job.graph, **job.asked)
+    assert hash(job) == hash(pm.Job(GRAPH, **asked))
+    assert pickle.loads(pickle.dumps(job)).asked == job.asked
+
+
+def test_every_argument_is_an_attribute_with_its_default():
+    job = pm.Job(GRAPH)
+    assert {name: getattr(job, name) for name in ARGUMENTS} == dict(DEFAULTS)
+    assert not job.asked
+
+
+def test_what_is_given_at_its_default_was_not_asked():
+    assert pm.Job(GRAPH, **DEFAULTS) == pm.Job(GRAPH)
+    assert pm.Job(GRAPH, input_variation=0, workers=1.0) == pm.Job(GRAPH)
+
+
+def test_values_are_as_the_library_uses_them():
+    job = pm.Job(GRAPH, batch_size=16.0, straggler=VARYING, workers=4, backup_workers=1)
+    assert type(job.batch_size) is int
+    assert (job.straggler.times.name, job.straggler.backup_workers) == ("normal", 1)
+    assert job.replace(backup_workers=0).straggler.backup_workers == 0
+
+
+def test_a_job_is_frozen():
+    job = pm.Job(GRAPH, batch_size=16)
+    for change in (lambda: setattr(job, "batch_size", 32), lambda: delattr(job, "batch_size")):
+        with pytest.raises(FrozenInstanceError, match=r"job.replace\(batch_size="):
+            change()
+    with pytest.raises(TypeError):
+        job.asked["batch_size"] = 32
+    assert job.batch_size == 16
+
+
+def test_replace_makes_another_job_and_takes_an_argument_back():
+    job = pm.Job(GRAPH, batch_size=16, device="gtx_1080")
+    other = job.replace(batch_size=32, device=None, system="survey_fig5", workers=2)
+    assert (job.batch_size, job.device, job.workers) == (16, "gtx_1080", 1)
+    assert dict(other.asked) == {"batch_size": 32, "system": "survey_fig5", "workers": 2}
+    assert other != job
+    assert other.replace(workers=1, system=None, device="gtx_1080", batch_size=16) == job
+    assert pm.Job(pm.zoo.alexnet(), **job.asked) != job  # another network
+
+
+def test_a_job_shows_what_was_asked():
+    device = pm.load_device("gtx_1080")
+    assert repr(pm.Job(GRAPH, batch_size=16, device=device)) == "Job(alexnet, batch_size=16, device='gtx_1080')"
+
+
+def test_what_is_never_allowed_is_refused_when_the_job_is_made():
+    """Nothing is read for it: no device is named."""
+    refused = [
+        ({"batch_sise": 4}, UnknownNameError, "batch_size"),
+        ({"batch_size": 0}, ArgumentError, "batch_size=0"),
+        ({"dtype": "fp31"}, UnknownNameError, "fp32"),
+        ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
+        ({"device": "gtx_1080", "system": "survey_fig5"}, ArgumentError, "exactly one of"),
+        ({"decode_cores": 2}, ArgumentError, "None without a dataset"),
+        ({"workers": 4, "backup_workers": 1}, ArgumentError, "0 without straggler="),
+        ({"workers": 4, "straggler": VARYING, "backup_workers": 4}, ArgumentError, "at least one must be waited for"),
+        ({"workers": 4, "push_period": 2}, ArgumentError, "1 unless sync is one of"),
+        ({"workers": 4, "sync": "mixed", "group_size": 3}, ArgumentError, "a divisor of the 4 workers"),
+        ({"schedule": "gpipe"}, ArgumentError, "but for parallelism='pipeline'"),
+    ]
+    for asked, error, said in refused:
+        with pytest.raises(error, match=said):
+            pm.Job(GRAPH, **asked)
+
+
+def test_a_run_says_what_it_executed():
+    run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
+    job = pm.Job(run, device="gtx_980")
+    assert (job.samples, job.profile.stem) == (run.batch_size, "caffe_1_0_rc3")
+    assert job.predict().step_s == pm.predict(run, device="gtx_980").step_s
+
+
+def test_a_step_that_was_timed_without_a_job_says_so():
+    table = pm.measurements.load("shi2016")
+    rows = [row for row in table if row.network == "fcn5" and row.device == "gtx_980" and row.step_s][:1]
+    (cell,) = prepare_cells(table, rows)
+    with pytest.raises(ArgumentError, match="without a job"):
+        _ = prediction_of(cell).job
