@@ -18,10 +18,11 @@ from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 from perfmodel.prediction.arguments.together import asked_of, check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
-from perfmodel.prediction.predict_subject import predict_subject
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import resolve_by_name, resolve_target
+from perfmodel.prediction.timed_prediction import timed_prediction
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.target import Target
 
 _SPREAD = frozenset(names_of("spread"))
@@ -142,7 +144,12 @@ class Job(JobAttributes):
         SpecError
             If a spec file is wrong; lists every fault.
         """
-        return predict_subject(
+        return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        return prepare(
             self.subject,
             target=self.target,
             profile=self.profile,
@@ -150,7 +157,6 @@ class Job(JobAttributes):
             dtype=self.element_type,
             library=self.library,
             pinned=self.pinned,
-            calibration=None if self.calibration is None else self.fit,
             recompute=self.recompute,
             data_path=self.data_path,
             job=self,
