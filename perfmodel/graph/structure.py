@@ -167,6 +167,13 @@ class GraphStructure:
         derived: Derived = self._derived[key]
         return derived
 
+    def kept(self, what: str) -> dict[Any, Any]:
+        """Return the mapping in which others keep what they made of the graph, empty again when a layer is added."""
+        return self._once(("kept", what), dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_derived": {}}
+
     @property
     def input(self) -> str:
         """Name of the only input; GraphError where there are several."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism import Layout, Placement, StageGraph, place
@@ -13,6 +12,7 @@ from perfmodel.parallelism.part import first_alike
 from perfmodel.parallelism.phases import placement_of_phase
 from perfmodel.parallelism.recompute import with_repeated_exchanges
 from perfmodel.prediction.agreement_options import LIBRARY
+from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.stage import Stage
@@ -37,7 +37,8 @@ WHOLE: Final = Layout()
 """One device with the whole network, which takes its mini-batch in one."""
 MOST_PLACEMENTS: Final = 32
 """Placements kept of a graph that is not cut. [1]"""
-_PLACEMENTS: WeakKeyDictionary[LayerGraph, dict[Any, Placement]] = WeakKeyDictionary()
+MOST_PREPARED: Final = 32
+"""Jobs of one device kept of a graph, so that other batch sizes of them are at hand. [1]"""
 
 
 def prepare(
@@ -103,17 +104,27 @@ def prepare(
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
     target = target.behind(subject.hosts)
-    lowering = _Lowering(
-        subject,
-        target=target,
-        profile=profile,
-        dtype=dtype,
-        library=library,
-        recompute=recompute,
-        layout=layout if job is None else job.layout,
-        parallelism=parallelism if job is None else job.parallelism,
-    )
-    return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
+
+    def lowered() -> Prepared:
+        lowering = _Lowering(
+            subject,
+            target=target,
+            profile=profile,
+            dtype=dtype,
+            library=library,
+            recompute=recompute,
+            layout=layout if job is None else job.layout,
+            parallelism=parallelism if job is None else job.parallelism,
+        )
+        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
+
+    is_plain = job is not None and not job.is_of_several and subject.feed is None and library is None
+    if not is_plain or target.machine is not None:
+        return lowered()
+    # what is kept holds target and profile, so that no other objects have their numbers
+    key = (id(target), id(profile), subject.phase, subject.optimizer, dtype, recompute, pinned, id(data_path))
+    found: Prepared = _kept(subject.graph.kept("prepared"), key, lowered, most=MOST_PREPARED)
+    return found.with_samples(subject.graph.samples(batch_size))
 
 
 class _Lowering:
@@ -195,13 +206,11 @@ class _Lowering:
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples)
-        kept = _PLACEMENTS.setdefault(graph, {})
-        key = (graph.fingerprint, self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
-        if key not in kept:
-            while len(kept) >= MOST_PLACEMENTS:
-                del kept[next(iter(kept))]
-            kept[key] = self._placed(samples)
-        return kept[key]
+        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
+        placement: Placement = _kept(
+            graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS
+        )
+        return placement
 
     def _placed(self, samples: int) -> Placement:
         layout, graph, machine = self.layout, self.subject.graph, self.target.machine

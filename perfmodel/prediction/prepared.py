@@ -64,6 +64,8 @@ class TimedStep:
     @property
     def shown(self) -> TimedStage:
         """The first stage of the device that works longest: the only one, where each worker has the whole network."""
+        if len(self.stages) == 1:
+            return self.stages[0]
         return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
 
     @property
@@ -79,7 +81,8 @@ class TimedStep:
     @property
     def gradients(self) -> GradientSchedule:
         """When the gradients of the device that works longest are ready. [s]"""
-        schedule = self.composed.devices[self.composed.longest].schedule
+        devices = self.composed.devices
+        schedule = devices[self.composed.longest].schedule if devices else None
         return self.shown.gradients if schedule is None else schedule
 
 
@@ -161,6 +164,13 @@ class Prepared:
         (stage,) = self.stages
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
+
+    def with_samples(self, batch_size: int) -> Prepared:
+        """Return the same for another batch size [samples]; ``replace`` would take four times as long."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, batch_size=batch_size)
+        other.__dict__.pop("nominal", None)
+        return other
 
     @property
     def worker_count(self) -> int:
@@ -291,6 +301,8 @@ class Prepared:
     def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
         """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
         numbers = self.numbers(factors)
+        if len(self.stages) == 1:
+            return (self._timed_stage(self.stages[0], numbers),)
         known: dict[Any, TimedStage] = {}
         found = []
         for stage in self.stages:
@@ -334,7 +346,7 @@ class Prepared:
             **self._how,
         )
 
-    @property
+    @cached_property
     def _how(self) -> dict[str, Any]:
         layout = self.layout
         return {
@@ -445,10 +457,12 @@ class Prepared:
         found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
         if not found:
             return self.stages[0], NO_COPY, NO_COPY
+        parts = self.layout.parts
+        if len(found) == parts == 1:
+            return found[0]
         if len(found) > 1:
             found = [max(found, key=lambda each: float(np.max(sum(self._times(*each)))))]
         stage, before, meanwhile = found[0]
-        parts = self.layout.parts
         return stage, before.repeated(parts), meanwhile.repeated(parts)
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
