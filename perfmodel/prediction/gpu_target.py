@@ -58,7 +58,7 @@ class GpuTarget(Target):
         self.host = host
         self.machine = machine
         self._files: _Files | None = None
-        self._plain: tuple[tuple[Any, ...], ProcessorNumbers] | None = None
+        self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
         self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
         self.name = device.name if machine is None else machine.describe()
         self.threads = None

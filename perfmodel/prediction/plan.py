@@ -73,7 +73,24 @@ _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weak
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+    """Return what was made under a key; make it where it never was, or so long ago that it was dropped.
+
+    Parameters
+    ----------
+    made : dict
+        What is kept. [-]
+    key : hashable
+        What tells it apart. [-]
+    make : callable
+        Makes it. [-]
+    most : int
+        How many are kept; the oldest goes first. [1]
+
+    Returns
+    -------
+    object
+        What was made. [-]
+    """
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]

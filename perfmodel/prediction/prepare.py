@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, StageGraph, place
-from perfmodel.parallelism.part import first_alike
-from perfmodel.parallelism.phases import placement_of_phase
-from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.agreement_options import LIBRARY
+from perfmodel.parallelism import Layout, Placement, StageGraph
 from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
@@ -28,11 +24,14 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.plan import Plan
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
+LIBRARY: Final = "all_reduce"
+"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WHOLE: Final = Layout()
 """One device with the whole network, which takes its mini-batch in one."""
 MOST_PLACEMENTS: Final = 32
@@ -207,13 +206,17 @@ class _Lowering:
         if layout.stages * layout.interleave > 1:
             return self._placed(samples)
         key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
-        placement: Placement = _kept(
-            graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS
-        )
+        placement: Placement = _kept(graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS)
         return placement
 
     def _placed(self, samples: int) -> Placement:
         layout, graph, machine = self.layout, self.subject.graph, self.target.machine
+        if layout.workers == layout.interleave == 1:
+            return Placement(parallelism=self.parallelism, layout=layout, stages=(StageGraph(graph=graph),))
+        from perfmodel.parallelism.phases import placement_of_phase
+        from perfmodel.parallelism.recompute import with_repeated_exchanges
+        from perfmodel.parallelism.registry import place
+
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if layout.stages > 1:
@@ -275,7 +278,11 @@ class _Lowering:
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
-        graph = first_alike(placed.graph, of=whole.graph)
+        graph = whole.graph
+        if placed.graph is not graph:
+            from perfmodel.parallelism.part import first_alike
+
+            graph = first_alike(placed.graph, of=whole.graph)
         feed = self._feed(placed.graph, is_fed=is_fed)
         subject = whole
         if graph is not whole.graph:
@@ -299,17 +306,17 @@ class _Lowering:
         has_labels = bool(own.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
-    def _exchanges(self, placement: Placement, job: Job | None) -> Any:
+    def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
+        machine = self.target.machine
+        if machine is None or self.layout.workers == 1:
+            return None
+        from perfmodel.prediction.agreements import collectives_of
         from perfmodel.prediction.exchange_times import PlacedExchanges
 
-        machine, library = self.target.machine, None
-        if job is not None and job.sync == LIBRARY and machine is not None and self.layout.workers > 1:
-            from perfmodel.prediction.agreements import collectives_of
-
-            library = collectives_of(self.profile)
+        calls_library = job is not None and job.sync == LIBRARY
         return PlacedExchanges(
             placement=placement,
-            topology=None if machine is None else machine.system.topology,
-            names=(self.target.name,) if machine is None else machine.names,
-            library=library,
+            topology=machine.system.topology,
+            names=machine.names,
+            library=collectives_of(self.profile) if calls_library else None,
         )

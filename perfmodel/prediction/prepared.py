@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism import Exchange, Layout, Placement
+    from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
-    from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.plan import Plan
@@ -86,6 +86,20 @@ class TimedStep:
         return self.shown.gradients if schedule is None else schedule
 
 
+class Exchanges(Protocol):
+    """How long exchanges take among the devices of a worker, and of what workers share."""
+
+    @property
+    def library(self) -> CollectiveLibrary | None:
+        """Whose operations are called; None where algorithms are asked for by name."""
+
+    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
+        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+
+    def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+        """Return what a device sends for it on average. [B]"""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
     """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times.
@@ -110,8 +124,8 @@ class Prepared:
         The network on the devices of a worker. [-]
     stages : tuple of Stage
         Its stages, lowered. [-]
-    exchanges : PlacedExchanges
-        What devices of one worker exchange, and parameters that workers share. [-]
+    exchanges : Exchanges or None
+        What devices of one worker exchange, and parameters that workers share; None for one device. [-]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
@@ -129,7 +143,7 @@ class Prepared:
     pinned: bool
     placement: Placement
     stages: tuple[Stage, ...]
-    exchanges: PlacedExchanges
+    exchanges: Exchanges | None
     recompute: str | None = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
@@ -138,6 +152,11 @@ class Prepared:
     def layout(self) -> Layout:
         """How many devices do what."""
         return self.placement.layout
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Devices of the job, in its order."""
+        return (self.target.name,) if self.target.machine is None else self.target.machine.names
 
     @property
     def is_whole(self) -> bool:
@@ -195,7 +214,7 @@ class Prepared:
     @property
     def exchanges_by_library(self) -> bool:
         """Whether a library of collectives chooses how devices exchange."""
-        return self.exchanges.library is not None
+        return self.exchanges is not None and self.exchanges.library is not None
 
     @property
     def trains(self) -> bool:
@@ -255,7 +274,8 @@ class Prepared:
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
-        agreed = () if self.exchanges.library is None else (self.exchanges.library,)
+        library = None if self.exchanges is None else self.exchanges.library
+        agreed = () if library is None else (library,)
         own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
@@ -371,14 +391,15 @@ class Prepared:
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
         gradients = self.agreement is not None and stage.exchanges_gradients
+        exchanges = self.exchanges
         inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
-        if not inner:
+        if not inner or exchanges is None:
             return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
         samples = self.samples(stage)
 
         def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
             return sum(
-                self.exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
+                exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
                 for each in inner
                 if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
                 and hidden in (None, each.hidden)
@@ -409,7 +430,7 @@ class Prepared:
         size_bytes = exchange.size_bytes(self.samples(stage))
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
-        return self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
+        return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""

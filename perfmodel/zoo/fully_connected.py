@@ -47,9 +47,10 @@ def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGra
         x = graph.input
         for index in range(1, hidden_layers + 1):
             x = chain(graph, x, (f"fc{index}", Dense(units=width)), (f"sigmoid{index}", Sigmoid()))
-        chain(graph, x, (f"fc{hidden_layers + 1}", Dense(units=features)), ("loss", CrossEntropy()))
+        scores = graph.add(f"fc{hidden_layers + 1}", Dense(units=features), inputs=x)
+        graph.add("loss", CrossEntropy(), inputs=scores)
         if accuracy:
-            graph.add("accuracy", Accuracy(labels="one_hot"), inputs=x)
+            graph.add("accuracy", Accuracy(labels="one_hot"), inputs=scores)
         return graph
 
     return checked(hidden_layers=numbered())(member(build, name, **published))

@@ -10,7 +10,8 @@ from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
-from perfmodel.parallelism import PARALLELISMS, Layout
+from perfmodel.parallelism import Layout
+from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.device_memory import _waiting_bytes
 from perfmodel.prediction.prepare import prepare

@@ -127,7 +127,26 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
+    """Compose a step up to the copies of mini-batches and what brings them.
+
+    Parameters
+    ----------
+    stages : sequence of StageWork
+        In the order of the network. [s]
+    orders : tuple of tuple of Turn
+        Turns of each device of a worker in a pass. [-]
+    micro_batches, accumulation_steps : int
+        Micro-batches of a pass, and passes before the update. [1]
+    update_share : float, ndarray or sympy.Expr
+        Part of the update that a device does. [1]
+    agreement : Agreement or None
+        How workers agree; None where they do not. [-]
+
+    Returns
+    -------
+    Composed
+        As ``compose`` returns it, without copies and input. [s]
+    """
     if agreement is None and len(stages) == 1 and micro_batches * accumulation_steps == 1 and not stages[0].is_shared:
         own = stages[0].times.whole  # nothing to put together
         return Composed(parts=own, own=own, longest=0, stages=tuple(stages), devices=(), orders=orders)
@@ -158,7 +177,26 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input.
+
+    Parameters
+    ----------
+    composed : Composed
+        The step without them. [s]
+    agreement : Agreement or None
+        How workers agree: what copies may hide behind. [-]
+    copies_s : tuple of 2 float, ndarray or sympy.Expr
+        Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
+    first_step_s : float, ndarray or sympy.Expr
+        Share of what the first step of a process costs besides. [s]
+    fed : callable or None
+        Adds to a StepTime what it waits for its input; None where that is there. [-]
+
+    Returns
+    -------
+    Composed
+        The whole step. [s]
+    """
     before_s, meanwhile_s = copies_s
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
