@@ -419,7 +419,7 @@ class Prepared:
             exchanges_gradients=gradients,
             group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
             exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
-            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),  # type: ignore[arg-type]
+            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),
             gather_s=(forward_gather, backward_gather),
             tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
             gathered_s=last_gather,

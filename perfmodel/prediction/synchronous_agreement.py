@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class AllReduced(Reduction):
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
-        return PlayedExchange(gather=self.placed, slowdown=self.slowdown if overlap else 0.0)
+        return PlayedExchange(gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
         placed: Placed = self.placed.call(size_bytes).placed  # type: ignore[union-attr]
