@@ -424,8 +424,11 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Return what each device of a worker keeps in memory. [B]"""
-        orders = timed.composed.orders
-        return tuple(device_memory(self, timed, place, order) for place, order in enumerate(orders))
+        parts = self.layout.parts
+        return tuple(
+            device_memory(self, timed.stages, place, in_parts=parts > 1).footprint(order, parts=parts)
+            for place, order in enumerate(timed.composed.orders)
+        )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
