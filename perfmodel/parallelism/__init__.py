@@ -20,10 +20,11 @@ from typing import Any
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.parallelism.base import Exchange as Exchange
-from perfmodel.parallelism.base import LayerSeconds, Request
+from perfmodel.parallelism.base import LayerSeconds
 from perfmodel.parallelism.base import Layout as Layout
 from perfmodel.parallelism.base import Parallelism as Parallelism
 from perfmodel.parallelism.base import Placement as Placement
+from perfmodel.parallelism.base import Request as Request
 from perfmodel.parallelism.base import StageGraph as StageGraph
 from perfmodel.parallelism.hybrid import HybridParallelism
 from perfmodel.parallelism.kinds import DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism

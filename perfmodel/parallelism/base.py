@@ -260,6 +260,11 @@ class Parallelism(ABC):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the graphs that devices run, in order, with their exchanges; ArgumentError where it cannot be."""
 
+    def cut(self, request: Request) -> tuple[int, ...]:
+        """Return the layers before each cut; none where nothing is cut by the time of layers."""
+        del request
+        return ()
+
     def resolved(self, layout: Layout) -> Layout:
         """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""
         default = Layout()

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
-from perfmodel.parallelism.base import Exchange, Request, StageGraph, in_order
+from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.sharded import gradient_exchanges
-from perfmodel.parallelism.stages import cut_into_stages
+from perfmodel.parallelism.stages import Cut, chosen_cuts, stages_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
+
+MOST_PLACED: Final = 1024
+"""Ways to place a graph that are kept; the oldest goes first. [1]"""
+
+_PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
@@ -33,32 +42,71 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     ArgumentError
         If a group cannot share the layers, or there are more stages than places to cut.
     """
+    shard, cuts = _cut(request)
+    layout, element_bytes = request.layout, request.element_bytes
+    # workers decide only whether there are others to exchange with
+    data_size = min(layout.data_size, 2)
+    key = (shard.graph.fingerprint, layout.tensor_size, layout.sequence_parallel, layout.stages, cuts, data_size,
+           layout.shard_stage, element_bytes)  # fmt: skip
+    kept = _PLACED.setdefault(request.graph, {})
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        found = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+        if any(stage.graph is request.graph for stage in found):  # it would keep itself alive
+            return found
+        kept[key] = found
+    return kept[key]
+
+
+def cut_places(request: Request) -> tuple[int, ...]:
+    """Return the layers before each cut of a network that is placed as ``combined`` does."""
+    return tuple(cut.place for cut in _cut(request)[1])
+
+
+def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
+    """Return what one device of a group has of the network, and where stages begin."""
     layout, whole = request.layout, request.graph
     if layout.sequence_parallel and layout.tensor_size == 1:
         allowed = "False where tensor_size=1: there is nobody to share positions with"
         raise ArgumentError("sequence_parallel", True, allowed)
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        shard = tensor_split(
+        shard = _shard(
             whole,
+            whole.fingerprint,
             tensor_size=layout.tensor_size,
             element_bytes=request.element_bytes,
             sequence_parallel=layout.sequence_parallel,
         )
     count = layout.stages * layout.interleave
+    if count == 1:
+        return shard, ()
+    return shard, chosen_cuts(
+        shard.graph,
+        stage_count=count,
+        element_bytes=request.element_bytes,
+        layer_s=request.layer_s,
+        send_s=request.send_s,
+        argument="stages" if layout.interleave == 1 else "interleave",
+    )
+
+
+@derived
+def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
+    del fingerprint  # a graph may have grown since
+    return tensor_split(whole, **how)
+
+
+def _placed(
+    shard: StageGraph, cuts: tuple[Cut, ...], *, layout: Layout, data_size: int, element_bytes: int
+) -> tuple[StageGraph, ...]:
     stages: tuple[StageGraph, ...] = (shard,)
-    if count > 1:
-        stages = cut_into_stages(
-            shard.graph,
-            stage_count=count,
-            element_bytes=request.element_bytes,
-            layer_s=request.layer_s,
-            send_s=request.send_s,
-            argument="stages" if layout.interleave == 1 else "interleave",
-        )
-        stages = _with_copies(shard.graph, stages, element_bytes=request.element_bytes)
+    if cuts:
+        stages = stages_between(shard.graph, cuts, element_bytes=element_bytes)
+        stages = _with_copies(shard.graph, stages, element_bytes=element_bytes)
         stages = tuple(_of_shard(stage, shard, position=index) for index, stage in enumerate(stages))
-    sizes = {"data_size": layout.data_size, "shard_stage": layout.shard_stage, "element_bytes": request.element_bytes}
+    sizes = {"data_size": data_size, "shard_stage": layout.shard_stage, "element_bytes": element_bytes}
     placed = []
     for index, stage in enumerate(stages):
         exchanges = in_order(stage.graph, (*stage.exchanges, *gradient_exchanges(stage.graph, **sizes)))

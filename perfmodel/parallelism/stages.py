@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
@@ -179,7 +180,13 @@ def _least(
     return float(best[-1]), tuple(reversed(way))
 
 
-def cut_into_stages(
+@derived
+def _cuts_of(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
+    del fingerprint  # a graph may have grown since
+    return cuts_of(graph)
+
+
+def chosen_cuts(
     graph: LayerGraph,
     *,
     stage_count: int,
@@ -187,8 +194,8 @@ def cut_into_stages(
     layer_s: LayerSeconds | None = None,
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
-) -> tuple[StageGraph, ...]:
-    """Return a network as stages, each a graph whose input is the tensor that crosses.
+) -> tuple[Cut, ...]:
+    """Return the cuts that make the longest stage of a network shortest.
 
     Parameters
     ----------
@@ -207,32 +214,51 @@ def cut_into_stages(
 
     Returns
     -------
-    tuple of StageGraph
-        In order, stage i on device i. [-]
+    tuple of Cut
+        In order, one less than stages. [-]
 
     Raises
     ------
     ArgumentError
         If there are more stages than the network has places to cut, and one.
     """
-    cuts = cuts_of(graph)
+    cuts = _cuts_of(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
-    nodes = graph.layers
-    work = [float(weights.get(node.name, 0.0)) for node in nodes]
+    work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
     boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
     chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
     if chosen is None:
         allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
         raise ArgumentError(argument, stage_count, allowed)
-    ends = [cuts[index] for index in chosen]
-    places = [0, *(cut.place for cut in ends), len(nodes)]
+    return tuple(cuts[index] for index in chosen)
+
+
+def stages_between(graph: LayerGraph, cuts: Sequence[Cut], *, element_bytes: int) -> tuple[StageGraph, ...]:
+    """Return a network as stages, each a graph whose input is the tensor that crosses.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    cuts : sequence of Cut
+        Where it is cut, in order. [-]
+    element_bytes : int
+        Size of an element of what crosses. [B]
+
+    Returns
+    -------
+    tuple of StageGraph
+        In order, stage i on device i. [-]
+    """
+    nodes = graph.layers
+    places = [0, *(cut.place for cut in cuts), len(nodes)]
     return tuple(
         _stage(
             graph,
             nodes[start:end],
             device=index,
-            first=ends[index - 1] if index else None,
-            last=ends[index] if index < len(ends) else None,
+            first=cuts[index - 1] if index else None,
+            last=cuts[index] if index < len(cuts) else None,
             element_bytes=element_bytes,
         )
         for index, (start, end) in enumerate(pairwise(places))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, StageGraph, place
+from perfmodel.parallelism import PARALLELISMS, Layout, Placement, Request, StageGraph
 from perfmodel.parallelism.part import first_alike
 from perfmodel.parallelism.phases import placement_of_phase
 from perfmodel.parallelism.recompute import with_repeated_exchanges
@@ -95,6 +95,49 @@ def prepare(
         If the network, sizes and system do not fit one another, or activations are to be recomputed by a framework
         that keeps them all.
     """
+    lowering = _lowering(
+        subject,
+        target=target,
+        profile=profile,
+        dtype=dtype,
+        library=library,
+        recompute=recompute,
+        layout=PARALLELISMS[parallelism].resolved(layout) if job is None else job.layout,
+        parallelism=parallelism if job is None else job.parallelism,
+    )
+    return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
+
+
+def lowering_of(job: Job, *, layer_seconds: dict[int, dict[str, float]]) -> Lowering:
+    """Return the subject of a job on its way to its devices.
+
+    Parameters
+    ----------
+    job : Job
+        What is asked. [-]
+    layer_seconds : dict of int to dict
+        Seconds of layers by samples, which jobs share that differ in their layout only. [s]
+
+    Returns
+    -------
+    Lowering
+        For micro-batches of any size. [-]
+    """
+    return _lowering(
+        job.subject,
+        target=job.target,
+        profile=job.profile,
+        dtype=job.element_type,
+        library=job.library,
+        recompute=job.recompute,
+        layout=job.layout,
+        parallelism=job.parallelism,
+        layer_seconds=layer_seconds,
+    )
+
+
+def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how: Any) -> Lowering:
+    profile: FrameworkProfile = how["profile"]
     if (
         recompute is not None
         and Phase.BACKWARD in subject.phase.parts
@@ -102,21 +145,10 @@ def prepare(
     ):
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
-    target = target.behind(subject.hosts)
-    lowering = _Lowering(
-        subject,
-        target=target,
-        profile=profile,
-        dtype=dtype,
-        library=library,
-        recompute=recompute,
-        layout=layout if job is None else job.layout,
-        parallelism=parallelism if job is None else job.parallelism,
-    )
-    return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
+    return Lowering(subject, target=target.behind(subject.hosts), recompute=recompute, **how)
 
 
-class _Lowering:
+class Lowering:
     """A subject on its way to a target."""
 
     def __init__(
@@ -130,7 +162,9 @@ class _Lowering:
         recompute: str | None,
         layout: Layout,
         parallelism: str,
+        layer_seconds: dict[int, dict[str, float]] | None = None,
     ) -> None:
+        self._layer_seconds = {} if layer_seconds is None else layer_seconds
         self.subject, self.target, self.profile = subject, target, profile
         self.dtype, self.recompute = dtype, recompute
         self.layout, self.parallelism = layout, parallelism
@@ -203,7 +237,13 @@ class _Lowering:
             kept[key] = self._placed(samples)
         return kept[key]
 
-    def _placed(self, samples: int) -> Placement:
+    def cut(self, samples: int) -> tuple[int, ...]:
+        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        if self.layout.stages * self.layout.interleave == 1:
+            return ()
+        return PARALLELISMS[self.parallelism].cut(self._request(samples))
+
+    def _request(self, samples: int) -> Request:
         layout, graph, machine = self.layout, self.subject.graph, self.target.machine
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
@@ -220,24 +260,26 @@ class _Lowering:
                 """Return a tensor's way there and, in training, its gradient's way back. [s]"""
                 return (1 + trains) * (way.latency_s + bytes_per_sample * samples / way.capacity_bytes_per_s)
 
-        placement = placement_of_phase(
-            place(
-                graph,
-                parallelism=self.parallelism,
-                layout=layout,
-                element_bytes=ELEMENT_BYTES[self.dtype],
-                layer_s=layer_s,
-                send_s=send_s,
-            ),
-            self.subject.phase,
+        return Request(
+            graph=graph,
+            layout=layout,
+            element_bytes=ELEMENT_BYTES[self.dtype],
+            layer_s=layer_s,
+            send_s=send_s,
         )
-        if not trains:
+
+    def _placed(self, samples: int) -> Placement:
+        placed = PARALLELISMS[self.parallelism].place(self._request(samples))
+        placement = placement_of_phase(placed, self.subject.phase)
+        if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
         stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
         return replace(placement, stages=stages)
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
         """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        if samples in self._layer_seconds:
+            return self._layer_seconds[samples]
         whole = copy.copy(self)
         whole.layout, whole.parallelism = WHOLE, "data"
         timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
@@ -248,6 +290,7 @@ class _Lowering:
         for occurrence in timed.stage.plan.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self._layer_seconds[samples] = found
         return found
 
     def _feeding(self) -> Mapping[int, Target]:

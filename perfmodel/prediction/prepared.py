@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.composition.compose import Composed, compose
+from perfmodel.prediction.composition.compose import Composed, Longest, compose
 from perfmodel.prediction.composition.work import PhaseTimes, StageWork
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.device_memory import device_memory
@@ -288,17 +288,32 @@ class Prepared:
         stages = self.timed_stages(factors)
         return TimedStep(stages, self.composed(stages, factors))
 
-    def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+    def timed_stages(
+        self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
+    ) -> tuple[TimedStage, ...]:
+        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+        known : dict or None
+            Stages that were timed for other layouts on the same device at the same batch size; filled. [s]
+
+        Returns
+        -------
+        tuple of TimedStage
+            In the order of the network. [s]
+        """
         numbers = self.numbers(factors)
-        known: dict[Any, TimedStage] = {}
+        known = {} if known is None else known
         found = []
         for stage in self.stages:
             key = (id(stage.plan), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
-            found.append(timed if timed.stage is stage else replace(timed, stage=stage))
+            found.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
         return tuple(found)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
@@ -443,16 +458,11 @@ class Prepared:
         """Return the devices that share the way from the host with a stage's."""
         return self.target if stage.target is None else stage.target
 
-    def _copying(self, factors: Factors) -> tuple[Stage, Copy, Copy]:
-        """Return the stage whose copies of a step take longest, and what it copies before a step and meanwhile."""
-        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        if not found:
-            return self.stages[0], NO_COPY, NO_COPY
-        if len(found) > 1:
-            found = [max(found, key=lambda each: float(np.max(sum(self._times(*each)))))]
-        stage, before, meanwhile = found[0]
+    def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
+        """Return the stages that copy, and what each copies before a step and meanwhile."""
         parts = self.layout.parts
-        return stage, before.repeated(parts), meanwhile.repeated(parts)
+        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
+        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in found]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
@@ -471,8 +481,11 @@ class Prepared:
         tuple of Copy
             Before, and meanwhile: those of the stage whose copies take longest. [-]
         """
-        _, before, meanwhile = self._copying(factors)
-        return before, meanwhile
+        copying = self._copying(factors)
+        if not copying:
+            return NO_COPY, NO_COPY
+        longest = Longest([sum(self._times(*each)) for each in copying]).first
+        return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
@@ -487,4 +500,8 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        return self._times(*self._copying(factors))
+        times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
+        if len(times) == 1:
+            return times[0]
+        longest = Longest([sum(each) for each in times])
+        return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
