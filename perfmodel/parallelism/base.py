@@ -52,7 +52,7 @@ class Exchange:
         return self.fixed_bytes + self.bytes_per_sample * batch_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class StageGraph:
     """Layers that one device, or one group that shares them, runs in a row.
 

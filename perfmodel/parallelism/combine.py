@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.sharded import gradient_exchanges
-from perfmodel.parallelism.stages import Cut, chosen_cuts, stages_between
+from perfmodel.parallelism.stages import Cut, chosen_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
 
@@ -101,21 +102,40 @@ def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
 def _placed(
     shard: StageGraph, cuts: tuple[Cut, ...], *, layout: Layout, data_size: int, element_bytes: int
 ) -> tuple[StageGraph, ...]:
-    stages: tuple[StageGraph, ...] = (shard,)
+    stages = [shard]
     if cuts:
-        stages = stages_between(shard.graph, cuts, element_bytes=element_bytes)
-        stages = _with_copies(shard.graph, stages, element_bytes=element_bytes)
-        stages = tuple(_of_shard(stage, shard, position=index) for index, stage in enumerate(stages))
+        ends = pairwise([None, *cuts, None])
+        stages = [_between(shard, first, last, element_bytes=element_bytes) for first, last in ends]
+    copies = _copies(shard.graph, stages, element_bytes=element_bytes)
     sizes = {"data_size": data_size, "shard_stage": layout.shard_stage, "element_bytes": element_bytes}
-    placed = []
-    for index, stage in enumerate(stages):
-        exchanges = in_order(stage.graph, (*stage.exchanges, *gradient_exchanges(stage.graph, **sizes)))
-        placed.append(replace(stage, device=index % layout.stages, exchanges=exchanges))
-    return tuple(placed)
+    return tuple(
+        _on_device(stage, index % layout.stages, copies.get(index, ()), **sizes) for index, stage in enumerate(stages)
+    )
 
 
-def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGraph:
-    """Return a stage with what a group exchanges in its layers."""
+@derived
+def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
+    """Return a stage on a device, with the sums of copies and what data-parallel workers exchange of it."""
+    own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
+    return replace(stage, device=device, exchanges=in_order(stage.graph, own))
+
+
+_BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDictionary()
+
+
+def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    """Return a stage with what a group exchanges in its layers, made once for all that are cut there."""
+    kept = _BETWEEN.setdefault(shard.graph, {})
+    key = (len(shard.graph.layers), first, last, element_bytes)
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        kept[key] = _made_between(shard, first, last, element_bytes=element_bytes)
+    return kept[key]
+
+
+def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    stage = stage_between(shard.graph, first, last, element_bytes=element_bytes)
     names = {node.name for node in stage.graph.layers}
     own = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
     replicated = {name: count for name, count in shard.replicated.items() if name in names}
@@ -123,28 +143,26 @@ def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGr
         stage,
         exchanges=(*stage.exchanges, *own),
         replicated=replicated,
-        padding=0 if position else shard.padding,
+        padding=0 if first is not None else shard.padding,
         replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
     )
 
 
-def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_bytes: int) -> tuple[StageGraph, ...]:
-    """Return stages that add up the gradients of parameters of which several have a copy (tied tables)."""
-    extra: dict[int, list[Exchange]] = {}
-    place_of = {node.name: index for index, stage in enumerate(stages) for node in stage.graph.layers}
+def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
+    """Return the sums of gradients of parameters of which several stages have a copy (tied tables)."""
+    found: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
-                if place_of[owner] == index or parameter not in stage.graph.node(name).parameter_shapes:
+                own = next(place for place, each in enumerate(stages) if owner in each.graph)
+                if own == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
                 shape = stage.graph.node(name).parameter_shapes[parameter]
                 assert not any(map(is_open_size, shape))
                 size = element_bytes * math.prod(shape)
-                for where, layer in ((place_of[owner], owner), (index, name)):
+                for where, layer in ((own, owner), (index, name)):
                     summed = Exchange(
                         kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
                     )
-                    extra.setdefault(where, []).append(summed)
-    return tuple(
-        replace(stage, exchanges=(*stage.exchanges, *extra.get(index, ()))) for index, stage in enumerate(stages)
-    )
+                    found[where] = (*found.get(where, ()), summed)
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
-from perfmodel.graph.node import Node
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
 from perfmodel.parallelism.part import part_of
@@ -233,42 +231,27 @@ def chosen_cuts(
     return tuple(cuts[index] for index in chosen)
 
 
-def stages_between(graph: LayerGraph, cuts: Sequence[Cut], *, element_bytes: int) -> tuple[StageGraph, ...]:
-    """Return a network as stages, each a graph whose input is the tensor that crosses.
+def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses.
 
     Parameters
     ----------
     graph : LayerGraph
         The network. [-]
-    cuts : sequence of Cut
-        Where it is cut, in order. [-]
+    first, last : Cut or None
+        Where it begins and ends; None for the beginning and the end of the network. [-]
     element_bytes : int
         Size of an element of what crosses. [B]
 
     Returns
     -------
-    tuple of StageGraph
-        In order, stage i on device i. [-]
+    StageGraph
+        With what it sends to the stages before and after it. [-]
     """
-    nodes = graph.layers
-    places = [0, *(cut.place for cut in cuts), len(nodes)]
-    return tuple(
-        _stage(
-            graph,
-            nodes[start:end],
-            device=index,
-            first=cuts[index - 1] if index else None,
-            last=cuts[index] if index < len(cuts) else None,
-            element_bytes=element_bytes,
-        )
-        for index, (start, end) in enumerate(pairwise(places))
-    )
-
-
-def _stage(
-    graph: LayerGraph, nodes: Sequence[Node], *, device: int, first: Cut | None, last: Cut | None, element_bytes: int
-) -> StageGraph:
-    part, copied = part_of(graph, nodes, name=f"{graph.name}, stage {device}")
+    start = 0 if first is None else first.place
+    end = len(graph.layers) if last is None else last.place
+    nodes = graph.layers[start:end]
+    part, copied = part_of(graph, nodes, name=f"{graph.name}, layers {start + 1} to {end}")
     exchanges = []
     if last is not None:
         size = element_bytes * last.elements
@@ -284,7 +267,6 @@ def _stage(
         )
     return StageGraph(
         graph=part,
-        device=device,
         input_gradient=first is not None and first.wanted,
         exchanges=tuple(exchanges),
         copied=copied,

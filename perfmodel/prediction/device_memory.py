@@ -18,6 +18,7 @@ from perfmodel.records import ELEMENT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from perfmodel.parallelism import Layout
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.stage import Stage, TimedStage
 
@@ -47,6 +48,23 @@ class DeviceMemory:
     arriving_bytes: tuple[Any, ...]
     trains: bool
 
+    def shared(self, layout: Layout) -> DeviceMemory:
+        """Return what it keeps where workers share parameters, gradients or the optimizer's state."""
+        if not layout.shard_stage:
+            return self
+
+        def of(found: MemoryFootprint) -> MemoryFootprint:
+            weights, gradients, optimizer = model_state_bytes(
+                weights_bytes=found.weights_bytes,
+                gradients_bytes=found.gradients_bytes,
+                optimizer_bytes=found.optimizer_bytes,
+                shard_stage=layout.shard_stage,
+                worker_count=layout.data_size,
+            )
+            return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
+
+        return replace(self, alone=of(self.alone), among=of(self.among))
+
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Return what it keeps at the peak of a step.
 
@@ -75,7 +93,7 @@ class DeviceMemory:
 
 
 def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, *, in_parts: bool) -> DeviceMemory:
-    """Return what a device keeps.
+    """Return what a device keeps where workers share nothing.
 
     Parameters
     ----------
@@ -93,7 +111,6 @@ def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, 
     DeviceMemory
         For any order of micro-batches. [B]
     """
-    layout = prepared.layout
     own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
     footprints = [_of_stage(prepared, each) for each in own.values()]
     waits = [_waiting_bytes(prepared, each.stage) for each in own.values()]
@@ -110,20 +127,10 @@ def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, 
             workspace_bytes=reduce(maximum, [each.workspace_bytes for each in footprints]),
         )
 
-    def shared(found: MemoryFootprint) -> MemoryFootprint:
-        weights, gradients, optimizer = model_state_bytes(
-            weights_bytes=found.weights_bytes,
-            gradients_bytes=found.gradients_bytes,
-            optimizer_bytes=found.optimizer_bytes,
-            shard_stage=layout.shard_stage,
-            worker_count=layout.data_size,
-        )
-        return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
-
     return DeviceMemory(
         chunks=tuple(own),
-        alone=shared(alone) if layout.shard_stage else alone,
-        among=shared(among) if layout.shard_stage else among,
+        alone=alone,
+        among=among,
         waiting_bytes=tuple(waits),
         arriving_bytes=tuple(each.input_bytes for each in footprints),
         trains=prepared.trains,

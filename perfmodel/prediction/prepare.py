@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -108,15 +108,15 @@ def prepare(
     return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
 
 
-def lowering_of(job: Job, *, layer_seconds: dict[int, dict[str, float]]) -> Lowering:
+def lowering_of(job: Job, *, known: Known) -> Lowering:
     """Return the subject of a job on its way to its devices.
 
     Parameters
     ----------
     job : Job
         What is asked. [-]
-    layer_seconds : dict of int to dict
-        Seconds of layers by samples, which jobs share that differ in their layout only. [s]
+    known : Known
+        What jobs share that differ in their layout only. [-]
 
     Returns
     -------
@@ -132,7 +132,7 @@ def lowering_of(job: Job, *, layer_seconds: dict[int, dict[str, float]]) -> Lowe
         recompute=job.recompute,
         layout=job.layout,
         parallelism=job.parallelism,
-        layer_seconds=layer_seconds,
+        known=known,
     )
 
 
@@ -146,6 +146,25 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
     return Lowering(subject, target=target.behind(subject.hosts), recompute=recompute, **how)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What jobs that differ in their layout only have in common; filled as they are made ready.
+
+    Parameters
+    ----------
+    layer_seconds : dict of int to dict
+        Seconds of layers, by samples. [s]
+    lowered : dict of int to tuple
+        By identity of a stage's graph: the graph, and what was made of it. [-]
+    timed : dict
+        Stages that were timed, by what they have in common. [s]
+    """
+
+    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    timed: dict[Any, Any] = field(default_factory=dict)
 
 
 class Lowering:
@@ -162,9 +181,9 @@ class Lowering:
         recompute: str | None,
         layout: Layout,
         parallelism: str,
-        layer_seconds: dict[int, dict[str, float]] | None = None,
+        known: Known | None = None,
     ) -> None:
-        self._layer_seconds = {} if layer_seconds is None else layer_seconds
+        self.known = Known() if known is None else known
         self.subject, self.target, self.profile = subject, target, profile
         self.dtype, self.recompute = dtype, recompute
         self.layout, self.parallelism = layout, parallelism
@@ -278,8 +297,8 @@ class Lowering:
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
         """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
-        if samples in self._layer_seconds:
-            return self._layer_seconds[samples]
+        if samples in self.known.layer_seconds:
+            return self.known.layer_seconds[samples]
         whole = copy.copy(self)
         whole.layout, whole.parallelism = WHOLE, "data"
         timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
@@ -290,7 +309,7 @@ class Lowering:
         for occurrence in timed.stage.plan.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
-        self._layer_seconds[samples] = found
+        self.known.layer_seconds[samples] = found
         return found
 
     def _feeding(self) -> Mapping[int, Target]:
@@ -307,10 +326,17 @@ class Lowering:
         return {each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)}
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+        lowered = self.known.lowered.get(id(placed.graph))
+        if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
+            lowered = self.known.lowered[id(placed.graph)] = (placed.graph, self._lowered(placed))
+        stage = lowered[1]
+        target = feeding.get(placed.device) if stage.feed else None
+        return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
+
+    def _lowered(self, placed: StageGraph) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph = first_alike(placed.graph, of=whole.graph)
-        feed = self._feed(placed.graph, is_fed=is_fed)
         subject = whole
         if graph is not whole.graph:
             own = whole.input_gradient if is_fed else placed.input_gradient
@@ -319,8 +345,7 @@ class Lowering:
             placed=placed,
             subject=subject,
             plan=self.plan(graph, input_gradient=subject.input_gradient),
-            feed=feed,
-            target=feeding.get(placed.device) if feed else None,
+            feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
 

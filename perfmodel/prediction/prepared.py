@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
+from perfmodel.derived import derived
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
 from perfmodel.prediction.composition.compose import Composed, Longest, compose
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism import Exchange, Layout, Placement
+    from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.exchange_times import PlacedExchanges
@@ -373,19 +374,10 @@ class Prepared:
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
-        gradients = self.agreement is not None and stage.exchanges_gradients
-        inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
-        if not inner:
-            return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
-        samples = self.samples(stage)
-
-        def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
-            return sum(
-                self.exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
-                for each in inner
-                if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
-                and hidden in (None, each.hidden)
-            )  # fmt: skip
+        work = StageWork(times=times, device=placed.device, exchanges_gradients=self._adds_up(stage))
+        if not _alike_exchanges(placed):
+            return work
+        seconds = partial(self._seconds, stage)
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
             hidden_s = seconds(phase=phase, group="tensor", hidden=True)
@@ -393,19 +385,43 @@ class Prepared:
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
         lasting = (times.forward.step_s, times.backward.step_s)
-        gathers = (*phases, Phase.UPDATE)
-        forward_gather, backward_gather, last_gather = (seconds(phase=each, group="data") for each in gathers)
-        return StageWork(
-            times=times,
-            device=placed.device,
-            exchanges_gradients=gradients,
+        return replace(
+            work,
             group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
             exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
-            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),  # type: ignore[arg-type]
-            gather_s=(forward_gather, backward_gather),
+            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
-            gathered_s=last_gather,
+            **self._gathering(stage),
         )
+
+    def _adds_up(self, stage: Stage) -> bool:
+        return self.agreement is not None and stage.exchanges_gradients
+
+    def _seconds(
+        self, stage: Stage, *, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None
+    ) -> Any:
+        """Return what some exchanges of a stage take. [s]"""
+        samples = 0 if phase is Phase.UPDATE else self.samples(stage)
+        return sum(
+            count * self.exchanges(each, each.size_bytes(samples), stage.placed)
+            for each, count in _alike_exchanges(stage.placed)
+            if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
+            and hidden in (None, each.hidden)
+        )  # fmt: skip
+
+    def _gathering(self, stage: Stage) -> dict[str, Any]:
+        """Return what workers gather of the parameters of a stage that they share. [s]"""
+        forward_s, backward_s, last_s = (
+            self._seconds(stage, phase=each, group="data") for each in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+        )
+        return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
+
+    def works_like(self, works: Sequence[StageWork]) -> list[StageWork]:
+        """Return the numbers of stages of a job that differs in what workers share only. [s]"""
+        return [
+            replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+            for stage, work in zip(self.stages, works, strict=True)
+        ]
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
@@ -441,7 +457,9 @@ class Prepared:
         """Return what each device of a worker keeps in memory. [B]"""
         parts = self.layout.parts
         return tuple(
-            device_memory(self, timed.stages, place, in_parts=parts > 1).footprint(order, parts=parts)
+            device_memory(self, timed.stages, place, in_parts=parts > 1)
+            .shared(self.layout)
+            .footprint(order, parts=parts)
             for place, order in enumerate(timed.composed.orders)
         )
 
@@ -505,3 +523,15 @@ class Prepared:
             return times[0]
         longest = Longest([sum(each) for each in times])
         return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
+
+
+@derived
+def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
+    """Return a stage's exchanges but the sums of gradients, and how often each occurs at some place of the stage."""
+    found: dict[Any, tuple[Exchange, int]] = {}
+    for each in placed.exchanges:
+        if each.group != "data" or each.kind == "all_gather":
+            key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
+            first, count = found.get(key, (each, 0))
+            found[key] = (first, count + 1)
+    return list(found.values())

@@ -22,7 +22,7 @@ from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.composition.compose import Composed, fed_with, stepped, turned
 from perfmodel.prediction.composition.stacking import stacked, taken
 from perfmodel.prediction.job import Job
-from perfmodel.prediction.prepare import lowering_of
+from perfmodel.prediction.prepare import Known, lowering_of
 from perfmodel.prediction.synchronous_agreement import Synchronous
 
 if TYPE_CHECKING:
@@ -123,11 +123,13 @@ class Layouts:
         turns = np.zeros(len(rows), dtype=np.int64)
         for index, (_, places) in enumerate(layouts):
             turns[places] = index
+        sizes = batch // (micro * passes)
+        among = tuple(np.unique(sizes[asked.is_open]).tolist())
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
         for kind, places in kinds:
             places = places[asked.is_open[places]]
             if len(places):
-                for unit, own, at in self._units(asked, kind, places, batch[places] // (micro * passes)[places]):
+                for unit, own, at in self._units(asked, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, own, at))
         for listed in depths.values():
             stack = _Stack([unit for unit, _, _ in listed])
@@ -159,14 +161,14 @@ class Layouts:
         if target.lowered_for not in FAST_TARGETS or not target.takes_parts:
             return None
         job.__dict__["target"] = target
-        return _Job(job, interleave, on)
+        return _Job(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
 
     def _kind(self, asked: _Job) -> Kind:
         job = asked.job
         layout = replace(job.layout, interleave=asked.interleave)
         job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
-        layer_seconds, known = self._once(("known", asked.on), lambda: ({}, {}))
-        return Kind(job=job, lowering=lowering_of(job, layer_seconds=layer_seconds), known=known)
+        lowering = lowering_of(job, known=self._once(("known", asked.on), Known))
+        return Kind(job=job, lowering=lowering, shared=asked.shared)
 
     def _know_subject(self, job: Job) -> None:
         """Give a job what runs, which jobs with another layout have too."""
@@ -204,13 +206,15 @@ class Layouts:
             with asked.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
-    def _units(self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints) -> Iterator[tuple[Unit, Ints, Ints]]:
+    def _units(
+        self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints, among: tuple[int, ...]
+    ) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, with the places of the rows that each is for, and of their sizes in it."""
         known = self._once(("units", id(kind)), dict)
         different, of_row = np.unique(sizes, return_inverse=True)
         missing = [size for size in different.tolist() if size not in known]
         with asked.refusing(places):
-            for unit in kind.units(missing):
+            for unit in kind.units(missing, among=among):
                 known.update((size, (unit, at)) for at, size in enumerate(unit.sizes))
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
         for index, size in enumerate(different.tolist()):
@@ -266,6 +270,7 @@ class _Job(NamedTuple):
     job: Job
     interleave: int
     on: Hashable
+    shared: Hashable
 
 
 class _Asked:
@@ -372,9 +377,9 @@ class _Stack:
         exchanged = self.exchanged
         if exchanged is None:
             slices = [slice(start, start + count) for start, count in zip(self.starts, self.counts, strict=True)]
-            exchanged = stacked(
-                [unit.exchanged(taken(turns, own)) for unit, own in zip(self.units, slices, strict=True)], self.counts
-            )
+            different = {unit.exchanges_like: (unit, own) for unit, own in zip(self.units, slices, strict=True)}
+            found = {key: unit.exchanged(taken(turns, own)) for key, (unit, own) in different.items()}
+            exchanged = stacked([found[unit.exchanges_like] for unit in self.units], self.counts)
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(

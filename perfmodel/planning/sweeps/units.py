@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.prediction.composition.compose import devices_of, turned, worker_of
+from perfmodel.prediction.composition.compose import devices_of, worker_of
 from perfmodel.prediction.composition.stacking import taken
+from perfmodel.prediction.composition.work import Turned
 from perfmodel.prediction.device_memory import device_memory
 from perfmodel.prediction.messages import MERGED
 
 if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
-    from perfmodel.prediction.composition.work import DeviceWork, StageWork, Turned, WorkerWork
+    from perfmodel.prediction.composition.work import DeviceWork, PhaseTimes, StageWork, WorkerWork
     from perfmodel.prediction.device_memory import DeviceMemory
+    from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepare import Lowering
     from perfmodel.prediction.prepared import Prepared
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """Exchanges of a step, and of each micro-batch: all of them, and what is exposed. [s]"""
+DEEPEST = 3
+"""Stage of sharing that gathers parameters for every micro-batch. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,36 +42,78 @@ class Kind:
         What they have in common, with the layout of a single micro-batch. [-]
     lowering : Lowering
         The network on its way to the devices. [-]
-    known : dict
-        Stages that were timed for other layouts on the same device, by sizes of a micro-batch. [s]
+    shared : hashable
+        What it has in common with kinds that differ in what workers share only. [-]
     """
 
     job: Job
     lowering: Lowering
-    known: dict[Any, dict[Any, TimedStage]]
+    shared: Hashable
 
-    def units(self, sizes: Sequence[int]) -> list[Unit]:
-        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike."""
+    def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
+        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Of the kind. [samples]
+        among : tuple of int
+            Those of all kinds, at which what kinds have in common is timed together. [samples]
+
+        Returns
+        -------
+        list of Unit
+            Each with some of the sizes. [-]
+        """
         by_cut: dict[Hashable, list[int]] = defaultdict(list)
         for size in sizes:
             by_cut[self.lowering.cut(size)].append(size)
-        return [self._unit(alike) for alike in by_cut.values()]
+        return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
 
-    def _unit(self, sizes: Sequence[int]) -> Unit:
-        job = self.job
+    def _unit(self, cut: Hashable, sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
+        job, known = self.job, self.lowering.known.timed
         prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job)
-        prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
-        timed = prepared.timed_stages(known=self.known.setdefault(tuple(sizes), {}))
-        works = prepared.works(timed)
+        prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
+        columns = np.array([among.index(size) for size in sizes])
+        key = (self.shared, cut, sizes)
+        if key not in known:
+            timed = prepared.timed_stages(known=known.setdefault(among, {}))
+            known[key] = _Alone.of(prepared, timed, columns)
+        alone: _Alone = known[key]
+        layout = prepared.layout
         return Unit(
             prepared=prepared,
+            works=prepared.works_like(alone.works) if layout.shard_stage else alone.works,
+            worker=alone.worker,
+            memory=tuple(each.shared(layout) for each in alone.memory),
+            copies_s=alone.copies_s,
+            sizes=sizes,
+            columns=columns,
+            alone=alone,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Alone:
+    """What a unit has in common with those that differ in what workers share only."""
+
+    works: Sequence[StageWork]
+    worker: WorkerWork
+    memory: tuple[DeviceMemory, ...]
+    copies_s: tuple[Any, Any]
+    exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any) -> _Alone:
+        works = prepared.works(timed)
+        devices = range(prepared.layout.stages)
+        memory = tuple(device_memory(prepared, timed, place, in_parts=True) for place in devices)
+        worker = taken(worker_of(works, device_count=len(devices)), columns)
+        return cls(
             works=works,
-            worker=_everywhere(worker_of(works, device_count=prepared.layout.stages), len(sizes)),
-            memory=tuple(
-                device_memory(prepared, timed, place, in_parts=True) for place in range(prepared.layout.stages)
-            ),
-            copies_s=prepared.feed_times(),
-            sizes=tuple(sizes),
+            worker=_everywhere(worker, len(columns)),
+            memory=taken(memory, columns),
+            copies_s=taken(prepared.feed_times(), columns),
         )
 
 
@@ -97,6 +143,10 @@ class Unit:
         Copies of a micro-batch, before it and meanwhile. [s]
     sizes : tuple of int
         Samples of a micro-batch. [samples]
+    columns : ndarray of int
+        Where they stand among those at which the works are timed. [1]
+    alone : _Alone
+        What it has in common with units that differ in what workers share only. [-]
     """
 
     prepared: Prepared
@@ -105,6 +155,8 @@ class Unit:
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     sizes: tuple[int, ...]
+    columns: Any
+    alone: _Alone
 
     @property
     def agreement(self) -> Agreement | None:
@@ -124,24 +176,47 @@ class Unit:
         """Whether the order of turns decides when gradients are ready: several stages on a device of a pipeline."""
         return len(self.works) > len(self.memory) > 1 and self.agreement is not None
 
+    @property
+    def exchanges_like(self) -> Hashable:
+        """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
+        return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
+
     def exchanged(self, turns: Turned) -> tuple[tuple[Any, ...], ...]:
         """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
-        return tuple(_exchanged(agreement, device, len(self.sizes)) for device in devices_of(self.works, turns))
+        works, columns = self.works, self.columns
+        if turns.ends is not None:
+            works = [replace(work, times=_Times.of(work.times, columns)) for work in works]
+            columns = np.arange(len(columns))
+        return tuple(_exchanged(agreement, device, columns) for device in devices_of(works, turns))
 
     @cached_property
     def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
         """The same where no order of turns decides. [s]"""
-        return self.exchanged(turned(self.worker, ((),)))
+        kept, key = self.alone.exchanged, self.exchanges_like
+        if key not in kept:
+            kept[key] = self.exchanged(Turned(None, None))
+        return kept[key]
 
 
-def _exchanged(agreement: Agreement, device: DeviceWork, count: int) -> tuple[Any, ...]:
+@dataclass(frozen=True, eq=False)
+class _Times:
+    """Gradients of a stage at some of the sizes at which it was timed."""
+
+    gradients: GradientSchedule
+
+    @classmethod
+    def of(cls, times: PhaseTimes, columns: Any) -> _Times:
+        return cls(times.gradients.taken(columns))
+
+
+def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:
     if getattr(agreement, "message_bytes", None) != MERGED:
-        return (*agreement.exchanged(device), *agreement.gathered(device))
+        return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
     # which gradients share a message is searched for, for each size by itself
-    alone = [_only(device, slice(place, place + 1)) for place in range(count)]
+    alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
     found = [(*agreement.exchanged(each), *agreement.gathered(each)) for each in alone]
     return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*found, strict=True))
 
