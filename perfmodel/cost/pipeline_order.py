@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 Way = Literal["forward", "backward"]
 
@@ -314,6 +314,7 @@ def pipeline_ends(
     PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0))
     """
     later = _later([*forward_s, *backward_s, *forward_send_s, *backward_send_s])
+    ended = named if later is maximum else _as_it_is  # a turn of numbers is no time for questions
     work_s = (*forward_s, *backward_s)
     send_s = (*forward_send_s, *backward_send_s)
     device_s: list[Quantity] = [0.0] * len(orders)
@@ -324,9 +325,9 @@ def pipeline_ends(
         start = device_s[event.device]
         if event.source is not None:
             start = later(start, arrived[event.source])
-        end = device_s[event.device] = chunk_s[event.chunk] = start + work_s[event.work]
+        end = device_s[event.device] = chunk_s[event.chunk] = ended(start + work_s[event.work], "end of turn")
         if event.link is not None:
-            end = link_s[event.link] = later(end, link_s[event.link]) + send_s[event.link]
+            end = link_s[event.link] = ended(later(end, link_s[event.link]) + send_s[event.link], "end of transfer")
         arrived.append(end)
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
@@ -334,6 +335,11 @@ def pipeline_ends(
 def _later(given: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
     is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
     return max if is_plain else maximum  # several times as fast
+
+
+def _as_it_is(value: Quantity, name: str) -> Quantity:
+    del name
+    return value
 
 
 class _Event(NamedTuple):

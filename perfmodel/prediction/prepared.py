@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.composition.compose import Composed, compose
+from perfmodel.prediction.composition.compose import Composed, compose, of_largest
 from perfmodel.prediction.composition.work import PhaseTimes, StageWork
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.device_memory import device_memory
@@ -19,6 +19,7 @@ from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framew
 from perfmodel.prediction.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import is_symbolic, naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -305,10 +306,12 @@ class Prepared:
         table, samples = stage.plan.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        with naming_of(table):
+            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            groups=group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes),
+            groups=groups,
             element_bytes=ELEMENT_BYTES[self.dtype],
             how={
                 "batch_size": samples,
@@ -442,14 +445,14 @@ class Prepared:
 
     def _copying(self, factors: Factors) -> tuple[Stage, Copy, Copy]:
         """Return the stage whose copies of a step take longest, and what it copies before a step and meanwhile."""
-        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        if not found:
-            return self.stages[0], NO_COPY, NO_COPY
-        if len(found) > 1:
-            found = [max(found, key=lambda each: float(np.max(sum(self._times(*each)))))]
-        stage, before, meanwhile = found[0]
+        found = self._copying_stages(factors)
+        return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(sum(self._times(*each)))))
+
+    def _copying_stages(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
         parts = self.layout.parts
-        return stage, before.repeated(parts), meanwhile.repeated(parts)
+        fed = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
+        found = [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in fed]
+        return found or [(self.stages[0], NO_COPY, NO_COPY)]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
@@ -484,4 +487,10 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        return self._times(*self._copying(factors))
+        times = [self._times(*each) for each in self._copying_stages(factors)]
+        if len(times) == 1:
+            return times[0]
+        together_s = [sum(each) for each in times]
+        if is_symbolic(*together_s):  # which of them takes longest is open
+            return tuple(of_largest(together_s, of_stages) for of_stages in zip(*times, strict=True))  # type: ignore[return-value]
+        return max(times, key=lambda each: float(np.max(sum(each))))

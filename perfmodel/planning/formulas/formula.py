@@ -292,7 +292,7 @@ class _Function:
             if name in given:
                 raise ArgumentError(name, value, "given once, by place or by name")
             given[name] = value
-        refuse_fractions(given)
+        refuse_fractions(self.formula.opened, given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
         shape = common_shape(merged)
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]

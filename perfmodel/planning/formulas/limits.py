@@ -40,10 +40,6 @@ class NoClosedForm:
     applies: Callable[[set[str], Arguments], bool]
 
 
-def _other_than(argument: str, plain: object) -> Callable[[set[str], Arguments], bool]:
-    return lambda free, given: given.get(argument, plain) not in (plain, None)
-
-
 def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
     return lambda free, given: given.get(argument) in values
 
@@ -52,18 +48,14 @@ def _of_a_system(free: set[str], given: Arguments) -> bool:
     return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
 
 
+def _is_spread(given: Arguments) -> bool:
+    names = ("stages", "tensor_size", "micro_batches", "accumulation_steps", "interleave")
+    sizes = max(given.get(name, 1) for name in names) > 1
+    return sizes or bool(given.get("shard_stage")) or given.get("parallelism", "data") != "data"
+
+
 LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
 """Numbers of the links of a worker's device."""
-
-WHOLE: Final[Mapping[str, object]] = {
-    "parallelism": "data",
-    "stages": 1,
-    "tensor_size": 1,
-    "micro_batches": 1,
-    "accumulation_steps": 1,
-    "shard_stage": 0,
-}
-"""Arguments that spread a network over devices, or cut a mini-batch up -> where they do not."""
 
 NO_CLOSED_FORM: Final = (
     NoClosedForm(
@@ -88,15 +80,12 @@ NO_CLOSED_FORM: Final = (
         instead="batch_size, per worker, with workers free",
         applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
     ),
-    *(
-        NoClosedForm(
-            argument=argument,
-            what="a network spread over several devices, or a mini-batch in several parts",
-            why="a schedule is played as a recurrence over stages and micro-batches",
-            instead=f"{plain!r} in a formula",
-            applies=_other_than(argument, plain),
-        )
-        for argument, plain in WHOLE.items()
+    NoClosedForm(
+        argument="free",
+        what="workers or links of a system whose network is spread over devices",
+        why="what the groups of a layout share is composed for workers that have the whole network",
+        instead="numbers of the devices",
+        applies=lambda free, given: _of_a_system(free, given) and _is_spread(given),
     ),
     NoClosedForm(
         argument="bucket_bytes",

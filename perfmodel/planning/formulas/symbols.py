@@ -59,6 +59,12 @@ class Opened:
         """Most that a symbol may be, where that is limited. [unit of each]"""
         return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
 
+    def unit_of(self, name: str) -> int:
+        """Return what values of a symbol are multiples of: 1 of what counts things, 0 where any number will do. [1]"""
+        if name == "batch_size":
+            return self.prepared.layout.parts
+        return int(name in FREE and FREE[name].whole)
+
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
         """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
         factor = self.factor_of(constant, symbol)
@@ -284,11 +290,13 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     return opened.scale(name, symbol, float(found.value))
 
 
-def refuse_fractions(values: Mapping[str, Any]) -> None:
-    """Raise if a number that counts things is not whole.
+def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
+    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch.
 
     Parameters
     ----------
+    opened : Opened
+        The step. [-]
     values : mapping of str to float or ndarray
         Values by names of symbols. [unit of each]
 
@@ -298,9 +306,12 @@ def refuse_fractions(values: Mapping[str, Any]) -> None:
         Naming the symbol, and what takes any number.
     """
     for name, value in values.items():
-        if name in FREE and FREE[name].whole and np.any(np.mod(value, 1) != 0):
-            allowed = "whole numbers, as there are no parts of one; elasticities() and point() go between them"
-            raise ArgumentError(name, value, allowed)
+        unit = opened.unit_of(name)
+        if unit and np.any(np.mod(value, unit) != 0):
+            few = "whole numbers, as there are no parts of one"
+            several = f"multiples of {unit}, the micro-batches of a step"
+            between = "elasticities() and point() go between them"
+            raise ArgumentError(name, value, f"{few if unit == 1 else several}; {between}")
 
 
 def words_of(name: str) -> str:

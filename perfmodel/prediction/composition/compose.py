@@ -20,7 +20,7 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.composition.work import DeviceWork, Gather, StageWork
 from perfmodel.prediction.gradients import joined
 from perfmodel.prediction.step_time import StepTime
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
@@ -227,7 +227,7 @@ class _Longest:
     def of(self, values: Sequence[Quantity]) -> Quantity:
         """Return the value of that device."""
         if self.is_open:
-            return _of_largest(self.works_s, values)
+            return of_largest(self.works_s, values)
         if self.places is None:
             return values[self.first]
         return np.take_along_axis(np.stack(np.broadcast_arrays(*values, self.places)[:-1]), self.places[None], axis=0)[
@@ -241,12 +241,12 @@ class _Longest:
         return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
 
 
-def _of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
+def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
     """Return the value that belongs to the largest key, the first of several that are as large."""
     largest, found = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        found = where(exceeds(key, largest), value, found)
-        largest = maximum(largest, key)
+        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        largest = named(maximum(largest, key), "longest")
     return found
 
 
@@ -263,7 +263,10 @@ class _Run:
         if len(orders) == 1:
             self.works_s: list[Quantity] = [0.0]
         else:
-            self.works_s = [self.count * sum(each.forward_s + each.backward_s for each in own) for own in self.chunks]
+            self.works_s = [
+                named(self.count * sum(each.forward_s + each.backward_s for each in own), "work of a device")
+                for own in self.chunks
+            ]
             there = tuple(stage.send_s[0] for stage in stages[:-1])
             back = tuple(stage.send_s[1] for stage in stages[1:])
             self.ends = self._ends(there, back)
@@ -324,14 +327,14 @@ class _Run:
         ends_s, free_s = (
             [(self.passes - 1) * ends.latest_s + end for end in ends.device_s] for ends in (self.ends, self.free)
         )
-        finish_s = [end + tail for end, tail in zip(ends_s, tails_s, strict=True)]
+        finish_s = [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)]
         last_s = reduce(maximum, finish_s)
         of = self.longest.of
         total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
         waits_s = maximum(last_s - of(finish_s), 0.0)
         # of what the last device is later, its exchange is as much as it is longer
         of_exchange_s = minimum(
-            waits_s, maximum(_of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0)
+            waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0)
         )
         own = self.longest.step([self._exchanging(*each) for each in zip(computed, self.chunks, tied_s, strict=True)])
         transfers_s = of(ends_s) - of(free_s)
