@@ -84,6 +84,28 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
     return np.minimum(first, second)
 
 
+def largest(values: Iterable[Quantity]) -> Quantity:
+    """Return the largest of some numbers, or an expression for it: what is certain not to be is left out.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> time = sympy.Symbol("t", positive=True)
+    >>> largest([1.0, 3.0, 2.0]), largest([time, 2 * time + 1])
+    (3.0, 2*t + 1)
+    """
+    values = list(values)
+    if not is_symbolic(*values):
+        return max(values)
+    import sympy
+
+    kept: list[Any] = []
+    for value in map(sympy.sympify, values):
+        if not any((other - value).is_nonnegative for other in kept):
+            kept = [*(other for other in kept if not (value - other).is_nonnegative), value]
+    return reduce(maximum, kept)
+
+
 def _scalar_ceiling(value: Any) -> Any:
     import sympy
 

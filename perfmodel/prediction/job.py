@@ -19,6 +19,7 @@ from perfmodel.prediction.arguments.together import asked_of, check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
 from perfmodel.prediction.predict_subject import predict_subject
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import resolve_by_name, resolve_target
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.parallelism import Placement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.target import Target
 
 _SPREAD = frozenset(names_of("spread"))
@@ -154,6 +157,22 @@ class Job(JobAttributes):
             recompute=self.recompute,
             data_path=self.data_path,
             job=self,
+        )
+
+    def prepared(self, *, placement: Placement | None = None) -> Prepared:
+        """Return the job made ready but not timed, on a placement [-] that was made before, if one is given."""
+        return prepare(
+            self.subject,
+            target=self.target,
+            profile=self.profile,
+            batch_size=self.samples,
+            dtype=self.element_type,
+            library=self.library,
+            pinned=self.pinned,
+            recompute=self.recompute,
+            data_path=self.data_path,
+            job=self,
+            placement=placement,
         )
 
     @property

@@ -339,13 +339,14 @@ class Prepared:
 
     @property
     def _how(self) -> dict[str, Any]:
-        layout = self.layout
+        layout, agreement = self.layout, self.agreement
+        sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,
             "accumulation_steps": layout.accumulation_steps,
-            "update_share": 1 / layout.data_size if layout.shard_stage else 1.0,
-            "agreement": self.agreement,
+            "update_share": 1 / sharing if layout.shard_stage else 1.0,
+            "agreement": agreement,
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:

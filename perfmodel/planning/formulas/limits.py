@@ -48,12 +48,6 @@ def _of_a_system(free: set[str], given: Arguments) -> bool:
     return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
 
 
-def _is_spread(given: Arguments) -> bool:
-    names = ("stages", "tensor_size", "micro_batches", "accumulation_steps", "interleave")
-    sizes = max(given.get(name, 1) for name in names) > 1
-    return sizes or bool(given.get("shard_stage")) or given.get("parallelism", "data") != "data"
-
-
 LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
 """Numbers of the links of a worker's device."""
 
@@ -79,13 +73,6 @@ NO_CLOSED_FORM: Final = (
         why="every worker's kernels would change with the number of them, and only some numbers divide it",
         instead="batch_size, per worker, with workers free",
         applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
-    ),
-    NoClosedForm(
-        argument="free",
-        what="workers or links of a system whose network is spread over devices",
-        why="what the groups of a layout share is composed for workers that have the whole network",
-        instead="numbers of the devices",
-        applies=lambda free, given: _of_a_system(free, given) and _is_spread(given),
     ),
     NoClosedForm(
         argument="bucket_bytes",

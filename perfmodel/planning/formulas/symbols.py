@@ -14,10 +14,12 @@ import sympy
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.planning.formulas.ranges import Range, range_of_peak
+from perfmodel.planning.formulas.system import OpenSystem, most_workers
 from perfmodel.prediction.constants import stated_constant
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepared import Prepared
 
 
@@ -31,10 +33,8 @@ class Opened:
         The step, with symbols in it so far. [-]
     factors : dict of str to float or sympy.Expr
         Factors on constants by full name. [1]
-    graph : LayerGraph or Run
-        What is trained. [-]
-    arguments : dict of str to object
-        Arguments of ``predict``. [-]
+    job : Job
+        What is asked. [-]
     symbols : dict of str to sympy.Symbol
         Free symbols. [-]
     stated : dict of str to float
@@ -43,16 +43,18 @@ class Opened:
         What a symbol may be, where that is limited: workers have devices. [unit of each]
     of_system : dict of str to sympy.Symbol
         Those that a system decides the meaning of, which take their places together. [-]
+    system : OpenSystem or None
+        The job on a system with these; None where there are none. [-]
     """
 
     prepared: Prepared
     factors: dict[str, Any]
-    graph: Any
-    arguments: dict[str, Any]
+    job: Job
     symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
     stated: dict[str, float] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     of_system: dict[str, sympy.Symbol] = field(default_factory=dict)
+    system: OpenSystem | None = None
 
     @property
     def largest(self) -> dict[str, float]:
@@ -187,9 +189,7 @@ def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
 
 
 def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
-    from perfmodel.planning.formulas.asked import devices_alike
-
-    opened.ranges["workers"] = Range(0.0, devices_alike(opened.arguments), "the devices of the system")
+    opened.ranges["workers"] = Range(0.0, most_workers(opened.job.asked), "the devices of the system")
     opened.of_system["workers"] = symbol
     return float(opened.prepared.worker_count)
 
@@ -249,9 +249,8 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
         opened.symbols[name] = symbol
     if opened.of_system:
-        from perfmodel.planning.formulas.system import with_system
-
-        opened.prepared = with_system(opened.prepared, opened.graph, opened.arguments, opened.of_system)
+        opened.system = OpenSystem(opened.job, prepared, opened.of_system)
+        opened.prepared = replace(opened.system.prepared(), batch_size=opened.prepared.batch_size)
     return opened
 
 
