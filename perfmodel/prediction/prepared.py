@@ -493,5 +493,5 @@ class Prepared:
             return times[0]
         together_s = [sum(each) for each in times]
         if is_symbolic(*together_s):  # which of them takes longest is open
-            return tuple(of_largest(together_s, of_stages) for of_stages in zip(*times, strict=True))  # type: ignore[return-value]
+            return tuple(of_largest(together_s, of_stages) for of_stages in zip(*times, strict=True))
         return max(times, key=lambda each: float(np.max(sum(each))))

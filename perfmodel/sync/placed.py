@@ -89,6 +89,12 @@ class PlacedRound:
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
 
     @property
+    def flowing_bytes_per_s(self) -> list[Quantity]:
+        """What messages that carry anything get. [B/s]"""
+        rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
+        return [rate for rate, message in rates if message.share]
+
+    @property
     def latency_s(self) -> Quantity:
         """Time until the last message of no bytes has arrived. [s]"""
         return largest(route.latency_s for route in self.routes)

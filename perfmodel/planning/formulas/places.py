@@ -153,5 +153,8 @@ def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
     int
         Kernels, of all layers and one micro-batch. [1]
     """
-    kernels = [each for each in formula.definitions.alike[symbol] if each.name == "kernel" and each.part is not None]
-    return sum(chosen.count(each.part, alternative) for each in kernels for alternative in _alternatives(each))  # type: ignore[arg-type]
+    count = 0
+    for each in formula.definitions.alike[symbol]:
+        if each.name == "kernel" and each.part is not None:
+            count += sum([chosen.count(each.part, alternative) for alternative in _alternatives(each)])
+    return count

@@ -13,10 +13,11 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, constant
+from perfmodel.planning.formulas.branches import on_branch
 from perfmodel.planning.formulas.points import by_names, checked_point, known_symbol
 from perfmodel.planning.formulas.search import Search, Turn
 from perfmodel.planning.formulas.symbols import FREE
-from perfmodel.planning.formulas.values import AtPoint, NoPolynomial, left_of, single_values
+from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.planning.formulas.words import changed_branches
 
 if TYPE_CHECKING:
@@ -362,11 +363,11 @@ def _closed(question: _Question, root: float, low: float, high: float) -> tuple[
     """Solve what is left of the difference where one branch counts, if it is a polynomial of the second degree."""
     x = sympy.Symbol(question.name, positive=True)
     left = -TARGET if question.second is None else sympy.Integer(0)
-    try:
-        for sign, (side, point) in zip((1, -1), question.points(root), strict=False):
-            powers = left_of(point, side.named_parts[side.quantity], side.symbols[question.name])
-            left += sign * sum(sympy.Float(factor) * x**power for power, factor in powers.items() if factor)
-    except NoPolynomial:
+    for sign, (side, point) in zip((1, -1), question.points(root), strict=False):
+        symbol = side.symbols[question.name]
+        left += sign * on_branch(point, side.named_parts[side.quantity], only=symbol).xreplace({symbol: x})
+    left = sympy.expand(left)
+    if not left.is_rational_function(x):  # as where dispatch and kernels overlap in part
         return None, root
     numerator = sympy.numer(sympy.together(left))
     if not numerator.has(x) or sympy.degree(numerator, x) > 2:

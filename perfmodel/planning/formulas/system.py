@@ -140,17 +140,12 @@ class OpenSystem:
         if WORKERS not in self.symbols:
             return last
         agreement: Any = last.agreement
-        if isinstance(agreement, Synchronous):
-            places = range(len(agreement.reductions))
-            agreement = replace(agreement, reductions=tuple(self._reduction(place) for place in places))
         if agreement is not None:
-            agreement = replace(agreement, worker_count=self.symbols[WORKERS])
-        stages = [
-            stage
-            if stage.target is None
-            else replace(stage, target=self._copying([each.stages[at].target for each in self.each]))
-            for at, stage in enumerate(last.stages)
-        ]
+            assert isinstance(agreement, Synchronous)
+            reductions = tuple(self._reduction(place) for place in range(len(agreement.reductions)))
+            agreement = replace(agreement, reductions=reductions, worker_count=self.symbols[WORKERS])
+        beside = [[each.stages[at] for each in self.each] for at in range(len(last.stages))]
+        stages = [replace(of_each[-1], target=self._copying([stage.target for stage in of_each])) for of_each in beside]
         return replace(
             last,
             target=self._copying([each.target for each in self.each]),
@@ -172,8 +167,10 @@ class OpenSystem:
         return InWorkers(symbol=self.symbols[WORKERS], counts=self.counts, placed=tuple(placed), links=links)
 
     def _copying(self, targets: list[Any]) -> Any:
-        """Return a target with its copies of mini-batches in closed form."""
+        """Return a target, if there is one, with its copies of mini-batches in closed form."""
         target = copy.copy(targets[-1])
+        if target is None:
+            return None
         target.copy_latency_s = self._in_workers([each.copy_latency_s for each in targets])
         target.shared_bytes_per_s = 1 / self._in_workers([1 / each.shared_bytes_per_s for each in targets])
         return target
@@ -217,21 +214,13 @@ class OpenSystem:
         """
         # whether a kernel counts as bound by arithmetic or by memory is rounding where both are as long
         wanted = [name for name in (*PARTS, *TOTALS) if name not in ("compute_s", "memory_bound_s")]
-        ratios = RATIOS if len(self.symbols) == 1 else FEW_RATIOS
-        of_links = [ratios if name in self.symbols else (1.0,) for name in (BANDWIDTH, LATENCY)]
         points, answers = [], []
-        for (count, stated), bandwidth, latency in itertools.product(
-            zip(self.counts, self.each, strict=True), *of_links
-        ):
-            here = {
-                WORKERS: count,
-                BANDWIDTH: bandwidth * self.numbers[BANDWIDTH],
-                LATENCY: latency * self.numbers[LATENCY],
-            }
-            point = dict(at) | {symbol: here[name] for name, symbol in self.symbols.items()}
+        for stated, bandwidth, latency in self._places:
+            count, stated_rate, stated_s = stated.worker_count, self.numbers[BANDWIDTH], self.numbers[LATENCY]
+            here = {WORKERS: count, BANDWIDTH: bandwidth * stated_rate, LATENCY: latency * stated_s}
+            point = {**at, **{symbol: here[name] for name, symbol in self.symbols.items()}}
             numbers = {name: float(sympy.sympify(factor).subs(point)) for name, factor in factors.items()}
-            prepared = self._job(count, bandwidth, latency).prepared(placement=stated.placement)
-            step = prepared.step(numbers).parts
+            step = self._job(count, bandwidth, latency).prepared(placement=stated.placement).step(numbers).parts
             points.append(list(point.values()))
             answers.append([float(getattr(step, name)) for name in (*wanted, "step_s")])
         with np.errstate(all="ignore"):
@@ -240,6 +229,13 @@ class OpenSystem:
         for of_formula, of_numbers in zip(found, expected, strict=True):
             if (np.abs(of_formula - of_numbers) > TOLERANCE * (np.abs(of_numbers) + ROUNDING * step_s)).any():
                 raise self.refusal
+
+    @property
+    def _places(self) -> list[tuple[Prepared, float, float]]:
+        """The job at every number of workers, with bandwidths and latencies over the stated ones [1]."""
+        ratios = RATIOS if len(self.symbols) == 1 else FEW_RATIOS
+        of_links = [ratios if name in self.symbols else (1.0,) for name in (BANDWIDTH, LATENCY)]
+        return [(each, *scaled) for each in self.each for scaled in itertools.product(*of_links)]  # type: ignore[misc]
 
     @property
     def refusal(self) -> ArgumentError:

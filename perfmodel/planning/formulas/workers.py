@@ -132,35 +132,32 @@ class Form:
     ----------
     cost : callable
         Its time by size [B], latency of a message [s], and seconds per byte [s/B]. [s]
-    latency_of_one, seconds_per_byte_of_one : float or sympy.Expr
-        What a message gets. [s, s/B]
+    port : tuple of 2 float or sympy.Expr
+        Latency, and seconds per byte, that a message gets. [s, s/B]
     fill_rounds : int
         Above 0 where the message is cut into chunks. [1]
+    rounds : bool
+        That anything is sent, as a library asks. [-]
     """
 
     cost: Callable[..., Any]
-    latency_of_one: Any
-    seconds_per_byte_of_one: Any
+    port: tuple[Any, Any]
     fill_rounds: int = 0
     rounds: bool = True
 
     def time(self, size_bytes: Any) -> Any:
         """Return the time of a message [s] of so many bytes [B]."""
-        return self.cost(size_bytes, named(self.latency_of_one, "latency"), self._per_byte)
-
-    @property
-    def _per_byte(self) -> Any:
-        return named(self.seconds_per_byte_of_one, "seconds per byte")
+        return self.cost(size_bytes, named(self.port[0], "latency"), named(self.port[1], "seconds per byte"))
 
     @property
     def latency_s(self) -> Any:
         """Time of an empty message. [s]"""
-        return self.cost(0.0, self.latency_of_one, 0.0)
+        return self.cost(0.0, named(self.port[0], "latency"), 0.0)
 
     @property
     def seconds_per_byte(self) -> Any:
         """What each further byte of a large one adds. [s/B]"""
-        return self.cost(1.0, 0.0, self._per_byte)
+        return self.cost(1.0, 0.0, named(self.port[1], "seconds per byte"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,7 +211,7 @@ class InWorkers:
             forms = [self._algorithm([(count, each.algorithms[at]) for count, each in there]) for at in algorithms]
         except (ArgumentError, ZeroDivisionError):
             return None  # its formula wants more than a number of workers, as groups of some size
-        return replace(first, algorithms=tuple(forms))
+        return replace(first, algorithms=tuple(forms))  # type: ignore[arg-type]
 
     def _algorithm(self, there: Sequence[tuple[int, Placed]]) -> Form:
         placed, counts = [each for _, each in there], [count for count, _ in there]
@@ -226,14 +223,9 @@ class InWorkers:
         else:
             costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
             costs[-1](1.0, 1.0, 1.0)  # refused where it wants more than a number of workers
-        latencies_s = [_latency_of_one(each, cost) for each, cost in zip(placed, costs, strict=False)]
-        per_byte = [_seconds_per_byte_of_one(each, cost) for each, cost in zip(placed, costs, strict=False)]
-        return Form(
-            cost=costs[-1],
-            latency_of_one=in_workers(self.symbol, counts, latencies_s),
-            seconds_per_byte_of_one=in_workers(self.symbol, counts, per_byte),
-            fill_rounds=last.fill_rounds,
-        )
+        ports = [_port(each, cost) for each, cost in zip(placed, costs, strict=False)]
+        latency_s, per_byte = (in_workers(self.symbol, counts, of_each) for of_each in zip(*ports, strict=True))
+        return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
 
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
         """Tell whether a form of some messages is what these take at every number of workers."""
@@ -309,21 +301,13 @@ def _by_rounds(placed: Placed) -> Callable[..., Any]:
     return cost
 
 
-def _latency_of_one(placed: Placed, cost: Callable[..., Any]) -> Any:
-    """Return the latency of a message: the same in all rounds, or what it is on average. [s]"""
-    found = {each.latency_s for each in placed.rounds}
-    return found.pop() if len(found) == 1 else placed.latency_s / cost(0.0, 1.0, 0.0)
-
-
-def _seconds_per_byte_of_one(placed: Placed, cost: Callable[..., Any]) -> Any:
-    """Return the time of a byte of a message: the same in all rounds, or what it is on average. [s/B]"""
-    rates = {
-        rate
-        for each in placed.rounds
-        for rate, message in zip(each.rates_bytes_per_s, each.messages, strict=True)
-        if message.share
-    }
-    if len(rates) == 1:
-        return 1 / rates.pop()
+def _port(placed: Placed, cost: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return latency [s] and seconds per byte [s/B] of a message: as in all rounds, or on average."""
+    latencies_s = {each.latency_s for each in placed.rounds}
+    rates = {rate for each in placed.rounds for rate in each.flowing_bytes_per_s}
     share = cost(1.0, 0.0, 1.0)
-    return placed.seconds_per_byte / share if share else 0.0
+    mean_s = placed.seconds_per_byte / share if share else 0.0
+    return (
+        latencies_s.pop() if len(latencies_s) == 1 else placed.latency_s / cost(0.0, 1.0, 0.0),
+        1 / rates.pop() if len(rates) == 1 else mean_s,
+    )
