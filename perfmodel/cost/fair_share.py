@@ -87,14 +87,14 @@ def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | 
 
 
 def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int]) -> Quantity:
-    r"""Time of a byte of the flow that gets least, of flows that share channels evenly.
+    r"""Time of a byte of a flow that has an even share of every channel it passes.
 
     .. math:: \beta = \max_c \frac{k_c}{B_c}
 
     Parameters
     ----------
     capacity : sequence of float or sympy.Expr
-        What each channel carries, B. [B/s]
+        What each of its channels carries, B. [B/s]
     flow_counts : sequence of int
         Flows over each, k; one that passes it twice counts twice. [1]
 
@@ -105,15 +105,15 @@ def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int
 
     Notes
     -----
-    Exact for the flow that gets least under max-min fairness, as the channel with the lowest level fills up first.
-    Ignores: that others get more.
+    Exact under max-min fairness for the slowest of all flows, whose channel fills up first. Ignores: what flows that
+    are bound elsewhere leave to the others.
 
     Examples
     --------
     >>> import sympy
     >>> rate = sympy.Symbol("B", positive=True)
     >>> longest_byte_time(capacity=[rate, 2 * rate, 10.0], flow_counts=[1, 4, 2])
-    Max(2/B, 0.2)
+    Max(0.2, 2/B)
     """
     import sympy
 

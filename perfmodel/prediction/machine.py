@@ -15,7 +15,7 @@ from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
 from perfmodel.numeric import largest
-from perfmodel.sync.open_routes import byte_time_of_slowest, has_open_links
+from perfmodel.sync.open_routes import byte_times, has_open_links
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -299,7 +299,7 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
         Rate. [B/s]
     """
     if has_open_links(routes):
-        return 1 / byte_time_of_slowest(routes)
+        return 1 / largest(byte_times(routes))
     return float(shared_rates(routes).min(initial=math.inf))
 
 

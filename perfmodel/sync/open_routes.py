@@ -18,8 +18,13 @@ def has_open_links(routes: Sequence[Route]) -> bool:
     return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
 
 
-def byte_time_of_slowest(routes: Sequence[Route]) -> Quantity:
-    """Return the time of a byte of the flow that gets least, when one flow takes each route. [s/B]"""
+def byte_times(routes: Sequence[Route]) -> list[Quantity]:
+    """Return the time of a byte of each flow, when one takes each route. [s/B]"""
     flows = Counter(channel.name for route in routes for channel in route.channels)
-    capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
-    return longest_byte_time(capacity=list(capacity.values()), flow_counts=[flows[name] for name in capacity])
+    return [
+        longest_byte_time(
+            capacity=[channel.capacity_bytes_per_s for channel in route.channels],
+            flow_counts=[flows[channel.name] for channel in route.channels],
+        )
+        for route in routes
+    ]

@@ -14,10 +14,10 @@ import numpy as np
 from perfmodel.cost.collective import pipelined_time
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import largest, maximum
+from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.open_routes import byte_time_of_slowest, has_open_links
+from perfmodel.sync.open_routes import byte_times, has_open_links
 from perfmodel.sync.ring_order import ring_order, way_between
 
 if TYPE_CHECKING:
@@ -56,15 +56,12 @@ class PlacedRound:
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
         found: list[Line] = []
-        lines = {
+        lines = dict.fromkeys(
             (route.latency_s, message.share / rate)
             for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
-        }
+        )
         if is_symbolic(*itertools.chain(*lines)):
-            times = {each for _, each in lines}
-            return tuple(
-                (largest(latency for latency, each in lines if each == per_byte), per_byte) for per_byte in times
-            )
+            return tuple(undominated(lines))
         for latency_s, per_byte in sorted(lines, reverse=True):
             if not found or per_byte > found[-1][1]:
                 found.append((latency_s, per_byte))
@@ -89,10 +86,10 @@ class PlacedRound:
         return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
 
     @property
-    def flowing_bytes_per_s(self) -> list[Quantity]:
-        """What messages that carry anything get. [B/s]"""
+    def byte_s(self) -> Quantity:
+        """Time of a byte of the message that gets least, of those that carry anything. [s/B]"""
         rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
-        return [rate for rate, message in rates if message.share]
+        return largest([1 / rate for rate, message in rates if message.share] or [0.0])
 
     @property
     def latency_s(self) -> Quantity:
@@ -381,8 +378,8 @@ def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, throug
     channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
     rates = np.full(len(routes), np.inf)
     if flows and has_open_links(routes):
-        per_byte = byte_time_of_slowest([routes[index] for index in flows])
-        rates = np.array([1 / per_byte if message.share else np.inf for message in each.messages], dtype=object)
+        rates = rates.astype(object)
+        rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows])]
     elif flows:
         column = {name: place for place, name in enumerate(channels)}
         uses = np.zeros((len(flows), len(channels)))

@@ -8,6 +8,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.open_links import with_links_scaled
 from perfmodel.prediction.step_time import PARTS
 
 GRAPH = pm.zoo.lenet5()
@@ -52,7 +53,7 @@ def built(layout, sync):
 def test_a_formula_of_a_layout_is_what_numbers_give(layout, sync):
     f, draw = built(layout, sync), np.random.default_rng(7)
     prepared = f.prediction.basis.prepared
-    for _ in range(4):
+    for _ in range(3):
         at = {name: value * draw.uniform(0.2, 5.0) for name, value in f.stated.items()}
         at["batch_size"] = 4 * int(draw.integers(1, 200))
         point = f.point(at)
@@ -62,6 +63,65 @@ def test_a_formula_of_a_layout_is_what_numbers_give(layout, sync):
         for part in PARTS:
             found = point.value(f.named_parts[part])
             assert found == pytest.approx(getattr(expected, part), rel=1e-9, abs=1e-12 * expected.step_s)
+
+
+OF_FOUR = {
+    "accumulated": {"workers": 4, "accumulation_steps": 2},
+    "pipelines": {"parallelism": "pipeline", "stages": 2, "micro_batches": 4, "workers": 2},
+    "model": {"parallelism": "model", "stages": 2, "workers": 2},
+    "tensor": {"parallelism": "tensor", "tensor_size": 2, "workers": 2},
+    "zero 1": {"workers": 4, "shard_stage": 1},
+    "zero 3": {"workers": 4, "shard_stage": 3, "accumulation_steps": 2},
+}
+"""Layouts on the four devices of a system."""
+
+
+def of_four(layout, sync):
+    framework = "pytorch_2" if sync == "all_reduce" else "generic"
+    return {"sync": sync, "framework": framework, "batch_size": 32, **OF_FOUR[layout]}
+
+
+@pytest.mark.parametrize(
+    ("layout", "sync"),
+    [
+        (layout, sync)
+        for layout in OF_FOUR
+        for sync in ("ring_all_reduce", "parameter_server", "all_reduce")
+        if not (layout.startswith("zero") and sync in WITH_SERVER)
+    ],
+)
+def test_workers_of_a_layout_are_what_predict_says(layout, sync):
+    how = of_four(layout, sync)
+    f = pm.formula(graph=GRAPH, system="survey_fig5", free="workers", **how)
+    group = how.get("stages", 1) * how.get("tensor_size", 1)
+    assert f.opened.largest["workers"] == 4 // group
+    for workers in range(1, 4 // group + 1):
+        p = pm.predict(GRAPH, system="survey_fig5", **how | {"workers": workers})
+        assert f(workers=workers) == pytest.approx(p.step_s, rel=1e-9)
+        found = f.point({"workers": workers})
+        for part in PARTS:
+            assert found.value(f.named_parts[part]) == pytest.approx(p.breakdown[part], rel=1e-9, abs=1e-12 * p.step_s)
+
+
+@pytest.mark.parametrize("layout", OF_FOUR)
+@pytest.mark.parametrize(("bandwidth", "latency"), [(0.05, 3.0), (6.0, 0.2)])
+def test_links_and_workers_of_a_layout_are_free_together(layout, bandwidth, latency):
+    how, links = of_four(layout, "ring_all_reduce"), ("link_bandwidth_bytes_per_s", "link_latency_s")
+    f = pm.formula(graph=GRAPH, system="survey_fig5", free=("workers", "batch_size", *links), **how)
+    point = {name: ratio * f.stated[name] for name, ratio in zip(links, (bandwidth, latency), strict=True)}
+    system = with_links_scaled(pm.load_system("survey_fig5"), "pcie_3", bandwidth, latency=latency)
+    job = f.prediction.basis.job.replace(system=system)
+    step = job.prepared(placement=f.prediction.basis.prepared.placement)  # the cut that the formula was made with
+    at = f.point(point)
+    numbers = {name: at.value(factor) for name, factor in f.opened.factors.items()}
+    assert f(**point) == pytest.approx(step.step(numbers).parts.step_s, rel=1e-9)
+
+
+def test_what_a_layout_makes_of_workers_is_refused_where_they_share_layers():
+    how = {"graph": GRAPH, "system": "survey_fig5", "parallelism": "hybrid", "workers": 4, "batch_size": 32}
+    with pytest.raises(ArgumentError, match="depends on the number of workers"):
+        pm.formula(**how, free="workers")
+    assert pm.formula(**how, free="link_latency_s")() > 0
 
 
 @pytest.mark.parametrize("layout", ["accumulated", "tensor", "zero 3", "hybrid"])

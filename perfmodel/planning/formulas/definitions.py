@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.printing.numpy import NumPyPrinter
@@ -141,25 +140,3 @@ class _Printer(NumPyPrinter):  # type: ignore[misc]
         return "inf"
 
     _print_StrictGreaterThan = _print_GreaterThan = _print_StrictLessThan = _print_LessThan = _print_Relational
-
-
-def evaluated(definitions: Definitions, wanted: Sequence[Any], at: Mapping[sympy.Symbol, float]) -> list[float]:
-    """Return the values of expressions at a point.
-
-    Parameters
-    ----------
-    definitions : Definitions
-        Named expressions. [-]
-    wanted : sequence of sympy.Expr
-        What counts. [unit of each]
-    at : mapping of sympy.Symbol to float
-        Value of each free symbol. [unit of each]
-
-    Returns
-    -------
-    list of float
-        Values. [unit of each]
-    """
-    function = definitions.function(list(at), wanted)
-    with np.errstate(all="ignore"):
-        return [float(each) for each in function(*at.values())]

@@ -319,8 +319,9 @@ def formula(
 ) -> Formula:
     """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
 
-    Built by the cost functions of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
-    maximum, minimum, ceiling and choice is kept.
+    Built by the composition of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
+    maximum, minimum, ceiling and choice is kept. Of a network in stages it keeps the cut that ``predict`` makes at the
+    numbers given here, which may not be the best at others.
 
     Parameters
     ----------

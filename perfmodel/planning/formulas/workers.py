@@ -73,7 +73,8 @@ def _stretch(
 ) -> tuple[int, list[Any], tuple[int, ...]]:
     """Return how many numbers from the first on are a sum of powers, and its factors."""
     basis = np.stack([p**power for power in powers], axis=1)
-    found, factors = 0, np.zeros(len(powers))
+    factors: NDArray[np.floating[Any]] = np.zeros(len(powers))
+    found = 0
     for end in range(1 if powers == (0,) else len(powers) + 1, len(p) + 1):
         fitted = np.linalg.lstsq(basis[:end], values[:end], rcond=None)[0]
         if (np.abs(basis[:end] @ fitted - values[:end]) > TOLERANCE * np.abs(values[:end])).any():
@@ -83,9 +84,9 @@ def _stretch(
 
 
 def _rounded(factor: float, scale: float) -> Any:
-    """Return a factor without what is rounding."""
+    """Return a factor, or the whole number that it is but for rounding: nothing, where it is small against others."""
     whole = round(factor)
-    return whole if abs(factor - whole) <= TOLERANCE * max(scale, abs(whole)) and (whole or scale) else float(factor)
+    return whole if abs(factor - whole) <= TOLERANCE * max(scale, abs(whole)) else float(factor)
 
 
 def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
@@ -303,11 +304,10 @@ def _by_rounds(placed: Placed) -> Callable[..., Any]:
 
 def _port(placed: Placed, cost: Callable[..., Any]) -> tuple[Any, Any]:
     """Return latency [s] and seconds per byte [s/B] of a message: as in all rounds, or on average."""
-    latencies_s = {each.latency_s for each in placed.rounds}
-    rates = {rate for each in placed.rounds for rate in each.flowing_bytes_per_s}
+    latencies_s, byte_times = ({getattr(each, name) for each in placed.rounds} for name in ("latency_s", "byte_s"))
     share = cost(1.0, 0.0, 1.0)
     mean_s = placed.seconds_per_byte / share if share else 0.0
     return (
         latencies_s.pop() if len(latencies_s) == 1 else placed.latency_s / cost(0.0, 1.0, 0.0),
-        1 / rates.pop() if len(rates) == 1 else mean_s,
+        byte_times.pop() if len(byte_times) == 1 else mean_s,
     )
