@@ -134,9 +134,8 @@ class LayerGraph(GraphStructure):
     @property
     def free_sizes(self) -> tuple[str, ...]:
         """Names of the symbols in its shapes and options, which ``with_sizes`` gives values."""
-        if self._free_sizes is None:
-            self._free_sizes = free_sizes(self._input_shapes.values(), [node.layer for node in self.layers])
-        return self._free_sizes
+        shapes = self._input_shapes.values()
+        return self._once("free_sizes", lambda: free_sizes(shapes, [node.layer for node in self.layers]))
 
     def with_sizes(self, **sizes: int) -> Self:
         """Return the same network with values for symbols in its shapes and options.
@@ -172,11 +171,12 @@ class LayerGraph(GraphStructure):
         LayerGraph
             The same names, shapes and parameters; the network itself where its layers make no difference. [-]
         """
-        if self._at_inference is None:
-            layers = [node.layer.at_inference(node.input_shapes) for node in self.layers]
-            same = layers == [node.layer for node in self.layers]
-            self._at_inference = self if same else self._rebuilt(self._input_shapes, layers)
-        return self._at_inference
+        return self._once("at_inference", self._without_training)
+
+    def _without_training(self) -> Self:
+        layers = [node.layer.at_inference(node.input_shapes) for node in self.layers]
+        same = layers == [node.layer for node in self.layers]
+        return self if same else self._rebuilt(self._input_shapes, layers)
 
     def _rebuilt(self, input_shapes: Mapping[str, Shape], layers: Sequence[Layer]) -> Self:
         graph = type(self)(self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size)
@@ -252,12 +252,13 @@ class LayerGraph(GraphStructure):
         self._check_complete()
         chosen, given = _checked_phase(phase), MemoryRules() if rules is None else rules
         rules = given.among({node.layer.kind for node in self.layers})
-        key = (chosen, rules, input_gradient)
-        if key not in self._liveness:
+
+        def derive() -> Liveness:
             wanted = wants_gradient(self._input_shapes, self.layers, input_gradient=input_gradient)
             wanted = wanted if Phase.BACKWARD in chosen.parts else dict.fromkeys(wanted, False)
-            self._liveness[key] = liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, rules=rules)
-        return self._liveness[key]
+            return liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, rules=rules)
+
+        return self._once((chosen, rules, input_gradient), derive)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
         """Return what waits in memory from the forward phase until back-propagation reads it [B].
@@ -330,9 +331,7 @@ class LayerGraph(GraphStructure):
     @property
     def fingerprint(self) -> str:
         """Hash of the graph's content, the same in every session; kept until a layer is added."""
-        if self._fingerprint is None:
-            self._fingerprint = hashlib.sha256(self._document().to_text().encode()).hexdigest()
-        return self._fingerprint
+        return self._once("fingerprint", lambda: hashlib.sha256(self._document().to_text().encode()).hexdigest())
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a JSON file, whole or not at all."""

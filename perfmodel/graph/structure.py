@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from perfmodel.presentation.quantities import cell_text
 if TYPE_CHECKING:
     import networkx as nx
 
-    from perfmodel.graph.liveness import Liveness
+Derived = TypeVar("Derived")
 
 
 class GraphStructure:
@@ -64,12 +64,7 @@ class GraphStructure:
         self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
         self._nodes: dict[str, Node] = {}
         self._readers: dict[str, list[str]] = {name: [] for name in self._input_shapes}
-        self._fingerprint: str | None = None
-        self._label_bytes: int | None = None
-        self._trained: dict[str, int] | None = None
-        self._liveness: dict[Hashable, Liveness] = {}
-        self._free_sizes: tuple[str, ...] | None = None
-        self._at_inference: Self | None = None
+        self._derived: dict[Hashable, Any] = {}
 
     def __repr__(self) -> str:
         parameters = cell_text(self.parameter_count)
@@ -162,9 +157,22 @@ class GraphStructure:
         self._readers[name] = []
         for input_name in dict.fromkeys(input_names):
             self._readers[input_name].append(name)
-        self._fingerprint = self._label_bytes = self._free_sizes = self._at_inference = None
-        self._liveness, self._trained = {}, None
+        self._derived.clear()
         return name
+
+    def _once(self, key: Hashable, derive: Callable[[], Derived]) -> Derived:
+        """Return what follows from the layers that are there, derived at the first question after one was added."""
+        if key not in self._derived:
+            self._derived[key] = derive()
+        derived: Derived = self._derived[key]
+        return derived
+
+    def kept(self, what: str) -> dict[Any, Any]:
+        """Return the mapping in which others keep what they made of the graph, empty again when a layer is added."""
+        return self._once(("kept", what), dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_derived": {}}
 
     @property
     def input(self) -> str:
@@ -219,10 +227,8 @@ class GraphStructure:
     @property
     def trained_parameter_counts(self) -> dict[str, int]:
         """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
-        if self._trained is None:
-            counts = {node.name: node.trained_parameter_count for node in self.layers}
-            self._trained = {name: count for name, count in counts.items() if count}
-        return self._trained.copy()
+        counts = self._once("trained", lambda: {node.name: node.trained_parameter_count for node in self.layers})
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def parameter_count(self) -> int:
@@ -244,9 +250,7 @@ class GraphStructure:
     @property
     def label_bytes_per_sample(self) -> int:
         """Bytes of labels that the loss layers need [B/sample]."""
-        if self._label_bytes is None:
-            self._label_bytes = sum(node.layer.label_bytes(node.input_shapes) for node in self.layers)
-        return self._label_bytes
+        return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
         """Return a batch size that the graph holds for [samples].

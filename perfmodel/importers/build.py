@@ -259,7 +259,22 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
-    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be."""
+    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    layers : sequence of str
+        Names of the layers. [-]
+    batch_size : int
+        Samples. [samples]
+
+    Returns
+    -------
+    str
+        The end of a sentence about them. [-]
+    """
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
     least, most = (sum(each) for each in zip(*bounds, strict=True))
     return (

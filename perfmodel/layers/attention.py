@@ -28,7 +28,7 @@ from perfmodel.layers.shapes import (
     shape_text,
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.numeric import maximum
+from perfmodel.numeric import maximum, share_of
 from perfmodel.records import Attention, Contraction, Operation, Role
 from perfmodel.records.attention import STATISTIC_BYTES
 
@@ -262,11 +262,7 @@ class ScaledDotProductAttention(Layer):
         if heads is None:
             return math.prod(leading), positions, features
         check_divides(heads, features, f"its {heads} heads do not divide the {features} features of an input")
-        return (
-            heads,
-            positions,
-            features / heads if is_open_size(heads) or is_open_size(features) else features // heads,
-        )
+        return heads, positions, share_of(features, heads)
 
     def _heads(self, input_shapes: tuple[Shape, ...]) -> Heads:
         """Return the sizes; ShapeMismatchError where queries, keys and values do not fit one another."""
@@ -411,8 +407,7 @@ class MultiHeadAttention(LayerByInput):
         head_size: Any = self.head_size
         if head_size is None:
             check_divides(self.heads, features, f"its {self.heads} heads do not divide the {features} features of x")
-            is_open = is_open_size(features) or is_open_size(self.heads)
-            head_size = features / self.heads if is_open else features // self.heads
+            head_size = share_of(features, self.heads)
         return Heads(
             heads=self.heads,
             key_heads=key_heads,

@@ -18,7 +18,16 @@ from perfmodel.layers.checks import (
     refuse,
 )
 from perfmodel.layers.passes import INDEX_BYTES, one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, axis_in, element_count, shape_text
+from perfmodel.layers.shapes import (
+    Shape,
+    ShapeMismatchError,
+    SharedShape,
+    axis_in,
+    element_count,
+    shape_text,
+    stated_shape,
+    with_extent,
+)
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.numeric import share_of
 from perfmodel.records import Operation, Role
@@ -104,8 +113,7 @@ class Take(IndexedLayer):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for."""
-        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
-        return SharedShape(self.shape) if all_shared else self.shape
+        return stated_shape(self.shape, input_shapes)
 
     def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
         """Return elements of the output, and bytes of indices that are read."""
@@ -216,8 +224,7 @@ class Scatter(IndexedLayer, LayerByInput):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the first input's shape; each sample has its own where any input is the samples'."""
-        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
-        return SharedShape(input_shapes[0]) if all_shared else tuple(input_shapes[0])
+        return stated_shape(tuple(input_shapes[0]), input_shapes)
 
     def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
         """Return elements of the output, elements written into it, and bytes of indices."""
@@ -330,8 +337,7 @@ class TopK(Layer):
         if not is_open_size(shape[place]) and self.count > shape[place]:
             problem = f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}"
             raise ShapeMismatchError(problem)
-        kept = (*shape[:place], self.count, *shape[place + 1 :])
-        return SharedShape(kept) if isinstance(shape, SharedShape) else kept
+        return with_extent(shape, place, self.count)
 
     def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
         """Return elements of the input, and those kept."""

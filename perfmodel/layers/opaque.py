@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, check_text
 from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import Shape, SharedShape, element_count
+from perfmodel.layers.shapes import Shape, SharedShape, element_count, stated_shape
 from perfmodel.records import Operation, Role
 
 
@@ -46,8 +46,7 @@ class Opaque(LayerByInput):
 
     def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape that was asked for; all samples share it where they share all inputs, too."""
-        all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
-        return SharedShape(self.shape) if self.over_batch or all_shared else self.shape
+        return SharedShape(self.shape) if self.over_batch else stated_shape(self.shape, input_shapes)
 
     def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return one pass that reads the inputs and writes the output."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, is_open_size
+from perfmodel.layers.checks import check_count, check_flag
 from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
-    SharedShape,
+    check_divides,
     element_count,
     last_axes,
     shape_text,
+    stated_shape,
     without_last_axes,
 )
 from perfmodel.layers.translation import OperatorCall, Translation, Translator, affine_parameters
@@ -259,13 +260,12 @@ class GroupNorm(SampleNorm):
         if not shape:
             problem = f"takes samples of (channels, ...), but its input is {shape_text(shape)}"
             raise ShapeMismatchError(problem)
-        if not is_open_size(shape[0]) and not is_open_size(self.groups) and shape[0] % self.groups:
-            problem = f"its {self.groups} groups do not divide the {shape[0]} channels of its input {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+        problem = f"its {self.groups} groups do not divide the {shape[0]} channels of its input {shape_text(shape)}"
+        check_divides(self.groups, shape[0], problem)
         return tuple(shape[:1])
 
     def _group_shape(self, shape: Shape) -> Shape:
-        return SharedShape((self.groups,)) if isinstance(shape, SharedShape) else (self.groups,)
+        return stated_shape((self.groups,), (shape,))
 
 
 @layer_kind

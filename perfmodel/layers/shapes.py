@@ -110,8 +110,7 @@ def without_axis(shape: Shape, axis: int) -> Shape:
     ((32, 32), ())
     """
     place = axis_in(shape, axis)
-    left = shape[:place] + shape[place + 1 :]
-    return SharedShape(left) if isinstance(shape, SharedShape) else left
+    return stated_shape(shape[:place] + shape[place + 1 :], (shape,))
 
 
 def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
@@ -136,8 +135,7 @@ def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
     >>> with_extent((21, 32, 32), 0, 10)
     (10, 32, 32)
     """
-    changed = (*shape[:place], extent, *shape[place + 1 :])
-    return SharedShape(changed) if isinstance(shape, SharedShape) else changed
+    return stated_shape((*shape[:place], extent, *shape[place + 1 :]), (shape,))
 
 
 def check_divides(part: Any, whole: Any, problem: str) -> None:
@@ -176,8 +174,7 @@ def without_last_axes(shape: Shape, axis_count: int) -> Shape:
     >>> without_last_axes((196, 768), 1)
     (196,)
     """
-    left = shape[: len(shape) - axis_count]
-    return SharedShape(left) if isinstance(shape, SharedShape) else left
+    return stated_shape(shape[: len(shape) - axis_count], (shape,))
 
 
 def is_spread(own: Shape, over: Shape) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, one_of
@@ -69,47 +69,45 @@ class Parameter(View):
         return {"weight": self.shape}
 
 
-FLOP_PER_ELEMENT = {"empty": 0, "zeros": 0, "normal": 0, "uniform": 0, "range": 2}
-"""What is written -> arithmetic per element: a range multiplies a step and adds a start [FLOP]."""
+class Filling(NamedTuple):
+    """How a tensor is filled.
+
+    Parameters
+    ----------
+    flop : int
+        Arithmetic per element. [FLOP]
+    torch, onnx : str
+        Operators of torch and of ONNX that fill one so. [-]
+    """
+
+    flop: int
+    torch: str
+    onnx: str = ""
 
 
-TORCH_NAMES: dict[str, str] = {
-    **{
-        f"aten.{name}": "zeros"
-        for name in ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "fill", "zero")
-    },
-    **dict.fromkeys(("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor", "aten.eye"), "zeros"),
-    **{f"aten.{name}": "empty" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")},
-    **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal"), "normal"),
-    **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform", "aten.randint", "aten.randint_like"), "uniform"),
-    **dict.fromkeys(("aten.exponential", "aten.randperm"), "uniform"),
-    **dict.fromkeys(("aten.arange", "aten.linspace"), "range"),
+_ZEROS = "zeros ones full zeros_like ones_like full_like fill zero new_zeros new_ones new_full scalar_tensor eye"
+FILLINGS = {
+    "empty": Filling(0, torch="empty empty_like empty_strided empty_permuted new_empty"),
+    "zeros": Filling(0, torch=_ZEROS, onnx="ConstantOfShape EyeLike"),
+    "normal": Filling(0, torch="randn randn_like normal", onnx="RandomNormal RandomNormalLike"),
+    "uniform": Filling(
+        0,
+        torch="rand rand_like uniform randint randint_like exponential randperm",
+        onnx="RandomUniform RandomUniformLike",
+    ),
+    "range": Filling(2, torch="arange linspace", onnx="Range"),  # multiplies a step and adds a start
 }
+"""What is written -> how."""
+TORCH_NAMES = {f"aten.{name}": function for function, row in FILLINGS.items() for name in row.torch.split()}
 """Operator of torch -> what is written."""
-ONNX_NAMES: dict[str, str] = {
-    "ConstantOfShape": "zeros",
-    "EyeLike": "zeros",
-    "Range": "range",
-    "RandomNormal": "normal",
-    "RandomNormalLike": "normal",
-    "RandomUniform": "uniform",
-    "RandomUniformLike": "uniform",
-}
+ONNX_NAMES = {name: function for function, row in FILLINGS.items() for name in row.onnx.split()}
 """Operator of ONNX -> what is written."""
 
 
-def _filled(call: OperatorCall, function: str) -> Translation:
-    output = call.output
+def _from_call(call: OperatorCall) -> Translation:
+    function, output = (TORCH_NAMES | ONNX_NAMES)[call.operator], call.output
     layer = Fill(shape=tuple(output.shape), function=function, per_sample=not output.is_shared)
     return Translation(layer=layer, inputs=())
-
-
-def _from_torch(call: OperatorCall) -> Translation:
-    return _filled(call, TORCH_NAMES[call.operator])
-
-
-def _from_onnx(call: OperatorCall) -> Translation:
-    return _filled(call, ONNX_NAMES[call.operator])
 
 
 @layer_kind
@@ -137,10 +135,10 @@ class Fill(Layer):
         ({"shape": (5,), "function": "range"}, ()),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_call)
+    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FLOP_PER_ELEMENT), "per_sample": check_flag}
+    checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FILLINGS), "per_sample": check_flag}
     shape: Shape
     function: str = "zeros"
     per_sample: bool = False
@@ -154,7 +152,7 @@ class Fill(Layer):
         if self.function == "empty":
             return ()
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (one_pass("fill", read=0, written=elements, flop=FLOP_PER_ELEMENT[self.function] * elements),)
+        return (one_pass("fill", read=0, written=elements, flop=FILLINGS[self.function].flop * elements),)
 
     def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
         """Return nothing."""

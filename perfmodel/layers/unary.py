@@ -121,12 +121,8 @@ def _named(function: str, operand: Operand) -> Translation:
     return Translation(layer=Unary(function=function), inputs=(operand,))
 
 
-def _from_torch(call: OperatorCall) -> Translation:
-    return _named(TORCH_NAMES[call.operator], call.operands[0])
-
-
-def _from_onnx(call: OperatorCall) -> Translation:
-    return _named(ONNX_NAMES[call.operator], call["0"])
+def _from_call(call: OperatorCall) -> Translation:
+    return _named((TORCH_NAMES | ONNX_NAMES)[call.operator], call.operands[0])
 
 
 def _with_number(call: OperatorCall) -> Translation | None:
@@ -191,14 +187,14 @@ class Unary(Pointwise):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
     torch_operators: ClassVar[Mapping[str, Translator]] = {
-        **dict.fromkeys(TORCH_NAMES, _from_torch),
+        **dict.fromkeys(TORCH_NAMES, _from_call),
         **dict.fromkeys(WITH_NUMBER, _with_number),
         "aten.pow": _power,
         **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp_from_torch),
         "aten.hardtanh": _hard_tanh,
     }
     onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        **dict.fromkeys(ONNX_NAMES, _from_onnx),
+        **dict.fromkeys(ONNX_NAMES, _from_call),
         "Clip": _clip_from_onnx,
     }
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}

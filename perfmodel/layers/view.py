@@ -349,11 +349,8 @@ class ShardView(View):
         if self.gathered:
             extent = self.parts * extent
         else:
-            check_divides(
-                self.parts,
-                extent,
-                f"cannot divide axis {self.axis} of {shape_text(input_shapes[0])} among {self.parts}",
-            )
+            problem = f"cannot divide axis {self.axis} of {shape_text(input_shapes[0])} among {self.parts}"
+            check_divides(self.parts, extent, problem)
             extent = share_of(extent, self.parts)
         return tuple(with_extent(input_shapes[0], place, extent))
 

@@ -155,7 +155,7 @@ class _Question:
 
 def _of_server(p: Prediction) -> tuple[float | None, float | None]:
     """Return the knee of a server that workers visit, and how busy it is."""
-    visits = None if p.agreement is None else p.agreement.visits(p.basis.timed.own)
+    visits = p.visits
     if visits is None:
         return None, None
     knee = float(visits.knee)

@@ -70,11 +70,6 @@ class Agreement(ABC):
         """Whether a parameter server updates, not the workers."""
         return self.server is not None
 
-    def staleness(self, own: StepTime) -> float:
-        """Return the updates that a gradient has missed on average when it is applied. [1]"""
-        del own
-        return 0.0
-
     def visits(self, own: StepTime) -> AsynchronousTimes | None:
         """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
         del own

@@ -145,7 +145,7 @@ def server_dict(p: Prediction) -> dict[str, Any] | None:
     agreement = p.agreement
     if agreement is None or agreement.server is None:
         return None
-    times = agreement.visits(p.basis.timed.own)  # type: ignore[union-attr]
+    times = p.visits
     found: dict[str, Any] = {"knee": None, "utilisation": None}
     if times is not None:
         knee = float(times.knee)

@@ -48,10 +48,6 @@ class Asynchronous(Agreement):
         """Return what the scheme comes to for what a worker does by itself."""
         return self.times(self.computing_s(own))
 
-    def staleness(self, own: StepTime) -> float:
-        """Return the updates of others that a gradient has missed on average. [1]"""
-        return float(self.visits(own).mean_staleness)
-
     @staticmethod
     def computing_s(own: StepTime) -> Quantity:
         """Return what a worker's own step takes, without the update, which is the server's. [s]"""

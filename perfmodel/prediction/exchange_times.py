@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,18 +100,24 @@ class LinkExchanges:
         The network on devices. [-]
     links : mapping of str to Link
         Link of the devices of each group: ``data``, ``tensor``, ``pipeline``. [-]
+    library : CollectiveLibrary or None
+        None: algorithms are asked for by name. [-]
     """
 
     placement: Placement
     links: Mapping[str, Link]
-    library: None = None
+    library: CollectiveLibrary | None = None
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
         count = group_size(self.placement, exchange, stage)
-        return OnLink(collective=algorithm_of(exchange), link=self.links[exchange.group], worker_count=count).time(
-            size_bytes
-        )
+        on_link = OnLink(collective=algorithm_of(exchange), link=self.links[exchange.group], worker_count=count)
+        return on_link.time(size_bytes)
+
+    def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+        """Return what a device of a stage sends for an exchange of so many bytes [B]: not known of links. [B]"""
+        del exchange, size_bytes, stage
+        return math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +131,8 @@ class PlacedExchanges:
     ----------
     placement : Placement
         The network on devices. [-]
-    topology : Topology or None
-        The system; None for one device, which exchanges nothing. [-]
+    topology : Topology
+        The system. [-]
     names : tuple of str
         Nodes of the devices. [-]
     library : CollectiveLibrary or None
@@ -133,7 +140,7 @@ class PlacedExchanges:
     """
 
     placement: Placement
-    topology: Topology | None
+    topology: Topology
     names: tuple[str, ...]
     library: CollectiveLibrary | None = None
     _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
@@ -167,7 +174,7 @@ class PlacedExchanges:
             With its time; None for a device that has nobody to exchange with. [-]
         """
         groups = self._groups(exchange, stage)
-        if self.topology is None or len(groups[0]) == 1:
+        if len(groups[0]) == 1:
             return None
         key = (exchange.kind, exchange.group, groups)
         if key not in self._known:

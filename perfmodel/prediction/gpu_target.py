@@ -58,7 +58,7 @@ class GpuTarget(Target):
         self.host = host
         self.machine = machine
         self._files: _Files | None = None
-        self._plain: tuple[tuple[Any, ...], ProcessorNumbers] | None = None
+        self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
         self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
         self.name = device.name if machine is None else machine.describe()
         self.threads = None
@@ -202,10 +202,11 @@ class GpuTarget(Target):
         """Return the plain numbers of the GPU, its libraries and the framework."""
         if factors is not NO_FACTORS:
             return self._numbers(profile, libraries, dtype=dtype, factors=factors)
-        used = (self.device, profile, libraries, dtype)
-        if self._plain is None or any(a is not b for a, b in zip(self._plain[0], used, strict=True)):
-            self._plain = used, self._numbers(profile, libraries, dtype=dtype, factors=factors)
-        return self._plain[1]
+        kept = self._plain
+        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2] != dtype:
+            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors)
+            self._plain = kept = profile, libraries, dtype, numbers
+        return kept[3]
 
     def _numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors

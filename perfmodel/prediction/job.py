@@ -18,11 +18,11 @@ from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 from perfmodel.prediction.arguments.together import asked_of, check_together
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.data_path_arguments import resolve_data_path
-from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.prediction.targets import resolve_by_name, resolve_target
+from perfmodel.prediction.timed_prediction import timed_prediction
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -145,22 +145,15 @@ class Job(JobAttributes):
         SpecError
             If a spec file is wrong; lists every fault.
         """
-        return predict_subject(
-            self.subject,
-            target=self.target,
-            profile=self.profile,
-            batch_size=self.samples,
-            dtype=self.element_type,
-            library=self.library,
-            pinned=self.pinned,
-            calibration=None if self.calibration is None else self.fit,
-            recompute=self.recompute,
-            data_path=self.data_path,
-            job=self,
-        )
+        return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
 
-    def prepared(self, *, placement: Placement | None = None) -> Prepared:
-        """Return the job made ready but not timed, on a placement [-] that was made before, if one is given."""
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        return self.prepared_on(None)
+
+    def prepared_on(self, placement: Placement | None) -> Prepared:
+        """Return its step on a placement [-] that was made before; None makes one."""
         return prepare(
             self.subject,
             target=self.target,

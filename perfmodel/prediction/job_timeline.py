@@ -72,7 +72,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
         tasks, held, shared = agreement.played(tasks, timed.composed, step=played, step_count=step_count, seed=draws)
         resources |= held
         channels |= shared
-    elif len(played.devices) > 1:
+    elif len(prepared.names) > prepared.worker_count:
         tasks = synchronous_tasks(tasks, played, relative=np.ones((step_count, len(names))), together=False)
         resources |= played.resources
     return simulate(tasks, channels=channels, resources=resources)
@@ -118,7 +118,7 @@ def _kernels(work: StageWork) -> tuple[Any, Any]:
 
 def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
     """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
-    layout, names = prepared.layout, prepared.exchanges.names
+    layout, names = prepared.layout, prepared.names
     if layout.stages * layout.tensor_size == 1:
         return [name]
     found = []
@@ -176,7 +176,7 @@ def _stages(
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.machine is None else path.machine.input_routes[worker].channel_names
-            if way and len(prepared.exchanges.names) > prepared.worker_count:  # other devices copy beside, unplayed
+            if way and len(prepared.names) > prepared.worker_count:  # other devices copy beside, unplayed
                 shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
                 stages.append(
                     Stage(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from perfmodel.derived import derived
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.stage import TimedStage
@@ -83,29 +86,19 @@ class Piece:
 
     def rows(self) -> list[LayerRow]:
         """Return every operation in the order it runs, all its repetitions together."""
-        flop_count, moved_bytes = self._totals_of_alternatives()
-        launch_s = self.groups.launches * self.launch_gap_s
-        seconds = self.groups.compute_s + self.groups.memory_s + launch_s
-        by_branch = np.stack([self.groups.compute_s, self.groups.memory_s, launch_s]).argmax(axis=0)
-        rows = []
-        for occurrence in self.table.occurrences:
-            group = occurrence.group
-            alternative = self.groups.chosen[group]
-            times = self.repeats.get(occurrence.phase, 1)
-            rows.append(
-                LayerRow(
-                    layer=self.names.get(occurrence.layer, occurrence.layer),
-                    phase=occurrence.phase.value,
-                    role=occurrence.role.value,
-                    kernel=self.table.alternative_names[alternative],
-                    launches=times * float(self.groups.launches[group]),
-                    flop_count=times * float(flop_count[alternative]),
-                    bytes=times * float(moved_bytes[alternative]),
-                    seconds=times * float(seconds[group]),
-                    bound_by=("compute", "memory_bandwidth", "launch")[by_branch[group]],
-                )
-            )
-        return rows
+        groups, table = self.groups, self.table
+        labels = _labels(table)
+        launch_s = groups.launches * self.launch_gap_s
+        seconds = groups.compute_s + groups.memory_s + launch_s
+        by_branch = np.array((groups.compute_s, groups.memory_s, launch_s)).argmax(axis=0)
+        flop_count, moved_bytes = (each[groups.chosen] for each in self._totals_of_alternatives())
+        numbers = np.array((groups.launches, flop_count, moved_bytes, seconds))[:, labels.groups]
+        if self.repeats:
+            numbers = numbers * np.array([self.repeats.get(phase, 1) for phase in labels.each_phase])
+        names = labels.layers if not self.names else [self.names.get(name, name) for name in labels.layers]
+        kernels = [table.alternative_names[chosen] for chosen in groups.chosen[labels.groups].tolist()]
+        branches = [_BRANCHES[branch] for branch in by_branch[labels.groups].tolist()]
+        return list(map(LayerRow, names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches))
 
     def _totals_of_alternatives(self) -> tuple[Any, Any]:
         """Return FLOP and bytes of every alternative, all launches together."""
@@ -125,6 +118,31 @@ class Piece:
         )  # type: ignore[return-value]
 
 
+_BRANCHES: Final = ("compute", "memory_bandwidth", "launch")
+
+
+class _Labels(NamedTuple):
+    """What the operations of a table are called, in the order they run, and the group of each."""
+
+    layers: list[str]
+    each_phase: list[Phase]
+    phases: list[str]
+    roles: list[str]
+    groups: NDArray[np.intp]
+
+
+@derived
+def _labels(table: KernelTable) -> _Labels:
+    listed = table.occurrences
+    return _Labels(
+        layers=[each.layer for each in listed],
+        each_phase=[each.phase for each in listed],
+        phases=[each.phase.value for each in listed],
+        roles=[each.role.value for each in listed],
+        groups=np.array([each.group for each in listed], dtype=np.intp),
+    )
+
+
 def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
     """Return a stage as its layers are listed: by the network's names, all micro-batches together."""
     stage, layout = timed.stage, prepared.layout
@@ -137,7 +155,9 @@ def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
         groups=timed.groups,
         batch_size=prepared.samples(stage),
         launch_gap_s=timed.numbers.launch_s,
-        repeats={
+        repeats={}
+        if prepared.is_whole
+        else {
             Phase.FORWARD: layout.parts,
             Phase.BACKWARD: layout.parts,
             Phase.UPDATE: 1 / layout.data_size if layout.shard_stage else 1,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.parallelism import PARALLELISMS, Layout
+from perfmodel.parallelism import Layout
 from perfmodel.parallelism.base import SIZES
+from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.agreement_options import WITH_SERVER
 from perfmodel.prediction.arguments import NO_SYNC
 from perfmodel.records import Phase

@@ -87,11 +87,15 @@ class Moments:
         >>> many_samples_or_all_gradients.peak(np.array([5, 50]))
         (array([ 10., 500.]), array([100.,   0.]))
         """
-        sizes = np.atleast_1d(np.asarray(batch_size, dtype=float))
-        activations = self.activations[0][:, None] + self.activations[1][:, None] * sizes
-        at = np.argmax(activations + self.gradients[:, None], axis=0)
-        found = activations[at, np.arange(sizes.size)], self.gradients[at]
-        return (float(found[0][0]), float(found[1][0])) if np.ndim(batch_size) == 0 else found
+        constant, slope = self.activations
+        if np.ndim(batch_size) == 0:
+            activations = constant + slope * batch_size
+            at = int((activations + self.gradients).argmax())
+            return float(activations[at]), float(self.gradients[at])
+        sizes = np.asarray(batch_size, dtype=float)
+        activations = constant[:, None] + slope[:, None] * sizes
+        places = np.argmax(activations + self.gradients[:, None], axis=0)
+        return activations[places, np.arange(sizes.size)], self.gradients[places]
 
 
 @dataclass(frozen=True, slots=True)

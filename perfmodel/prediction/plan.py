@@ -72,8 +72,25 @@ _PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = wea
 _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
 
 
-def _kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
+    """Return what was made under a key; make it where it never was, or so long ago that it was dropped.
+
+    Parameters
+    ----------
+    made : dict
+        What is kept. [-]
+    key : hashable
+        What tells it apart. [-]
+    make : callable
+        Makes it. [-]
+    most : int
+        How many are kept; the oldest goes first. [1]
+
+    Returns
+    -------
+    object
+        What was made. [-]
+    """
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]
@@ -99,7 +116,7 @@ def _operations_of(
         ]
 
     key = (graph.fingerprint, part, *options.values())
-    operations: Operations = _kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
+    operations: Operations = kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
     return operations
 
 
@@ -183,5 +200,5 @@ def plan_for(
         }
         return (lowering, profile.memory), Plan(table, memory_rules)
 
-    plan: Plan = _kept(plans, key, make, most=MOST_PLANS)[1]
+    plan: Plan = kept(plans, key, make, most=MOST_PLANS)[1]
     return plan

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.provenance import ConstantRow
     from perfmodel.prediction.stage_rows import StageRow
     from perfmodel.simulation import Timeline
+    from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",
@@ -209,7 +210,12 @@ class Prediction(Billed):
     @property
     def mean_staleness(self) -> float:
         """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
-        return 0.0 if self.agreement is None else self.agreement.staleness(self._of_predict.timed.own)
+        return 0.0 if self.visits is None else float(self.visits.mean_staleness)
+
+    @cached_property
+    def visits(self) -> AsynchronousTimes | None:
+        """What visits of a server come to, with knee and utilisation; None where nobody visits without waiting."""
+        return None if self.agreement is None else self.agreement.visits(self._of_predict.timed.own)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Return the time of one pass over a data set.

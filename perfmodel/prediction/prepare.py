@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, StageGraph, place
-from perfmodel.parallelism.part import first_alike
-from perfmodel.parallelism.phases import placement_of_phase
-from perfmodel.parallelism.recompute import with_repeated_exchanges
-from perfmodel.prediction.agreement_options import LIBRARY
+from perfmodel.parallelism import Layout, Placement, StageGraph
+from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.stage import Stage
@@ -28,16 +24,20 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.plan import Plan
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target
 
+LIBRARY: Final = "all_reduce"
+"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WHOLE: Final = Layout()
 """One device with the whole network, which takes its mini-batch in one."""
 MOST_PLACEMENTS: Final = 32
 """Placements kept of a graph that is not cut. [1]"""
-_PLACEMENTS: WeakKeyDictionary[LayerGraph, dict[Any, Placement]] = WeakKeyDictionary()
+MOST_PREPARED: Final = 32
+"""Jobs of one device kept of a graph, so that other batch sizes of them are at hand. [1]"""
 
 
 def prepare(
@@ -106,17 +106,27 @@ def prepare(
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
     target = target.behind(subject.hosts)
-    lowering = _Lowering(
-        subject,
-        target=target,
-        profile=profile,
-        dtype=dtype,
-        library=library,
-        recompute=recompute,
-        layout=layout if job is None else job.layout,
-        parallelism=parallelism if job is None else job.parallelism,
-    )
-    return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job, placement=placement)
+
+    def lowered() -> Prepared:
+        lowering = _Lowering(
+            subject,
+            target=target,
+            profile=profile,
+            dtype=dtype,
+            library=library,
+            recompute=recompute,
+            layout=layout if job is None else job.layout,
+            parallelism=parallelism if job is None else job.parallelism,
+        )
+        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job, placement=placement)
+
+    is_plain = job is not None and not job.is_of_several and subject.feed is None and library is None
+    if not is_plain or target.machine is not None:
+        return lowered()
+    # what is kept holds target and profile, so that no other objects have their numbers
+    key = (id(target), id(profile), subject.phase, subject.optimizer, dtype, recompute, pinned, id(data_path))
+    found: Prepared = _kept(subject.graph.kept("prepared"), key, lowered, most=MOST_PREPARED)
+    return found.with_samples(subject.graph.samples(batch_size))
 
 
 class _Lowering:
@@ -206,16 +216,18 @@ class _Lowering:
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples)
-        kept = _PLACEMENTS.setdefault(graph, {})
-        key = (graph.fingerprint, self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
-        if key not in kept:
-            while len(kept) >= MOST_PLACEMENTS:
-                del kept[next(iter(kept))]
-            kept[key] = self._placed(samples)
-        return kept[key]
+        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
+        placement: Placement = _kept(graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS)
+        return placement
 
     def _placed(self, samples: int) -> Placement:
         layout, graph, machine = self.layout, self.subject.graph, self.target.machine
+        if layout.workers == layout.interleave == 1:
+            return Placement(parallelism=self.parallelism, layout=layout, stages=(StageGraph(graph=graph),))
+        from perfmodel.parallelism.phases import placement_of_phase
+        from perfmodel.parallelism.recompute import with_repeated_exchanges
+        from perfmodel.parallelism.registry import place
+
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if layout.stages > 1:
@@ -277,7 +289,11 @@ class _Lowering:
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
-        graph = first_alike(placed.graph, of=whole.graph)
+        graph = whole.graph
+        if placed.graph is not graph:
+            from perfmodel.parallelism.part import first_alike
+
+            graph = first_alike(placed.graph, of=whole.graph)
         feed = self._feed(placed.graph, is_fed=is_fed)
         subject = whole
         if graph is not whole.graph:
@@ -301,17 +317,17 @@ class _Lowering:
         has_labels = bool(own.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
-    def _exchanges(self, placement: Placement, job: Job | None) -> Any:
+    def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
+        machine = self.target.machine
+        if machine is None or self.layout.workers == 1:
+            return None
+        from perfmodel.prediction.agreements import collectives_of
         from perfmodel.prediction.exchange_times import PlacedExchanges
 
-        machine, library = self.target.machine, None
-        if job is not None and job.sync == LIBRARY and machine is not None and self.layout.workers > 1:
-            from perfmodel.prediction.agreements import collectives_of
-
-            library = collectives_of(self.profile)
+        calls_library = job is not None and job.sync == LIBRARY
         return PlacedExchanges(
             placement=placement,
-            topology=None if machine is None else machine.system.topology,
-            names=(self.target.name,) if machine is None else machine.names,
-            library=library,
+            topology=machine.system.topology,
+            names=machine.names,
+            library=collectives_of(self.profile) if calls_library else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.collective_library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism import Exchange, Layout, Placement
+    from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
-    from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.plan import Plan
@@ -65,6 +65,8 @@ class TimedStep:
     @property
     def shown(self) -> TimedStage:
         """The first stage of the device that works longest: the only one, where each worker has the whole network."""
+        if len(self.stages) == 1:
+            return self.stages[0]
         return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
 
     @property
@@ -80,8 +82,23 @@ class TimedStep:
     @property
     def gradients(self) -> GradientSchedule:
         """When the gradients of the device that works longest are ready. [s]"""
-        schedule = self.composed.devices[self.composed.longest].schedule
+        devices = self.composed.devices
+        schedule = devices[self.composed.longest].schedule if devices else None
         return self.shown.gradients if schedule is None else schedule
+
+
+class Exchanges(Protocol):
+    """How long exchanges take among the devices of a worker, and of what workers share."""
+
+    @property
+    def library(self) -> CollectiveLibrary | None:
+        """Whose operations are called; None where algorithms are asked for by name."""
+
+    def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
+        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+
+    def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
+        """Return what a device sends for it on average. [B]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,8 +125,8 @@ class Prepared:
         The network on the devices of a worker. [-]
     stages : tuple of Stage
         Its stages, lowered. [-]
-    exchanges : PlacedExchanges
-        What devices of one worker exchange, and parameters that workers share. [-]
+    exchanges : Exchanges or None
+        What devices of one worker exchange, and parameters that workers share; None for one device. [-]
     recompute : str or None
         Where checkpoints lie; None where the graph marks them, if anywhere. [-]
     data_path : DataPath or None
@@ -127,7 +144,7 @@ class Prepared:
     pinned: bool
     placement: Placement
     stages: tuple[Stage, ...]
-    exchanges: PlacedExchanges
+    exchanges: Exchanges | None
     recompute: str | None = None
     data_path: DataPath | None = None
     agreement: Agreement | None = None
@@ -136,6 +153,11 @@ class Prepared:
     def layout(self) -> Layout:
         """How many devices do what."""
         return self.placement.layout
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Devices of the job, in its order."""
+        return (self.target.name,) if self.target.machine is None else self.target.machine.names
 
     @property
     def is_whole(self) -> bool:
@@ -163,6 +185,13 @@ class Prepared:
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
+    def with_samples(self, batch_size: int) -> Prepared:
+        """Return the same for another batch size [samples]; ``replace`` would take four times as long."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, batch_size=batch_size)
+        other.__dict__.pop("nominal", None)
+        return other
+
     @property
     def worker_count(self) -> int:
         """Workers of the job, each with a mini-batch of its own. [1]"""
@@ -186,7 +215,7 @@ class Prepared:
     @property
     def exchanges_by_library(self) -> bool:
         """Whether a library of collectives chooses how devices exchange."""
-        return self.exchanges.library is not None
+        return self.exchanges is not None and self.exchanges.library is not None
 
     @property
     def trains(self) -> bool:
@@ -246,7 +275,8 @@ class Prepared:
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
-        agreed = () if self.exchanges.library is None else (self.exchanges.library,)
+        library = None if self.exchanges is None else self.exchanges.library
+        agreed = () if library is None else (library,)
         own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
@@ -292,6 +322,8 @@ class Prepared:
     def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
         """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
         numbers = self.numbers(factors)
+        if len(self.stages) == 1:
+            return (self._timed_stage(self.stages[0], numbers),)
         known: dict[Any, TimedStage] = {}
         found = []
         for stage in self.stages:
@@ -337,7 +369,7 @@ class Prepared:
             **self._how,
         )
 
-    @property
+    @cached_property
     def _how(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
         sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open
@@ -363,14 +395,15 @@ class Prepared:
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
         gradients = self.agreement is not None and stage.exchanges_gradients
+        exchanges = self.exchanges
         inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
-        if not inner:
+        if not inner or exchanges is None:
             return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
         samples = self.samples(stage)
 
         def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
             return sum(
-                self.exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
+                exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
                 for each in inner
                 if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
                 and hidden in (None, each.hidden)
@@ -390,7 +423,7 @@ class Prepared:
             exchanges_gradients=gradients,
             group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
             exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
-            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),  # type: ignore[arg-type]
+            send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),
             gather_s=(forward_gather, backward_gather),
             tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
             gathered_s=last_gather,
@@ -401,7 +434,7 @@ class Prepared:
         size_bytes = exchange.size_bytes(self.samples(stage))
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
-        return self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
+        return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
         """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""

@@ -70,7 +70,7 @@ def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
         rows.append(
             StageRow(
                 stage=index,
-                devices=", ".join(prepared.exchanges.names[first : first + width]),
+                devices=", ".join(prepared.names[first : first + width]),
                 layers=len(placed.graph.layers),
                 computing_s=layout.parts * float(work.times.forward.step_s + work.times.backward.step_s),
                 memory_bytes=float(memory[placed.device].total_bytes),

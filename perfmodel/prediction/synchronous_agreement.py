@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.composition.compose import Composed
     from perfmodel.prediction.composition.work import DeviceWork
+    from perfmodel.prediction.exchange_times import OnLink
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
     from perfmodel.prediction.straggler import Straggler
@@ -59,13 +60,13 @@ class AllReduced(Reduction):
 
     Parameters
     ----------
-    placed : Placed or LibraryCollective
+    placed : Placed, LibraryCollective or OnLink
         The collective on the system. [-]
     slowdown : float
         Share of the device that a message keeps from computing while it is on the way. [1]
     """
 
-    placed: Placed | LibraryCollective
+    placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
 
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
@@ -88,10 +89,10 @@ class AllReduced(Reduction):
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
-        return PlayedExchange(gather=self.placed, slowdown=self.slowdown if overlap else 0.0)
+        return PlayedExchange(gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
-        placed = self.placed.call(size_bytes).placed
+        placed: Placed = self.placed.call(size_bytes).placed  # type: ignore[union-attr]
         return float(placed.sent_bytes(size_bytes)) / placed.rank_count
 
 

@@ -125,46 +125,44 @@ def pipeline_schedule_tasks(
     lanes = stage_lanes(len(orders)) if names is None else names
     if len(lanes) != len(orders):
         raise ArgumentError("names", len(lanes), f"{len(orders)} of them, one for each device")
-    found: list[Task] = []
     pieces = {} if pieces is None else pieces
-    sends: dict[Turn, str] = {}
-    for device, order in enumerate(orders):
+    followed: dict[Turn, tuple[str, bool]] = {}
+    for lane, order in zip(lanes, orders, strict=True):
         for turn in order:
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None:
-                own = ending(called(lanes[device], turn), turn, pieces)
-                sends[following] = own if following.chunk == turn.chunk else f"{own}/send"
+                followed[following] = ending(called(lane, turn), turn, pieces), following.chunk != turn.chunk
+    sends = {turn: f"{own}/send" if is_sent else own for turn, (own, is_sent) in followed.items()}
+    found: list[Task] = []
     for lane, order in zip(lanes, orders, strict=True):
         earlier = after
         for turn in order:
-            own = called(lane, turn)
+            whole = [Piece(times[turn.phase][turn.chunk])]
+            own, cut = called(lane, turn), pieces.get(turn)
             needs = (*earlier, *((sends[turn],) if turn in sends else ()))
-            cut = pieces.get(turn)
-            tasks = (
-                [(own, times[turn.phase][turn.chunk], ())]
-                if cut is None
-                else [(f"{own}/{place}", piece.seconds, piece.after) for place, piece in enumerate(cut)]
-            )
-            for name, seconds, waited in tasks:
-                waits = tuple(dict.fromkeys((*needs, *waited)))
-                found.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, seconds)))
+            for place, piece in enumerate(whole if cut is None else cut):
+                name = own if cut is None else f"{own}/{place}"
+                waits = tuple(dict.fromkeys((*needs, *piece.after)))
+                found.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, piece.seconds)))
                 needs = earlier = (name,)
             following = following_turn(turn, chunk_count=chunk_count)
-            if following is not None and following.chunk != turn.chunk:
+            if following is not None and followed[following][1]:
                 boundary = min(turn.chunk, following.chunk)
-                hop = hops[turn.phase][boundary]
-                found.append(
-                    Task(
-                        sends[following],
-                        resource=_link_name(lanes, turn.phase, boundary),
-                        duration_s=hop.duration_s,
-                        flow_bytes=hop.flow_bytes,
-                        channels=hop.channels,
-                        after=earlier,
-                        kind="send",
-                    )
-                )
+                hop, link = hops[turn.phase][boundary], _link_name(lanes, turn.phase, boundary)
+                found.append(_sent(hop, name=sends[following], after=earlier, link=link))
     return tuple(found)
+
+
+def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
+    return Task(
+        name,
+        resource=link,
+        duration_s=hop.duration_s,
+        flow_bytes=hop.flow_bytes,
+        channels=hop.channels,
+        after=after,
+        kind="send",
+    )
 
 
 def stage_lanes(device_count: int) -> list[str]:
@@ -173,7 +171,22 @@ def stage_lanes(device_count: int) -> list[str]:
 
 
 def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
-    """Return the name of the task that ends a turn."""
+    """Return the name of the task that ends a turn.
+
+    Parameters
+    ----------
+    own : str
+        Name of the turn. [-]
+    turn : Turn
+        The turn. [-]
+    pieces : mapping of Turn to sequence of Piece
+        Turns that are cut. [-]
+
+    Returns
+    -------
+    str
+        That of its last piece, if it is cut. [-]
+    """
     return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
 
 

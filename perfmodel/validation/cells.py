@@ -11,11 +11,11 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.layers import LSTM, Convolution2d
 from perfmodel.measurements.table import SCORED, MeasuredRow, MeasurementTable
-from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.timed_prediction import timed_prediction
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
@@ -206,16 +206,7 @@ def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None
     Prediction
         With everything that explains it. [-]
     """
-    prepared = cell.prepared
-    return predict_subject(
-        prepared.subject,
-        target=prepared.target,
-        profile=prepared.profile,
-        batch_size=prepared.batch_size,
-        dtype=prepared.dtype,
-        library=None,
-        factors=factors,
-    )
+    return timed_prediction(cell.prepared, factors=factors)
 
 
 def predict_cell(

@@ -39,7 +39,7 @@ from perfmodel.zoo.resnet import resnet34 as resnet34
 from perfmodel.zoo.resnet import resnet50 as resnet50
 from perfmodel.zoo.resnet import resnet101 as resnet101
 from perfmodel.zoo.resnet import resnet152 as resnet152
-from perfmodel.zoo.resnet_preactivated import resnet200 as resnet200
+from perfmodel.zoo.resnet import resnet200 as resnet200
 from perfmodel.zoo.seq2seq import seq2seq as seq2seq
 from perfmodel.zoo.unet import unet as unet
 from perfmodel.zoo.vgg import vgg11 as vgg11

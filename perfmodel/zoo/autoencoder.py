@@ -10,6 +10,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers import BinaryCrossEntropy, Dense, GaussianSample, KLDivergence, Layer, MeanSquaredError, Sigmoid
 from perfmodel.layers.checks import check_widths, one_of
 from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked
 
 LOSSES: dict[str, Layer] = {
@@ -65,8 +66,7 @@ def autoencoder(
     x = _dense_stack(graph, graph.input, name="encoder", widths=hidden, activation=activation)
     x = graph.add("code", Dense(units=code), inputs=x)
     x = _dense_stack(graph, x, name="decoder", widths=hidden[::-1], activation=activation)
-    x = graph.add("reconstruction", Dense(units=features), inputs=x)
-    x = graph.add("reconstruction_sigmoid", Sigmoid(), inputs=x)
+    x = chain(graph, x, ("reconstruction", Dense(units=features)), ("reconstruction_sigmoid", Sigmoid()))
     graph.add("loss", LOSSES[loss], inputs=(x, graph.input))
     return graph
 
@@ -113,8 +113,7 @@ def variational_autoencoder(
     log_variance = graph.add("log_variance", Dense(units=latent), inputs=x)
     x = graph.add("sample", GaussianSample(), inputs=(mean, log_variance))
     x = _dense_stack(graph, x, name="decoder", widths=hidden[::-1], activation=activation)
-    x = graph.add("reconstruction", Dense(units=features), inputs=x)
-    x = graph.add("reconstruction_sigmoid", Sigmoid(), inputs=x)
+    x = chain(graph, x, ("reconstruction", Dense(units=features)), ("reconstruction_sigmoid", Sigmoid()))
     graph.add("reconstruction_loss", LOSSES["binary_cross_entropy"], inputs=(x, graph.input))
     graph.add("latent_loss", KLDivergence(), inputs=(mean, log_variance))
     return graph

@@ -20,6 +20,7 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked, numbered
 from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
 
@@ -32,10 +33,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
     """Add the pooler: a dense layer with tanh over the first position."""
-    x = graph.add("first_position", Slice(shape=(1, width)), inputs=x)
-    x = graph.add("first_position_vector", Reshape(shape=(width,)), inputs=x)
-    x = graph.add("pooler", Dense(units=width), inputs=x)
-    return graph.add("pooler_tanh", Tanh(), inputs=x)
+    x = chain(graph, x, ("first_position", Slice(shape=(1, width))), ("first_position_vector", Reshape(shape=(width,))))
+    return chain(graph, x, ("pooler", Dense(units=width)), ("pooler_tanh", Tanh()))
 
 
 def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
@@ -46,15 +45,13 @@ def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, drop
     x = _pooled(graph, x, width=width)
     if dropout:
         x = graph.add("classifier_dropout", Dropout(rate=dropout), inputs=x)
-    x = graph.add("classifier", Dense(units=classes), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    chain(graph, x, ("classifier", Dense(units=classes)), ("loss", CrossEntropy()))
 
 
 def _add_masked_language_model(
     graph: LayerGraph, x: str, *, width: Any, vocabulary: Any, activation: str, **_: Any
 ) -> None:
-    x = graph.add("transform", Dense(units=width), inputs=x)
-    x = graph.add("transform_activation", ACTIVATIONS[activation], inputs=x)
+    x = chain(graph, x, ("transform", Dense(units=width)), ("transform_activation", ACTIVATIONS[activation]))
     x = graph.add("transform_norm", LayerNorm(), inputs=x)
     tied = {"weight": ("tokens_embedding", "weight")}
     x = graph.add("scores", Dense(units=vocabulary), inputs=x, shared_parameters=tied)

@@ -9,6 +9,7 @@ from typing import Any
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import ContrastiveDivergence, CrossEntropy, Dense, Sigmoid
 from perfmodel.layers.checks import check_at_most, check_widths, one_of
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked, numbered
 
 STAGES = ("pre_training", "fine_tuning")
@@ -107,8 +108,7 @@ def deep_belief_network(
         x = graph.add(f"fc{index}", Dense(units=units), inputs=x, is_trained=is_trained)
         x = graph.add(f"sigmoid{index}", Sigmoid(), inputs=x)
     if is_trained:
-        x = graph.add("scores", Dense(units=classes), inputs=x)
-        graph.add("loss", CrossEntropy(), inputs=x)
+        chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
     else:
         machine = ContrastiveDivergence(hidden_units=widths[level], steps=steps)
         graph.add(f"machine{level}", machine, inputs=x)

@@ -20,7 +20,7 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.zoo.activations import ACTIVATIONS
-from perfmodel.zoo.blocks import image_graph
+from perfmodel.zoo.blocks import chain, image_graph
 from perfmodel.zoo.options import checked
 
 POOLS: dict[str, Layer | None] = {
@@ -131,12 +131,9 @@ def convolutional(
             x = graph.add(f"activation{stage}_{index}", nonlinear, inputs=x)
         x = graph.add(f"pool{stage}", halving, inputs=x) if halving else x
     x = graph.add("global_pool", AveragePool2d(kernel_size=None), inputs=x) if global_pool else x
-    x = graph.add("dropout", Dropout(rate=stage_dropout), inputs=x) if stage_dropout else x
-    x = graph.add("flatten", Flatten(), inputs=x)
+    x = chain(graph, x, ("dropout", Dropout(rate=stage_dropout) if stage_dropout else None), ("flatten", Flatten()))
     for index, units in enumerate(hidden, start=1):
-        x = graph.add(f"fc{index}", Dense(units=units), inputs=x)
-        x = graph.add(f"fc{index}_activation", nonlinear, inputs=x)
+        x = chain(graph, x, (f"fc{index}", Dense(units=units)), (f"fc{index}_activation", nonlinear))
         x = graph.add(f"fc{index}_dropout", Dropout(rate=dropout), inputs=x) if dropout else x
-    x = graph.add("scores", Dense(units=classes), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
     return graph

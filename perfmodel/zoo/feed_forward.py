@@ -9,6 +9,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, Dropout
 from perfmodel.layers.checks import one_of
 from perfmodel.zoo.activations import ACTIVATIONS
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked
 
 
@@ -52,12 +53,9 @@ def feed_forward(
     graph = LayerGraph(name, input_shape=(features,))
     x = graph.input
     for index, units in enumerate(hidden, start=1):
-        x = graph.add(f"fc{index}", Dense(units=units), inputs=x)
-        x = graph.add(f"activation{index}", ACTIVATIONS[activation], inputs=x)
-        if dropout:
-            x = graph.add(f"dropout{index}", Dropout(rate=dropout), inputs=x)
-    x = graph.add(f"fc{len(hidden) + 1}", Dense(units=classes), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
+        x = chain(graph, x, (f"fc{index}", Dense(units=units)), (f"activation{index}", ACTIVATIONS[activation]))
+        x = chain(graph, x, (f"dropout{index}", Dropout(rate=dropout) if dropout else None))
+    chain(graph, x, (f"fc{len(hidden) + 1}", Dense(units=classes)), ("loss", CrossEntropy()))
     return graph
 
 

@@ -9,6 +9,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, RNN, BinaryCrossEntropy, CrossEntropy, Dense, Embedding
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked, numbered
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
@@ -73,8 +74,7 @@ def recurrent_network(
         return_sequences=READ_STEPS[read_steps],
     )
     x = graph.add("rnn", layer, inputs=graph.input)
-    x = graph.add("scores", Dense(units=classes), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
     return graph
 
 

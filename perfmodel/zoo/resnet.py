@@ -1,4 +1,4 @@
-"""Residual networks."""
+"""Residual networks: as they were first, and pre-activated, whose blocks normalise before they convolve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.normalisation import STATISTICS_KINDS
-from perfmodel.zoo.blocks import classified, image_graph
+from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
 from perfmodel.zoo.options import checked, member
 
 EXPANSION = 4
@@ -20,6 +20,7 @@ BLOCKS_18 = (2, 2, 2, 2)
 BLOCKS_34 = BLOCKS_50 = (3, 4, 6, 3)
 BLOCKS_101 = (3, 4, 23, 3)
 BLOCKS_152 = (3, 8, 36, 3)
+BLOCKS_200 = (3, 24, 36, 3)
 """Blocks in each of the four stages [1]."""
 STRIDES_BY_PLACE = {"1x1": (2, 1), "3x3": (1, 2)}
 """Strides of a bottleneck block's first two convolutions, where the block halves the map [1]."""
@@ -57,11 +58,8 @@ class _Builder:
     def block(self, name: str, x: str, *, width: Any, halves: bool, projects: bool) -> str:
         """Add a block: its branch and the shortcut."""
         branch = self._branch(width, halves=halves)
-        shortcut = x
-        if projects:
-            outputs = branch[-1].out_channels
-            projection = Convolution2d(out_channels=outputs, kernel_size=1, stride=2 if halves else 1, bias=False)
-            shortcut = self.convolution(f"{name}_shortcut", x, projection)
+        projection = _projection(branch, halves=halves)
+        shortcut = self.convolution(f"{name}_shortcut", x, projection) if projects else x
         for letter, layer in zip("abc", branch, strict=False):
             x = self.convolution(f"{name}_{letter}", x, layer)
             if layer is not branch[-1]:
@@ -86,7 +84,36 @@ class _Builder:
                     halves=stage > 0 and block == 0,
                     projects=block == 0 and (self.is_bottleneck or stage > 0),
                 )
-        return classified(self.graph, x, classes=classes)
+        return classified(self.graph, self.after_blocks(x), classes=classes)
+
+    def after_blocks(self, x: str) -> str:
+        """Add what follows the last block: nothing."""
+        return x
+
+
+def _projection(branch: Sequence[Convolution2d], *, halves: bool) -> Convolution2d:
+    """Return the convolution of a shortcut to the maps that a branch makes."""
+    outputs = branch[-1].out_channels
+    return Convolution2d(out_channels=outputs, kernel_size=1, stride=2 if halves else 1, bias=False)
+
+
+class _Preactivated(_Builder):
+    def block(self, name: str, x: str, *, width: Any, halves: bool, projects: bool) -> str:
+        """Add norm, rectifier and 1x1, 3x3, 1x1; a projected shortcut reads the normalised maps, others the maps."""
+        shortcut = x
+        if x != "first_pool":  # whose maps are normalised already
+            x = chain(self.graph, x, (f"{name}_norm", BatchNorm()), (f"{name}_relu", ReLU()))
+        first, second, last = branch = self._branch(width, halves=halves)
+        if projects:
+            shortcut = self.graph.add(f"{name}_shortcut", _projection(branch, halves=halves), inputs=x)
+        x = normalised(self.graph, f"{name}_a", x, first)
+        x = normalised(self.graph, f"{name}_b", x, second)
+        x = self.graph.add(f"{name}_c_conv", last, inputs=x)
+        return self.graph.add(f"{name}_add", Add(), inputs=(x, shortcut))
+
+    def after_blocks(self, x: str) -> str:
+        """Add a norm and a rectifier: the last block ends in a sum."""
+        return chain(self.graph, x, ("last_norm", BatchNorm()), ("last_relu", ReLU()))
 
 
 def _of_basic_blocks(blocks: Sequence[int], *, layers: int, **published: str) -> Callable[..., LayerGraph]:
@@ -221,3 +248,35 @@ def resnet50(
     graph = image_graph("resnet50", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph=graph, stride_on=stride_on, separate_scale=separate_scale, statistics=statistics)
     return builder.network(BLOCKS_50, classes=classes, width=width, first_padding=first_padding)
+
+
+@checked()
+def resnet200(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3, width: Any = 64) -> LayerGraph:
+    """Return ResNet-200, pre-activated [1]_: 64,666,152 parameters, 15.0 G multiply-adds forward.
+
+    As ResNet-152 with 16 more blocks on the 28 x 28 maps. The first block finds its input normalised already, the
+    last is followed by a norm (appendix of the paper); the 3x3 carries the stride, as in the authors' files [2]_.
+
+    Parameters
+    ----------
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    width : int or sympy.Symbol
+        Channels of the first convolution and of the first stage's blocks; doubles with each stage. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] He, Zhang, Ren, Sun, Identity mappings in deep residual networks, ECCV 2016, arXiv:1603.05027, section 4.2.
+    .. [2] https://github.com/facebookarchive/fb.resnet.torch, models/preresnet.lua
+    """
+    graph = image_graph("resnet200", image_size=image_size, in_channels=in_channels)
+    return _Preactivated(graph=graph).network(BLOCKS_200, classes=classes, width=width)

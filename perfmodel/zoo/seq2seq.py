@@ -6,6 +6,7 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LSTM, CrossEntropy, Dense, Embedding, RecurrentState
+from perfmodel.zoo.blocks import chain
 from perfmodel.zoo.options import checked, numbered
 
 
@@ -67,6 +68,5 @@ def seq2seq(
     table = Embedding(vocabulary=target_vocabulary, features=features)
     x = graph.add("target_embedding", table, inputs="target")
     x = graph.add("decoder", layer, inputs=(x, *states))
-    x = graph.add("scores", Dense(units=target_vocabulary), inputs=x)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    chain(graph, x, ("scores", Dense(units=target_vocabulary)), ("loss", CrossEntropy()))
     return graph

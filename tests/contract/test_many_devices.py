@@ -9,11 +9,12 @@ import json
 import math
 import os
 from functools import cache
-from itertools import combinations, product
+from itertools import product
 
 import pytest
 
 import perfmodel as pm
+from contention import contends
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.agreement_options import sync_names, taken
 from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
@@ -216,20 +217,11 @@ def check_bytes(p, sync):
         )
 
 
-def contends(p, sync):
-    """Tell whether flows of a step meet of which the closed form does not know."""
-    reductions = getattr(p.agreement, "reductions", ())
-    if sync in ("double_binary_tree", "parameter_server") or (len(reductions) > 1 and p.agreement.slowdown):
-        return True
-    used = [set(each.placed.channel_bytes(1e6)) for each in reductions]
-    return any(one & other for one, other in combinations(used, 2))  # devices with other layers, at the same time
-
-
 def check_timeline(p, sync):
     if sync in SCHEMES:
         return  # drawn times: held to the closed form, within its error, by the properties of the schemes
     period_s = p.play(2).makespan_s - p.play(1).makespan_s
-    if p.spread is not None and not contends(p, sync):
+    if p.spread is not None and not contends(p):
         assert period_s == pytest.approx(p.step_s, rel=1e-9)
     elif p.spread is not None:
         assert 0.8 * p.step_s <= period_s <= 1.3 * p.step_s  # docs/simulation.md says what the closed form leaves out

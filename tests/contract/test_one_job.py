@@ -4,13 +4,19 @@ Every pair of two factors occurs; ``PERFMODEL_FULL_WALK=1`` walks the whole prod
 """
 
 import os
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
+import numpy as np
 import pytest
 
 import perfmodel as pm
+from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
+from perfmodel.prediction.composition.compose import compose
+from perfmodel.prediction.composition.work import StageWork
+from perfmodel.prediction.step_time import StepTime
 
 NETWORKS = ("alexnet", "vgg16", "resnet50", "lstm32")
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 8, "dgx_a100": 8}
@@ -55,8 +61,9 @@ def network(name):
 
 
 def asked(sync, option, system, **more):
+    bound = {"staleness_bound": 2} if sync == "bounded_staleness" else {}
     return {"batch_size": 16, "system": system, "workers": SYSTEMS[system], "framework": "pytorch_2", "sync": sync,
-            **option, **more}  # fmt: skip
+            **bound, **option, **more}  # fmt: skip
 
 
 def predicted(name, **arguments):
@@ -135,3 +142,87 @@ def test_micro_batches_of_one_stage_are_steps_of_accumulation(sync, option):
     first, *others = (predicted("alexnet", **arguments, **way) for way in ways)
     for other in others:
         assert_same(first, other)
+
+
+class Empty:
+    """A stage without layers."""
+
+    whole = forward = backward = update = StepTime(0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(
+    ("sync", "option"),
+    [(sync, option) for i, sync in enumerate(SYNCS) for k, option in enumerate(OPTIONS[:6]) if (i + k) % 2],
+    ids=ids,
+)
+def test_an_empty_second_stage_over_a_free_link_is_one_stage(sync, option, schedule, micro_batches):
+    p = predicted("alexnet", **asked(sync, option, "dgx_a100"), micro_batches=micro_batches)
+    if isinstance(p, str):
+        assert "is not allowed" in p
+        return
+    prepared, composed = p.basis.prepared, p.basis.timed.composed
+    agreement = prepared.agreement
+    if hasattr(agreement, "reductions"):
+        agreement = replace(agreement, reductions=agreement.reductions * 2)
+    how = {"stage_count": 2, "micro_batch_count": micro_batches, "interleave": 1, "trains": True}
+    two = compose(
+        [*composed.stages, StageWork(times=Empty(), device=1)],
+        orders=orders_of(schedule, **how),
+        micro_batches=micro_batches,
+        agreement=agreement,
+        copies_s=prepared.feed_times(),
+    ).parts
+    for part in PARTS:
+        assert getattr(two, part) == pytest.approx(getattr(p, part), rel=0, abs=TOLERANCE * p.step_s), part
+
+
+def test_a_group_over_free_links_that_splits_nothing_is_one_device():
+    p = predicted("resnet50", **asked("all_reduce", {}, "dgx_a100"))
+    (work,) = p.basis.timed.composed.stages
+    shared = replace(work, group_s=(0.0, 0.0), exchanged_s=0.0, send_s=(0.0, 0.0))
+    assert shared.is_shared
+    prepared = p.basis.prepared
+    one = compose([shared], orders=prepared.orders, agreement=prepared.agreement, copies_s=prepared.feed_times()).parts
+    for part in PARTS:
+        assert getattr(one, part) == pytest.approx(getattr(p, part), rel=0, abs=TOLERANCE * p.step_s), part
+
+
+PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4}
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {},
+        {"accumulation_steps": 4},
+        PIPELINE,
+        {**PIPELINE, "accumulation_steps": 2, "schedule": "gpipe"},
+        {**PIPELINE, "schedule": "interleaved", "interleave": 2},
+        {**PIPELINE, "shard_stage": 2},
+        {"parallelism": "tensor", "tensor_size": 2},
+        {"shard_stage": 3},
+        {"parallelism": "hybrid"},
+    ],
+    ids=ids,
+)
+@pytest.mark.parametrize("sync", ["all_reduce", "ring_all_reduce", "parameter_server", "downpour"])
+def test_arrays_over_configurations_are_composed_as_floats_are(sync, layout):
+    devices = layout.get("stages", 1) * layout.get("tensor_size", 1)
+    job = {"batch_size": 16, "system": "dgx_a100", "workers": 8 // devices, "framework": "pytorch_2", "sync": sync}
+    p = predicted("alexnet", **job, **layout, straggler=NORMAL)
+    if isinstance(p, str):
+        assert layout.get("shard_stage") or layout.get("parallelism") == "hybrid"
+        return
+    prepared = p.basis.prepared
+    names = [name for name in prepared.constant_names if "bandwidth" in name or "gemm" in name or "launch" in name][:4]
+    assert len(names) > 1
+    rng = np.random.default_rng(3)
+    factors = {name: rng.uniform(0.2, 3.0, 7) for name in names}
+    together = prepared.step(factors).parts
+    for index in range(7):
+        alone = prepared.step({name: float(values[index]) for name, values in factors.items()}).parts
+        for part in PARTS:
+            found = np.broadcast_to(getattr(together, part), 7)[index]
+            assert found == pytest.approx(getattr(alone, part), rel=0, abs=TOLERANCE * alone.step_s), part

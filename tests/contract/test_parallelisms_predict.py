@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 
 import perfmodel as pm
+from contention import contends
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.sync.collectives import collective
@@ -49,23 +50,30 @@ def test_parts_sum_memory_is_no_more_and_bytes_are_those_of_the_algorithm(name, 
     assert sum(p.breakdown.values()) == pytest.approx(p.step_s, rel=1e-12)
     assert all(seconds >= 0 for seconds in p.breakdown.values())
     assert p.memory.total_bytes == max(row.memory_bytes for row in p.stages)
-    samples = BATCH_SIZE * max(stage.batch_factor for stage in p.spread.stages)  # what its most crowded layers see
+    crowd = max(stage.batch_factor for stage in p.spread.placement.stages)
+    samples = BATCH_SIZE * crowd  # what its most crowded layers see
     assert p.memory.total_bytes <= whole(name, system, samples).memory.total_bytes * 1.001
     assert p.samples_per_s == pytest.approx(p.worker_count * BATCH_SIZE / p.step_s)
     assert p.worker_count == job["workers"]
-    assert p.play(2).makespan_s == pytest.approx(2 * p.step_s, rel=1e-9)
+    period_s = p.play(2).makespan_s - p.play(1).makespan_s
+    if contends(p):
+        assert 0.8 * p.step_s <= period_s <= 1.4 * p.step_s  # docs/simulation.md says what the closed form leaves out
+    else:
+        assert period_s == pytest.approx(p.step_s, rel=1e-9)
     check_bytes(p)
 
 
 def check_bytes(p):
     """Messages on the topology are of the bytes that a stage says it sends, and these are those it must."""
-    spread, layout = p.spread, p.spread.placement.layout
+    spread = p.spread
     for stage in spread.stages:
-        for exchange in stage.exchanges:
-            placed = spread.exchanges.placed(exchange, stage)
+        for exchange in stage.placed.exchanges:
+            if spread.exchanges is None or (exchange.group == "data" and exchange.kind != "all_gather"):
+                continue
+            placed = spread.exchanges.placed(exchange, stage.placed)
             if placed is None:
                 continue
-            size = float(exchange.size_bytes(layout.micro_batch_size(BATCH_SIZE) * stage.batch_factor))
+            size = float(exchange.size_bytes(spread.samples(stage)))
             senders = {message.source for each in placed.rounds for message in each.messages}
             sent = sum(
                 each.repeat * message.share * size
@@ -73,21 +81,21 @@ def check_bytes(p):
                 for message, route in zip(each.messages, each.routes, strict=True)
                 if route.channel_names
             )
-            assert sent == pytest.approx(len(senders) * spread.exchanges.sent_bytes(exchange, size, stage))
+            assert sent == pytest.approx(len(senders) * spread.exchanges.sent_bytes(exchange, size, stage.placed))
     for stage, row in zip(spread.stages, p.stages, strict=True):
-        assert row.sent_bytes == pytest.approx(must_send(p, stage), rel=1e-12)
+        assert row.sent_bytes == pytest.approx(must_send(p, stage.placed), rel=1e-12)
 
 
 def must_send(p, stage):
     """What a device of a stage must send, from parameters, activations and the ring's own factors."""
     layout = p.spread.placement.layout
-    samples = BATCH_SIZE // layout.micro_batches * stage.batch_factor
+    samples = BATCH_SIZE // layout.parts * stage.batch_factor
     group = layout.tensor_size * stage.batch_factor
     total = 0.0
     for exchange in stage.exchanges:
         p_count = {"data": layout.data_size, "tensor": group, "pipeline": 2}[exchange.group]
         share = {"all_reduce": 2 * (p_count - 1) / p_count, "send": 1}.get(exchange.kind, (p_count - 1) / p_count)
-        repeats = 1 if exchange.group == "data" or exchange.phase.value == "update" else layout.micro_batches
+        repeats = 1 if exchange.group == "data" or exchange.phase.value == "update" else layout.parts
         total += repeats * share * (exchange.fixed_bytes + exchange.bytes_per_sample * samples)
     return total
 
@@ -95,9 +103,8 @@ def must_send(p, stage):
 def test_workers_of_a_pipeline_of_one_stage_are_plain_workers():
     job = {"batch_size": BATCH_SIZE, "system": "survey_fig5", "workers": 4}
     one, plain = pm.predict(network("alexnet"), parallelism="pipeline", **job), pm.predict(network("alexnet"), **job)
-    assert one.breakdown == pytest.approx(plain.breakdown, rel=1e-9)
-    # what stays hidden of slower exchanges is known bucket by bucket for plain workers only
-    assert one.interval_s == pytest.approx(plain.interval_s, rel=0.02)
+    assert one.breakdown == pytest.approx(plain.breakdown, rel=1e-12)
+    assert one.interval_s == pytest.approx(plain.interval_s, rel=1e-9)
     assert one.memory.total_bytes == pytest.approx(plain.memory.total_bytes)
     assert not plain.stages
 
@@ -122,11 +129,11 @@ def test_a_send_takes_the_link_between_the_devices_and_tensor_groups_are_neighbo
     p = pm.predict(network("bert"), workers=2, stages=2, tensor_size=2, micro_batches=4, **job)
     assert [row.devices for row in p.stages] == ["gpu0, gpu1", "gpu2, gpu3"]
     stage = p.spread.stages[0]
-    (send,) = (each for each in stage.exchanges if each.kind == "send")
-    placed = p.spread.exchanges.placed(send, stage)
+    (send,) = (each for each in stage.placed.exchanges if each.kind == "send")
+    placed = p.spread.exchanges.placed(send, stage.placed)
     ways = {(route.nodes[0], route.nodes[-1]) for each in placed.rounds for route in each.routes}
     assert ways == {("gpu0", "gpu2"), ("gpu1", "gpu3"), ("gpu4", "gpu6"), ("gpu5", "gpu7")}
-    assert p.play(1).makespan_s == pytest.approx(p.step_s)
+    assert p.play(1).makespan_s == pytest.approx(p.transfer_s + p.step_s)  # the first mini-batch hides behind nothing
     assert p.bubble_s > 0
 
 
@@ -209,7 +216,7 @@ FIG5 = {"system": "survey_fig5"}
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 4}, ArgumentError, "shard_stage"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "none"}, ArgumentError, "shard_stage"),
         ("alexnet", {**FIG5, "workers": 4, "accumulation_steps": 0}, ArgumentError, "accumulation_steps"),
-        ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "accumulation_steps": 2}, ArgumentError, "accumulation_steps"),
+        ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "shard_stage": 3}, ArgumentError, "shard_stage=3.*gather"),
         ("alexnet", {**FIG5, "parallelism": "hybrid", "accumulation_steps": 2}, ArgumentError, "accumulation_steps"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "phase": "forward"}, ArgumentError, "no optimizer state"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "downpour"}, ArgumentError, "the server has what"),

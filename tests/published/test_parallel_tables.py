@@ -12,7 +12,7 @@ from perfmodel import zoo
 from perfmodel.cli.app import app
 from perfmodel.errors import UnknownNameError
 from perfmodel.measurements import parallel_tables
-from perfmodel.parallelism import place
+from perfmodel.parallelism.registry import place
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def test_links_and_workers_of_a_layout_are_free_together(layout, bandwidth, late
     point = {name: ratio * f.stated[name] for name, ratio in zip(links, (bandwidth, latency), strict=True)}
     system = with_links_scaled(pm.load_system("survey_fig5"), "pcie_3", bandwidth, latency=latency)
     job = f.prediction.basis.job.replace(system=system)
-    step = job.prepared(placement=f.prediction.basis.prepared.placement)  # the cut that the formula was made with
+    step = job.prepared_on(f.prediction.basis.prepared.placement)  # the cut that the formula was made with
     at = f.point(point)
     numbers = {name: at.value(factor) for name, factor in f.opened.factors.items()}
     assert f(**point) == pytest.approx(step.step(numbers).parts.step_s, rel=1e-9)

@@ -8,8 +8,9 @@ import pytest
 import perfmodel as pm
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import CrossEntropy, Dense, ReLU
-from perfmodel.parallelism import part, place
+from perfmodel.parallelism import part
 from perfmodel.parallelism.part import first_alike, structure_of
+from perfmodel.parallelism.registry import place
 
 PIPELINE = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "pipeline", "stages": 4, "micro_batches": 4}
 TENSOR = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "tensor", "tensor_size": 2, "workers": 2}
@@ -54,7 +55,7 @@ def test_stages_that_differ_in_names_alone_keep_their_own_names():
     p = pm.predict(graph, schedule="interleaved", interleave=2, **job)
     cut = [tuple(node.name for node in stage.graph.layers) for stage in p.spread.placement.stages]
     assert cut == [("layer0", "layer1"), ("layer2", "layer3"), ("layer4", "layer5"), ("layer6", "layer7", "layer_loss")]
-    longest = p.spread.nominal.longest
+    longest = p.basis.timed.composed.longest
     assert {row.layer for row in p.layers} == {*cut[longest], *cut[longest + 2]}
 
 

@@ -10,15 +10,16 @@ from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
-from perfmodel.parallelism import PARALLELISMS, Layout
+from perfmodel.parallelism import Layout
+from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.device_memory import _waiting_bytes
-from perfmodel.prediction.predict_subject import predict_subject
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.step_time import PARTS
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.timed_prediction import timed_prediction
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
@@ -120,7 +121,7 @@ def _ends(step):
 
 
 def _single(name, batch_size=16, optimizer="sgd"):
-    return predict_subject(**_job(name, optimizer), batch_size=batch_size, library=None)
+    return timed_prediction(prepare(**_job(name, optimizer), batch_size=batch_size))
 
 
 @every_graph

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import sympy
 
 from perfmodel import zoo
+from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.framework.kernel_table import LayerOperation, build_kernel_table
 from perfmodel.framework.profile import load_framework
 from perfmodel.framework.rules import LoweringRules, PassRule
@@ -15,6 +17,8 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
 from perfmodel.planning.formulas.definitions import Definitions
+from perfmodel.prediction.composition.compose import compose
+from perfmodel.prediction.composition.work import StageWork
 from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import PARTS, group_times, step_time
@@ -59,7 +63,7 @@ def formula_of(symbol, table, numbers, **how):
     return lambda value: [float(each) for each in definitions.function([symbol], wanted)(value)]
 
 
-def toy_step(numbers, passes=(), **feed):
+def toy_step(numbers, passes=()):
     """One product of 10 x 10 x 10 N, two passes of 80 N B, one update of 24 B: 2000 N + 160 N + 24 s, 4 launches."""
     relu = {"name": "relu", "written_elements": 0, "flop_count": 1}
 
@@ -75,7 +79,7 @@ def toy_step(numbers, passes=(), **feed):
         element_bytes=4,
         processor="gpu",
     )
-    return step_time(table, numbers, batch_size=3, workspace_limit_bytes=UNLIMITED, **feed)
+    return step_time(table, numbers, batch_size=3, workspace_limit_bytes=UNLIMITED)
 
 
 def test_kernels_go_wholly_to_their_active_branch():
@@ -136,10 +140,17 @@ def test_every_launch_of_a_kernel_is_held_against_its_own_share_of_the_time():
     assert parts.dispatch_s == 8 * 60
 
 
+def with_copies(before_s, meanwhile_s):
+    """A step of one device that copies its mini-batch."""
+    work = StageWork(times=SimpleNamespace(whole=toy_step(Toy())))
+    orders = orders_of("1f1b", stage_count=1, micro_batch_count=1, interleave=1, trains=True)
+    return compose([work], orders=orders, copies_s=(before_s, meanwhile_s)).parts
+
+
 def test_a_prefetched_feed_costs_what_the_step_does_not_cover():
-    hidden = toy_step(Toy(), feed_s=10.0, prefetched_feed_s=6_000.0)
+    hidden = with_copies(10.0, 6_000.0)
     assert (hidden.exposed_transfer_s, hidden.transfer_s, hidden.step_s) == (10, 6_010, 6_514)
-    late = toy_step(Toy(), feed_s=10.0, prefetched_feed_s=7_000.0)
+    late = with_copies(10.0, 7_000.0)
     assert (late.exposed_transfer_s, late.step_s) == (10 + 496, 7_010)
 
 

@@ -77,7 +77,7 @@ def test_a_played_job_of_unequal_workers_is_that_of_the_closed_form(alexnet):
 def test_it_says_how_fast_and_how_stale_the_slowest_are(alexnet):
     p = step(alexnet, "downpour", straggler=UNEQUAL)
     said = " ".join(p.explain().split())
-    slowest = p.agreement.visits(p.basis.timed.own).kinds[-1]
+    slowest = p.visits.kinds[-1]
     assert "Visitors are of 3 speeds" in said
     assert f"a slowest one, with 2, takes {1e3 * slowest.step_s:.1f} ms a step and misses" in said
     assert slowest.mean_staleness > p.mean_staleness == pytest.approx(15)

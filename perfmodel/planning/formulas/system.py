@@ -120,7 +120,7 @@ class OpenSystem:
         found = []
         for count in self.counts:
             try:
-                found.append(self._job(count, *ratios).prepared())
+                found.append(self._job(count, *ratios).prepared)
             except ArgumentError as wrong:
                 if WORKERS not in self.symbols:
                     raise
@@ -220,7 +220,7 @@ class OpenSystem:
             here = {WORKERS: count, BANDWIDTH: bandwidth * stated_rate, LATENCY: latency * stated_s}
             point = {**at, **{symbol: here[name] for name, symbol in self.symbols.items()}}
             numbers = {name: float(sympy.sympify(factor).subs(point)) for name, factor in factors.items()}
-            step = self._job(count, bandwidth, latency).prepared(placement=stated.placement).step(numbers).parts
+            step = self._job(count, bandwidth, latency).prepared_on(stated.placement).step(numbers).parts
             points.append(list(point.values()))
             answers.append([float(getattr(step, name)) for name in (*wanted, "step_s")])
         with np.errstate(all="ignore"):
@@ -252,7 +252,8 @@ class _OpenExchanges:
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
-        placed = [each.exchanges.placed(exchange, stage) for each in self.system.each]
+        of_each: list[Any] = [each.exchanges for each in self.system.each]
+        placed = [None if each is None else each.placed(exchange, stage) for each in of_each]
         if all(each is None for each in placed):
             return 0.0
         return self.system.collective(placed).time(size_bytes)

@@ -265,4 +265,5 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
     work = StageWork(times=section, exchanges_gradients=agreement is not None)
-    return agreed([work], orders=section.first.prepared.orders, agreement=agreement)
+    composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
+    return replace(composed, stages=())  # a section keeps what is composed of it, and would keep itself

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wired import Wired
     from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.target import Target
 
 FAST_TARGETS: Final = ("gpu", "cpu")
@@ -67,6 +68,11 @@ class Kind:
     def target(self) -> Target:
         """What it runs on."""
         return self.prepared.target
+
+    def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
+        """Return what one mini-batch takes of a footprint that may hold two. [B]"""
+        ahead_bytes = self.prepared.stage_copies(self.prepared.stages[0])[1].copied_bytes
+        return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
 
     @property
     def system(self) -> str:
@@ -195,11 +201,11 @@ class Section:
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """What each keeps with one mini-batch on the device, what another one takes, and what the device offers. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
-        total, more, capacity = (
-            self.joined([getattr(footprint, name) for footprint in footprints])
-            for name in ("total_bytes", "input_bytes", "capacity_bytes")
-        )
-        return total, more, capacity
+        one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
+        kept = [
+            each.total_bytes - each.input_bytes + input_bytes for each, input_bytes in zip(footprints, one, strict=True)
+        ]
+        return self.joined(kept), self.joined(one), self.joined([each.capacity_bytes for each in footprints])
 
     @cached_property
     def by_framework(self) -> list[tuple[Kind, NDArray[np.int64]]]:

@@ -75,7 +75,7 @@ def _sync(name: str, value: Any) -> str:
 
 
 def _parallelism(name: str, value: Any) -> str:
-    from perfmodel.parallelism import PARALLELISMS
+    from perfmodel.parallelism.registry import PARALLELISMS
 
     return one_of(name, value, tuple(PARALLELISMS))
 

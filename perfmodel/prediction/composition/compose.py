@@ -46,7 +46,7 @@ class Composed:
     stages : tuple of StageWork
         What was composed. [s]
     devices : tuple of DeviceWork
-        What each device of a worker exchanges with other workers. [s]
+        What each device of a worker exchanges with other workers; empty where these do not agree. [s]
     orders : tuple of tuple of Turn
         Turns of the devices in a pass over all micro-batches. [-]
     """
@@ -127,14 +127,36 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
-    devices = tuple(_devices(stages, orders, micro_batches * accumulation_steps))
+    """Compose a step up to the copies of mini-batches and what brings them.
+
+    Parameters
+    ----------
+    stages : sequence of StageWork
+        In the order of the network. [s]
+    orders : tuple of tuple of Turn
+        Turns of each device of a worker in a pass. [-]
+    micro_batches, accumulation_steps : int
+        Micro-batches of a pass, and passes before the update. [1]
+    update_share : float, ndarray or sympy.Expr
+        Part of the update that a device does. [1]
+    agreement : Agreement or None
+        How workers agree; None where they do not. [-]
+
+    Returns
+    -------
+    Composed
+        As ``compose`` returns it, without copies and input. [s]
+    """
+    if agreement is None and len(stages) == 1 and micro_batches * accumulation_steps == 1 and not stages[0].is_shared:
+        own = stages[0].times.whole  # nothing to put together
+        return Composed(parts=own, own=own, longest=0, stages=tuple(stages), devices=(), orders=orders)
+    devices: tuple[DeviceWork, ...] = ()
     run = _Run(stages, orders, micro_batches=micro_batches, passes=accumulation_steps, update_share=update_share)
     if agreement is None:
         own, _ = run.own([(0.0, 0.0)] * len(orders))
         parts = own
     else:
-        devices = run.timed_by(devices)
+        devices = run.timed_by(tuple(_devices(stages, orders, micro_batches * accumulation_steps)))
         own, exchanged = run.own([agreement.exchanged(device) for device in devices], served=agreement.serves)
         parts = agreement.applied(own, exchanged)
     return Composed(
@@ -155,16 +177,36 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input.
+
+    Parameters
+    ----------
+    composed : Composed
+        The step without them. [s]
+    agreement : Agreement or None
+        How workers agree: what copies may hide behind. [-]
+    copies_s : tuple of 2 float, ndarray or sympy.Expr
+        Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
+    first_step_s : float, ndarray or sympy.Expr
+        Share of what the first step of a process costs besides. [s]
+    fed : callable or None
+        Adds to a StepTime what it waits for its input; None where that is there. [-]
+
+    Returns
+    -------
+    Composed
+        The whole step. [s]
+    """
     before_s, meanwhile_s = copies_s
+    copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
-        before_s, meanwhile_s = before_s + meanwhile_s, 0.0
+        before_s, meanwhile_s = copied_s, 0.0
     hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
     parts = replace(
         composed.parts,
         overhead_s=composed.parts.overhead_s + first_step_s,
         exposed_transfer_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
-        transfer_s=before_s + meanwhile_s,
+        transfer_s=copied_s,
     )
     return replace(composed, parts=parts if fed is None else fed(parts))
 

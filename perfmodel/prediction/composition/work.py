@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfmodel.symbolic import named
 
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from perfmodel.prediction.step_time import StepTime
 
 Quantity = Any
+
+
+NOTHING: Final = 0.0
+"""What a stage exchanges that a device has for itself. [s]"""
 
 
 class PhaseTimes(Protocol):
@@ -68,11 +72,16 @@ class StageWork:
     device: int = 0
     exchanges_gradients: bool = False
     group_s: tuple[Quantity, Quantity] = (0.0, 0.0)
-    exchanged_s: Quantity = 0.0
+    exchanged_s: Quantity = NOTHING
     send_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other devices of the worker have a part in it."""
+        return self.exchanged_s is not NOTHING
 
     @property
     def forward_s(self) -> Quantity:

@@ -1,0 +1,14 @@
+"""Which steps of several devices the closed form and a played timeline see differently."""
+
+from itertools import combinations
+
+
+def contends(p):
+    """Tell whether flows of a step meet of which the closed form does not know."""
+    reductions = getattr(p.agreement, "reductions", ())
+    if p.agreement is not None and p.agreement.name in ("double_binary_tree", "parameter_server"):
+        return True
+    if len(reductions) > 1 and p.agreement.slowdown:  # calls slow down what computes, wherever it stands
+        return True
+    used = [set(each.placed.channel_bytes(1e6)) for each in reductions]
+    return any(one & other for one, other in combinations(used, 2))  # devices with other layers, at the same time
