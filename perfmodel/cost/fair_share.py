@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError
+from perfmodel.numeric import maximum
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -80,6 +84,44 @@ def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | 
         rates[stopped] = level * weight[stopped]
         rising &= ~stopped
     return rates
+
+
+def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int]) -> Quantity:
+    r"""Time of a byte of a flow that has an even share of every channel it passes.
+
+    .. math:: \beta = \max_c \frac{k_c}{B_c}
+
+    Parameters
+    ----------
+    capacity : sequence of float or sympy.Expr
+        What each of its channels carries, B. [B/s]
+    flow_counts : sequence of int
+        Flows over each, k; one that passes it twice counts twice. [1]
+
+    Returns
+    -------
+    float or sympy.Expr
+        Inverse of the rate. [s/B]
+
+    Notes
+    -----
+    Exact under max-min fairness for the slowest of all flows, whose channel fills up first. Ignores: what flows that
+    are bound elsewhere leave to the others.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> rate = sympy.Symbol("B", positive=True)
+    >>> longest_byte_time(capacity=[rate, 2 * rate, 10.0], flow_counts=[1, 4, 2])
+    Max(0.2, 2/B)
+    """
+    import sympy
+
+    crowds: dict[Any, Any] = {}
+    for bandwidth, count in zip(capacity, flow_counts, strict=True):
+        coefficient, rest = sympy.sympify(1 / bandwidth).as_coeff_Mul()
+        crowds[rest] = max(crowds.get(rest, 0), count * coefficient)
+    return reduce(maximum, [coefficient * rest for rest, coefficient in crowds.items() if coefficient])
 
 
 def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDArray[np.float64]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -327,6 +327,7 @@ def pipeline_ends(
     if any(np.ndim(each) for each in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
         return _ends_of_many(orders, work_s, send_s)
     later = _later([*work_s, *send_s])
+    ended = named if later is maximum else _as_it_is  # a turn of numbers is no time for questions
     device_s: list[Quantity] = [0.0] * len(orders)
     chunk_s: list[Quantity] = [0.0] * len(forward_s)
     link_s: list[Quantity] = [0.0] * len(send_s)
@@ -335,9 +336,9 @@ def pipeline_ends(
         start = device_s[event.device]
         if event.source is not None:
             start = later(start, arrived[event.source])
-        end = device_s[event.device] = chunk_s[event.chunk] = start + work_s[event.work]
+        end = device_s[event.device] = chunk_s[event.chunk] = ended(start + work_s[event.work], "end of turn")
         if event.link is not None:
-            end = link_s[event.link] = later(end, link_s[event.link]) + send_s[event.link]
+            end = link_s[event.link] = ended(later(end, link_s[event.link]) + send_s[event.link], "end of transfer")
         arrived.append(end)
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
@@ -366,6 +367,11 @@ def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Q
 def _later(given: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
     is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
     return max if is_plain else maximum  # several times as fast
+
+
+def _as_it_is(value: Quantity, name: str) -> Quantity:
+    del name
+    return value
 
 
 class _Event(NamedTuple):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
+from perfmodel.numeric import largest
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -117,6 +118,11 @@ class Topology:
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
+
+    @property
+    def stated(self) -> Topology:
+        """The same with numbers alone, which tell the way of data: itself, unless links are left open."""
+        return self
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
@@ -447,7 +453,8 @@ class Topology:
         """Return what a message costs once: over a network its adapters start it, else whoever copies. [s]"""
         ends = zip(itertools.pairwise(nodes), channels, strict=True)
         over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
-        return max((channel.startup_s for channel in over_network or channels), default=0.0)
+        startups_s = [channel.startup_s for channel in over_network or channels]
+        return largest(startups_s) if startups_s else 0.0
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Return from each node that data may leave the next ones and the channels to them."""

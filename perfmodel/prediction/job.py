@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.parallelism import Placement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.prepared import Prepared
@@ -149,6 +150,10 @@ class Job(JobAttributes):
     @cached_property
     def prepared(self) -> Prepared:
         """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        return self.prepared_on(None)
+
+    def prepared_on(self, placement: Placement | None) -> Prepared:
+        """Return its step on a placement [-] that was made before; None makes one."""
         return prepare(
             self.subject,
             target=self.target,
@@ -160,6 +165,7 @@ class Job(JobAttributes):
             recompute=self.recompute,
             data_path=self.data_path,
             job=self,
+            placement=placement,
         )
 
     @property

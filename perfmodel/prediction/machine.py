@@ -7,13 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
+from perfmodel.numeric import largest
+from perfmodel.sync.open_routes import byte_times, has_open_links
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -182,7 +184,7 @@ class Machine:
         return tuple(ways)
 
     @property
-    def copy_bytes_per_s(self) -> float:
+    def copy_bytes_per_s(self) -> Any:
         """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
         return slowest_rate(self.input_routes)
 
@@ -193,9 +195,9 @@ class Machine:
         return bool(rates.max() <= rates.min() * (1 + 1e-9))
 
     @property
-    def copy_latency_s(self) -> float:
+    def copy_latency_s(self) -> Any:
         """Time before the first byte reaches a device. [s]"""
-        return max(route.latency_s for route in self.input_routes)
+        return largest(route.latency_s for route in self.input_routes)
 
     def link_of(self, name: str) -> Link:
         """Return the link that a device hangs on, as device and slot settled it.
@@ -283,7 +285,7 @@ def _received(adapter: str, network: Link) -> Route:
     return Route(nodes=("network", adapter), channels=(link,), latency_s=network.latency_s)
 
 
-def slowest_rate(routes: tuple[Route, ...]) -> float:
+def slowest_rate(routes: tuple[Route, ...]) -> Any:
     """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly.
 
     Parameters
@@ -293,9 +295,11 @@ def slowest_rate(routes: tuple[Route, ...]) -> float:
 
     Returns
     -------
-    float
+    float or sympy.Expr
         Rate. [B/s]
     """
+    if has_open_links(routes):
+        return 1 / largest(byte_times(routes))
     return float(shared_rates(routes).min(initial=math.inf))
 
 

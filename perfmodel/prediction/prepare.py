@@ -54,6 +54,7 @@ def prepare(
     job: Job | None = None,
     parallelism: str = "data",
     layout: Layout = WHOLE,
+    placement: Placement | None = None,
 ) -> Prepared:
     """Place a network on the devices of a job, and lower every stage.
 
@@ -83,6 +84,8 @@ def prepare(
         What devices share, where no job says it. [-]
     layout : Layout
         How many devices do what, where no job says it. [-]
+    placement : Placement or None
+        The network on devices; None cuts it so that the longest stage is shortest. [-]
 
     Returns
     -------
@@ -108,7 +111,7 @@ def prepare(
             layout=layout if job is None else job.layout,
             parallelism=parallelism if job is None else job.parallelism,
         )
-        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
+        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job, placement=placement)
 
     is_plain = job is not None and not job.is_of_several and subject.feed is None and library is None
     if not is_plain or target.machine is not None:
@@ -201,12 +204,20 @@ class Lowering:
         self.libraries = target.libraries(profile, library)
         self.support = target.support(profile, self.libraries, dtype=dtype)
 
-    def prepared(self, batch_size: int, *, pinned: bool, data_path: DataPath | None, job: Job | None) -> Prepared:
+    def prepared(
+        self,
+        batch_size: int,
+        *,
+        pinned: bool,
+        data_path: DataPath | None,
+        job: Job | None,
+        placement: Placement | None = None,
+    ) -> Prepared:
         """Return the job made ready."""
         subject, layout, target = self.subject, self.layout, self.target
         machine = target.machine
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
-        placement = self._placement(samples)
+        placement = self._placement(samples) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
@@ -282,7 +293,7 @@ class Lowering:
         if layout.stages > 1 and machine is not None:
             from perfmodel.sync.ring_order import way_between
 
-            way = way_between(machine.system.topology, machine.names[0], machine.names[layout.tensor_size])
+            way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
 
             def send_s(bytes_per_sample: int) -> float:
                 """Return a tensor's way there and, in training, its gradient's way back. [s]"""

@@ -20,6 +20,7 @@ from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framew
 from perfmodel.prediction.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -353,10 +354,12 @@ class Prepared:
         table, samples = stage.plan.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        with naming_of(table):
+            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            groups=group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes),
+            groups=groups,
             element_bytes=ELEMENT_BYTES[self.dtype],
             how={
                 "batch_size": samples,
@@ -384,13 +387,14 @@ class Prepared:
 
     @cached_property
     def _how(self) -> dict[str, Any]:
-        layout = self.layout
+        layout, agreement = self.layout, self.agreement
+        sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,
             "accumulation_steps": layout.accumulation_steps,
-            "update_share": 1 / layout.data_size if layout.shard_stage else 1.0,
-            "agreement": self.agreement,
+            "update_share": 1 / sharing if layout.shard_stage else 1.0,
+            "agreement": agreement,
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
 from perfmodel.records import Phase
+from perfmodel.symbolic import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,9 @@ class TimedStage:
     alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:
-        return step_time(self.stage.plan.table, self.numbers, groups=self.groups, phase=phase, **self.how)
+        table = self.stage.plan.table
+        with naming_of(table):
+            return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
 
     @cached_property
     def whole(self) -> StepTime:
@@ -110,13 +113,15 @@ class TimedStage:
         """When the gradients of its layers are ready. [s]"""
         if self.alike is not None:
             return self.alike.gradients
-        return gradient_schedule(
-            self.stage.plan.table,
-            self.groups,
-            self.numbers,
-            parameter_counts=self.stage.subject.graph.trained_parameter_counts,
-            element_bytes=self.element_bytes,
-        )
+        table = self.stage.plan.table
+        with naming_of(table):
+            return gradient_schedule(
+                table,
+                self.groups,
+                self.numbers,
+                parameter_counts=self.stage.subject.graph.trained_parameter_counts,
+                element_bytes=self.element_bytes,
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.composition.work import DeviceWork, Gather, StageWork, Turned, WorkerWork
 from perfmodel.prediction.gradients import joined
 from perfmodel.prediction.step_time import StepTime
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
@@ -245,8 +245,8 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool 
     chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
     turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
     works_s = [
-        sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
-            if stage.device == place)
+        named(sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
+                  if stage.device == place), "work of a device")
         for place in range(device_count)
     ] if device_count > 1 else [0.0]  # fmt: skip
     if is_whole:
@@ -388,7 +388,7 @@ class Longest:
     def of(self, values: Sequence[Quantity]) -> Quantity:
         """Return the value of that device."""
         if self.is_open:
-            return _of_largest(self.works_s, values)
+            return of_largest(self.works_s, values)
         if self.places is None:
             return values[self.first]
         if all(values[0] is each for each in values[1:]):
@@ -403,12 +403,12 @@ class Longest:
         return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
 
 
-def _of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
+def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
     """Return the value that belongs to the largest key, the first of several that are as large."""
     largest, found = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        found = where(exceeds(key, largest), value, found)
-        largest = maximum(largest, key)
+        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        largest = named(maximum(largest, key), "longest")
     return found
 
 
@@ -464,13 +464,13 @@ def stepped(
     ends_s, free_s = (
         [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)
     )
-    finish_s = [end + tail for end, tail in zip(ends_s, tails_s, strict=True)]
+    finish_s = [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)]
     last_s = reduce(maximum, finish_s)
     of = longest.of
     total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
     waits_s = maximum(last_s - of(finish_s), 0.0)
     # of what the last device is later, its exchange is as much as it is longer
-    of_exchange_s = minimum(waits_s, maximum(_of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
+    of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
     ended_s, unhindered_s = of(ends_s), of(free_s)
     own = replace(
         own,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from perfmodel.symbolic import named
+
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import PipelineEnds
     from perfmodel.prediction.gradients import GradientSchedule
@@ -85,12 +87,12 @@ class StageWork:
     @property
     def forward_s(self) -> Quantity:
         """Turn of a micro-batch going forward. [s]"""
-        return self.times.forward.step_s + self.group_s[0]
+        return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
     @property
     def backward_s(self) -> Quantity:
         """Turn of a micro-batch going back. [s]"""
-        return self.times.backward.step_s + self.group_s[1]
+        return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
