@@ -77,6 +77,7 @@ Namer = Callable[..., Any]
 """Gets an expression, what it is, its place in its array, and ``part``, what it belongs to; returns its symbol."""
 
 _NAMER: ContextVar[Namer | None] = ContextVar("namer", default=None)
+_NO_NAMES = nullcontext()
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def naming_of(part: object) -> AbstractContextManager[None]:
     3.0
     """
     namer = _NAMER.get()
-    return nullcontext() if namer is None else naming(partial(namer, part=part))
+    return _NO_NAMES if namer is None else naming(partial(namer, part=part))
 
 
 def named(value: Quantity, name: str) -> Quantity:

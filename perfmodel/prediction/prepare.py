@@ -98,28 +98,21 @@ def prepare(
         If the network, sizes and system do not fit one another, or activations are to be recomputed by a framework
         that keeps them all.
     """
-    target = target.behind(subject.hosts)
-
-    def lowered() -> Prepared:
-        lowering = _lowering(
-            subject,
-            target=target,
-            profile=profile,
-            dtype=dtype,
-            library=library,
-            recompute=recompute,
-            layout=layout if job is None else job.layout,
-            parallelism=parallelism if job is None else job.parallelism,
-        )
-        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job, placement=placement)
-
-    is_plain = job is not None and not job.is_of_several and subject.feed is None and library is None
-    if not is_plain or target.machine is not None:
-        return lowered()
-    # what is kept holds target and profile, so that no other objects have their numbers
-    key = (id(target), id(profile), subject.phase, subject.optimizer, dtype, recompute, pinned, id(data_path))
-    found: Prepared = _kept(subject.graph.kept("prepared"), key, lowered, most=MOST_PREPARED)
-    return found.with_samples(subject.graph.samples(batch_size))
+    lowering = _lowering(
+        subject,
+        target=target.behind(subject.hosts),
+        profile=profile,
+        dtype=dtype,
+        library=library,
+        recompute=recompute,
+        layout=layout if job is None else job.layout,
+        parallelism=parallelism if job is None else job.parallelism,
+    )
+    how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
+    is_plain = job is not None and not job.is_of_several and subject.feed is None
+    if not is_plain or lowering.target.machine is not None:
+        return lowering.prepared(batch_size, **how, job=job)
+    return lowering.alike(batch_size, **how, job=job)
 
 
 def lowering_of(job: Job, *, known: Known) -> Lowering:
@@ -249,6 +242,23 @@ class Lowering:
             data_path=data_path,
             agreement=agreement,
         )
+
+    def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
+        """Return a job of one device by itself, from one that was made ready for a device with the same kernels."""
+        subject, target, profile = self.subject, self.target, self.profile
+        # what is kept holds the profile, so that no other object has its number
+        key = (
+            id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
+            self.support, target.processor, target.lowered_for,
+        )  # fmt: skip
+        found: Prepared = _kept(
+            subject.graph.kept("prepared"),
+            key,
+            lambda: self.prepared(batch_size, **how, job=job),
+            most=MOST_PREPARED,
+        )
+        samples = subject.graph.samples(batch_size)
+        return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
     def plan(self, graph: LayerGraph, *, input_gradient: bool | None) -> Plan:
         """Return kernel table and memory plan of a graph."""

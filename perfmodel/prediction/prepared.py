@@ -186,11 +186,12 @@ class Prepared:
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
-    def with_samples(self, batch_size: int) -> Prepared:
-        """Return the same for another batch size [samples]; ``replace`` would take four times as long."""
+    def like(self, **changes: Any) -> Prepared:
+        """Return the same with fields that no plan depends on changed; ``replace`` would take four times as long."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, batch_size=batch_size)
-        other.__dict__.pop("nominal", None)
+        other.__dict__.update(self.__dict__, **changes)
+        for worked_out in ("nominal", "constant_names", "specs"):
+            other.__dict__.pop(worked_out, None)
         return other
 
     @property

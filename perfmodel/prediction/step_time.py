@@ -120,6 +120,13 @@ class StepTime:
         """Return every part so many times as long. [s]"""
         return StepTime(*(factor * part for part in _FIELDS(self)))
 
+    def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
+        """Return a step without copies, with them, and with its share of what the first step costs besides. [s]"""
+        compute_s, memory_bound_s, overhead_s, update_s, _, *waits, _, sync_s, dispatch_s, launch_s = _FIELDS(self)
+        overhead_s = overhead_s + first_step_s
+        ahead = (compute_s, memory_bound_s, overhead_s, update_s, exposed_s, *waits)
+        return StepTime(*ahead, total_s, sync_s, dispatch_s, launch_s)
+
     @property
     def device_s(self) -> Quantity:
         """What the device does with a mini-batch: the step without its waits for copies and input. [s]"""

@@ -62,6 +62,12 @@ class Composed:
     orders: Orders
     count: int = 1
 
+    def of(self, parts: StepTime) -> Composed:
+        """Return the same with other parts of the step [s]; ``replace`` takes four times as long."""
+        other = object.__new__(Composed)
+        other.__dict__.update(self.__dict__, parts=parts)
+        return other
+
 
 def compose(
     stages: Sequence[StageWork],
@@ -212,13 +218,12 @@ def fed_with(
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = copied_s, 0.0
     hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
-    parts = replace(
-        composed.parts,
-        overhead_s=composed.parts.overhead_s + first_step_s,
-        exposed_transfer_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
-        transfer_s=copied_s,
+    parts = composed.parts.copying(
+        exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
+        total_s=copied_s,
+        first_step_s=first_step_s,
     )
-    return replace(composed, parts=parts if fed is None else fed(parts))
+    return composed.of(parts if fed is None else fed(parts))
 
 
 def _is_something(seconds: Quantity) -> bool:
