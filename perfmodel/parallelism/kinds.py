@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.parallelism.base import SIZES, Layout, Parallelism, Request, StageGraph
-from perfmodel.parallelism.combine import combined
+from perfmodel.parallelism.combine import combined, cut_places
 
 
 class Combined(Parallelism):
@@ -17,6 +17,10 @@ class Combined(Parallelism):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the stages of the layout."""
         return combined(request)
+
+    def cut(self, request: Request) -> tuple[int, ...]:
+        """Return the layers before each stage but the first."""
+        return cut_places(request)
 
 
 @final

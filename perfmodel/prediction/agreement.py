@@ -80,6 +80,11 @@ class Agreement(ABC):
         del device
         return 0.0, 0.0
 
+    def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
+        """Return what gathering shared parameters takes for one micro-batch, and what of it is exposed. [s]"""
+        del device
+        return 0.0, 0.0
+
     def sent_bytes(self, size_bytes: float, place: int) -> float:
         """Return what a device at a place of a worker sends for so many bytes of gradients [B]. [B]"""
         del size_bytes, place

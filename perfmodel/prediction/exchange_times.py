@@ -143,7 +143,7 @@ class PlacedExchanges:
     topology: Topology
     names: tuple[str, ...]
     library: CollectiveLibrary | None = None
-    _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
+    _known: dict[object, Placed | LibraryCollective | None] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
@@ -173,12 +173,13 @@ class PlacedExchanges:
         Placed, LibraryCollective or None
             With its time; None for a device that has nobody to exchange with. [-]
         """
-        groups = self._groups(exchange, stage)
-        if len(groups[0]) == 1:
-            return None
-        key = (exchange.kind, exchange.group, groups)
+        among = (
+            stage.batch_factor if exchange.group == "tensor" else (exchange.phase, exchange.fixed_bytes, stage.device)
+        )
+        key = (exchange.kind, exchange.group, among)
         if key not in self._known:
-            self._known[key] = self._placed(exchange, self.topology, groups)
+            groups = self._groups(exchange, stage)
+            self._known[key] = None if len(groups[0]) == 1 else self._placed(exchange, self.topology, groups)
         return self._known[key]
 
     def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:

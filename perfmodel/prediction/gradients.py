@@ -55,6 +55,11 @@ class GradientSchedule:
             backward_s=self.backward_s * factor,
         )
 
+    def taken(self, places: Any) -> GradientSchedule:
+        """Return the schedule of some configurations."""
+        varied = ("ready_s", "wanted_s", "forward_s", "backward_s")
+        return replace(self, **{name: getattr(self, name)[..., places] for name in varied})
+
 
 def gradient_schedule(
     table: KernelTable,

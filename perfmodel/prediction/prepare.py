@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, StageGraph
+from perfmodel.parallelism import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
@@ -98,17 +98,10 @@ def prepare(
         If the network, sizes and system do not fit one another, or activations are to be recomputed by a framework
         that keeps them all.
     """
-    if (
-        recompute is not None
-        and Phase.BACKWARD in subject.phase.parts
-        and profile.memory.activation_gradients == "kept"
-    ):
-        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
-        raise ArgumentError("recompute", recompute, allowed)
     target = target.behind(subject.hosts)
 
     def lowered() -> Prepared:
-        lowering = _Lowering(
+        lowering = _lowering(
             subject,
             target=target,
             profile=profile,
@@ -129,7 +122,66 @@ def prepare(
     return found.with_samples(subject.graph.samples(batch_size))
 
 
-class _Lowering:
+def lowering_of(job: Job, *, known: Known) -> Lowering:
+    """Return the subject of a job on its way to its devices.
+
+    Parameters
+    ----------
+    job : Job
+        What is asked. [-]
+    known : Known
+        What jobs share that differ in their layout only. [-]
+
+    Returns
+    -------
+    Lowering
+        For micro-batches of any size. [-]
+    """
+    return _lowering(
+        job.subject,
+        target=job.target.behind(job.subject.hosts),
+        profile=job.profile,
+        dtype=job.element_type,
+        library=job.library,
+        recompute=job.recompute,
+        layout=job.layout,
+        parallelism=job.parallelism,
+        known=known,
+    )
+
+
+def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how: Any) -> Lowering:
+    profile: FrameworkProfile = how["profile"]
+    if (
+        recompute is not None
+        and Phase.BACKWARD in subject.phase.parts
+        and profile.memory.activation_gradients == "kept"
+    ):
+        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
+        raise ArgumentError("recompute", recompute, allowed)
+    return Lowering(subject, target=target, recompute=recompute, **how)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What jobs that differ in their layout only have in common; filled as they are made ready.
+
+    Parameters
+    ----------
+    layer_seconds : dict of int to dict
+        Seconds of layers, by samples. [s]
+    lowered : dict of int to tuple
+        By identity of a stage's graph: the graph, and what was made of it. [-]
+    timed : dict
+        Stages that were timed, by what they have in common. [s]
+    """
+
+    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    timed: dict[Any, Any] = field(default_factory=dict)
+
+
+class Lowering:
     """A subject on its way to a target."""
 
     def __init__(
@@ -143,7 +195,9 @@ class _Lowering:
         recompute: str | None,
         layout: Layout,
         parallelism: str,
+        known: Known | None = None,
     ) -> None:
+        self.known = Known() if known is None else known
         self.subject, self.target, self.profile = subject, target, profile
         self.dtype, self.recompute = dtype, recompute
         self.layout, self.parallelism = layout, parallelism
@@ -220,14 +274,16 @@ class _Lowering:
         placement: Placement = _kept(graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS)
         return placement
 
-    def _placed(self, samples: int) -> Placement:
-        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
-        if layout.workers == layout.interleave == 1:
-            return Placement(parallelism=self.parallelism, layout=layout, stages=(StageGraph(graph=graph),))
-        from perfmodel.parallelism.phases import placement_of_phase
-        from perfmodel.parallelism.recompute import with_repeated_exchanges
-        from perfmodel.parallelism.registry import place
+    def cut(self, samples: int) -> tuple[int, ...]:
+        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        if self.layout.stages * self.layout.interleave == 1:
+            return ()
+        from perfmodel.parallelism.registry import PARALLELISMS
 
+        return PARALLELISMS[self.parallelism].cut(self._request(samples))
+
+    def _request(self, samples: int) -> Request:
+        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if layout.stages > 1:
@@ -243,24 +299,34 @@ class _Lowering:
                 """Return a tensor's way there and, in training, its gradient's way back. [s]"""
                 return (1 + trains) * (way.latency_s + bytes_per_sample * samples / way.capacity_bytes_per_s)
 
-        placement = placement_of_phase(
-            place(
-                graph,
-                parallelism=self.parallelism,
-                layout=layout,
-                element_bytes=ELEMENT_BYTES[self.dtype],
-                layer_s=layer_s,
-                send_s=send_s,
-            ),
-            self.subject.phase,
+        return Request(
+            graph=graph,
+            layout=layout,
+            element_bytes=ELEMENT_BYTES[self.dtype],
+            layer_s=layer_s,
+            send_s=send_s,
         )
-        if not trains:
+
+    def _placed(self, samples: int) -> Placement:
+        layout = self.layout
+        if layout.workers == layout.interleave == 1:
+            whole = StageGraph(graph=self.subject.graph)
+            return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
+        from perfmodel.parallelism.phases import placement_of_phase
+        from perfmodel.parallelism.recompute import with_repeated_exchanges
+        from perfmodel.parallelism.registry import PARALLELISMS
+
+        placed = PARALLELISMS[self.parallelism].place(self._request(samples))
+        placement = placement_of_phase(placed, self.subject.phase)
+        if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
         stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
         return replace(placement, stages=stages)
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
         """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        if samples in self.known.layer_seconds:
+            return self.known.layer_seconds[samples]
         whole = copy.copy(self)
         whole.layout, whole.parallelism = WHOLE, "data"
         timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
@@ -271,6 +337,7 @@ class _Lowering:
         for occurrence in timed.stage.plan.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self.known.layer_seconds[samples] = found
         return found
 
     def _feeding(self) -> Mapping[int, Target]:
@@ -287,6 +354,14 @@ class _Lowering:
         return {each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)}
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+        lowered = self.known.lowered.get(id(placed.graph))
+        if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
+            lowered = self.known.lowered[id(placed.graph)] = (placed.graph, self._lowered(placed))
+        stage = lowered[1]
+        target = feeding.get(placed.device) if stage.feed else None
+        return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
+
+    def _lowered(self, placed: StageGraph) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph = whole.graph
@@ -294,7 +369,6 @@ class _Lowering:
             from perfmodel.parallelism.part import first_alike
 
             graph = first_alike(placed.graph, of=whole.graph)
-        feed = self._feed(placed.graph, is_fed=is_fed)
         subject = whole
         if graph is not whole.graph:
             own = whole.input_gradient if is_fed else placed.input_gradient
@@ -303,8 +377,7 @@ class _Lowering:
             placed=placed,
             subject=subject,
             plan=self.plan(graph, input_gradient=subject.input_gradient),
-            feed=feed,
-            target=feeding.get(placed.device) if feed else None,
+            feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
+from perfmodel.derived import derived
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.composition.compose import Composed, compose, of_largest
+from perfmodel.prediction.composition.compose import Composed, Longest, compose
 from perfmodel.prediction.composition.work import PhaseTimes, StageWork
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.device_memory import device_memory
@@ -19,7 +20,7 @@ from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framew
 from perfmodel.prediction.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.symbolic import is_symbolic, naming_of
+from perfmodel.symbolic import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -319,19 +320,34 @@ class Prepared:
         stages = self.timed_stages(factors)
         return TimedStep(stages, self.composed(stages, factors))
 
-    def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+    def timed_stages(
+        self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
+    ) -> tuple[TimedStage, ...]:
+        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+        known : dict or None
+            Stages that were timed for other layouts on the same device at the same batch size; filled. [s]
+
+        Returns
+        -------
+        tuple of TimedStage
+            In the order of the network. [s]
+        """
         numbers = self.numbers(factors)
-        if len(self.stages) == 1:
+        if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
-        known: dict[Any, TimedStage] = {}
+        known = {} if known is None else known
         found = []
         for stage in self.stages:
             key = (id(stage.plan), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
-            found.append(timed if timed.stage is stage else replace(timed, stage=stage))
+            found.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
         return tuple(found)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
@@ -394,20 +410,10 @@ class Prepared:
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
-        gradients = self.agreement is not None and stage.exchanges_gradients
-        exchanges = self.exchanges
-        inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
-        if not inner or exchanges is None:
-            return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
-        samples = self.samples(stage)
-
-        def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
-            return sum(
-                exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
-                for each in inner
-                if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
-                and hidden in (None, each.hidden)
-            )  # fmt: skip
+        work = StageWork(times=times, device=placed.device, exchanges_gradients=self._adds_up(stage))
+        if self.exchanges is None or not _alike_exchanges(placed):
+            return work
+        seconds = partial(self._seconds, stage)
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
             hidden_s = seconds(phase=phase, group="tensor", hidden=True)
@@ -415,19 +421,46 @@ class Prepared:
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
         lasting = (times.forward.step_s, times.backward.step_s)
-        gathers = (*phases, Phase.UPDATE)
-        forward_gather, backward_gather, last_gather = (seconds(phase=each, group="data") for each in gathers)
-        return StageWork(
-            times=times,
-            device=placed.device,
-            exchanges_gradients=gradients,
+        return replace(
+            work,
             group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
             exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),
-            gather_s=(forward_gather, backward_gather),
             tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
-            gathered_s=last_gather,
+            **self._gathering(stage),
         )
+
+    def _adds_up(self, stage: Stage) -> bool:
+        return self.agreement is not None and stage.exchanges_gradients
+
+    def _seconds(
+        self, stage: Stage, *, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None
+    ) -> Any:
+        """Return what some exchanges of a stage take. [s]"""
+        exchanges = self.exchanges
+        if exchanges is None:
+            return 0.0
+        samples = 0 if phase is Phase.UPDATE else self.samples(stage)
+        return sum(
+            count * exchanges(each, each.size_bytes(samples), stage.placed)
+            for each, count in _alike_exchanges(stage.placed)
+            if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
+            and hidden in (None, each.hidden)
+        )  # fmt: skip
+
+    def _gathering(self, stage: Stage) -> dict[str, Any]:
+        """Return what workers gather of the parameters of a stage that they share. [s]"""
+        forward_s, backward_s, last_s = (
+            self._seconds(stage, phase=each, group="data") for each in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+        )
+        return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
+
+    def works_like(self, works: Sequence[StageWork]) -> list[StageWork]:
+        """Return the numbers of stages of a job that differs in what workers share only. [s]"""
+        return [
+            replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+            for stage, work in zip(self.stages, works, strict=True)
+        ]
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
@@ -461,8 +494,13 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Return what each device of a worker keeps in memory. [B]"""
-        orders = timed.composed.orders
-        return tuple(device_memory(self, timed, place, order) for place, order in enumerate(orders))
+        parts = self.layout.parts
+        return tuple(
+            device_memory(self, timed.stages, place, in_parts=parts > 1)
+            .shared(self.layout)
+            .footprint(order, parts=parts)
+            for place, order in enumerate(timed.composed.orders)
+        )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
@@ -477,16 +515,13 @@ class Prepared:
         """Return the devices that share the way from the host with a stage's."""
         return self.target if stage.target is None else stage.target
 
-    def _copying(self, factors: Factors) -> tuple[Stage, Copy, Copy]:
-        """Return the stage whose copies of a step take longest, and what it copies before a step and meanwhile."""
-        found = self._copying_stages(factors)
-        return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(sum(self._times(*each)))))
-
-    def _copying_stages(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
+    def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
+        """Return the stages that copy, and what each copies before a step and meanwhile."""
+        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
         parts = self.layout.parts
-        fed = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        found = [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in fed]
-        return found or [(self.stages[0], NO_COPY, NO_COPY)]
+        if parts == 1:
+            return found
+        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in found]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
@@ -505,8 +540,11 @@ class Prepared:
         tuple of Copy
             Before, and meanwhile: those of the stage whose copies take longest. [-]
         """
-        _, before, meanwhile = self._copying(factors)
-        return before, meanwhile
+        copying = self._copying(factors)
+        if not copying:
+            return NO_COPY, NO_COPY
+        longest = Longest([sum(self._times(*each)) for each in copying]).first
+        return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
@@ -521,10 +559,20 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        times = [self._times(*each) for each in self._copying_stages(factors)]
+        times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]
-        together_s = [sum(each) for each in times]
-        if is_symbolic(*together_s):  # which of them takes longest is open
-            return tuple(of_largest(together_s, of_stages) for of_stages in zip(*times, strict=True))
-        return max(times, key=lambda each: float(np.max(sum(each))))
+        longest = Longest([sum(each) for each in times])
+        return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
+
+
+@derived
+def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
+    """Return a stage's exchanges but the sums of gradients, and how often each occurs at some place of the stage."""
+    found: dict[Any, tuple[Exchange, int]] = {}
+    for each in placed.exchanges:
+        if each.group != "data" or each.kind == "all_gather":
+            key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
+            first, count = found.get(key, (each, 0))
+            found[key] = (first, count + 1)
+    return list(found.values())

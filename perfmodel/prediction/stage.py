@@ -72,6 +72,8 @@ class TimedStage:
         Size of an element of a gradient. [B]
     how : mapping of str
         What else ``step_time`` is given. [-]
+    alike : TimedStage or None
+        Another stage that differs in names alone, and takes as long; None for the first of these. [s]
     """
 
     stage: Stage
@@ -79,6 +81,7 @@ class TimedStage:
     groups: GroupTimes
     element_bytes: int
     how: Mapping[str, Any] = field(default_factory=dict)
+    alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:
         table = self.stage.plan.table
@@ -88,26 +91,28 @@ class TimedStage:
     @cached_property
     def whole(self) -> StepTime:
         """All phases. [s]"""
-        return self._of(None)
+        return self._of(None) if self.alike is None else self.alike.whole
 
     @cached_property
     def forward(self) -> StepTime:
         """The forward phase. [s]"""
-        return self._of(Phase.FORWARD)
+        return self._of(Phase.FORWARD) if self.alike is None else self.alike.forward
 
     @cached_property
     def backward(self) -> StepTime:
         """The backward phase; zero in inference. [s]"""
-        return self._of(Phase.BACKWARD)
+        return self._of(Phase.BACKWARD) if self.alike is None else self.alike.backward
 
     @cached_property
     def update(self) -> StepTime:
         """The update; zero where it does not run. [s]"""
-        return self._of(Phase.UPDATE)
+        return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
 
     @cached_property
     def gradients(self) -> GradientSchedule:
         """When the gradients of its layers are ready. [s]"""
+        if self.alike is not None:
+            return self.alike.gradients
         table = self.stage.plan.table
         with naming_of(table):
             return gradient_schedule(

@@ -28,7 +28,7 @@ Line = tuple[float, float]
 """Latency and seconds per byte of the collective: a straight line over its size."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PlacedRound:
     """A round with the way of each message.
 
@@ -52,7 +52,7 @@ class PlacedRound:
     reduced_share: float
     repeat: int
 
-    @property
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
         found: list[Line] = []

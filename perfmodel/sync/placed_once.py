@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.sync.base import Collective
 
-MOST_PLACED: Final = 64
+MOST_PLACED: Final = 1024
 """Collectives kept for one topology; the oldest goes first. [1]"""
 
 _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
