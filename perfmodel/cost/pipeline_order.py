@@ -169,7 +169,11 @@ SCHEDULES: Final[Mapping[str, Callable[..., Orders]]] = {
 """Name to the order of work."""
 
 
-@lru_cache(maxsize=512)
+MOST_ORDERS: Final = 1024
+"""Orders that are kept, with what follows from them. [1]"""
+
+
+@lru_cache(maxsize=MOST_ORDERS)
 def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
     """Return what each device does, the same object for the same arguments; chunks of one device follow one another.
 
@@ -385,8 +389,6 @@ class _Event(NamedTuple):
 
 
 _EVENTS: Final[dict[int, tuple[Orders, tuple[_Event, ...]]]] = {}
-MOST_ORDERS: Final = 1024
-"""Orders whose events are kept. [1]"""
 
 
 def _events(orders: Orders, chunk_count: int) -> tuple[_Event, ...]:

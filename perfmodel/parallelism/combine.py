@@ -114,6 +114,26 @@ def _placed(
 
 
 @derived
+def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
+    """Return a stage with what data-parallel workers exchange of it where they share something else.
+
+    Parameters
+    ----------
+    stage : StageGraph
+        On a device. [-]
+    **sizes : int
+        As ``gradient_exchanges`` takes them. [1]
+
+    Returns
+    -------
+    StageGraph
+        The same layers. [-]
+    """
+    within = tuple(each for each in stage.exchanges if each.group != "data")
+    return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
+
+
+@derived
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
     """Return a stage on a device, with the sums of copies and what data-parallel workers exchange of it."""
     own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))

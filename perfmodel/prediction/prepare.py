@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.job import Job
@@ -165,12 +166,15 @@ class Known:
         Seconds of layers, by samples. [s]
     lowered : dict of int to tuple
         By identity of a stage's graph: the graph, and what was made of it. [-]
+    feeding : dict
+        Devices at each place of a pipeline, by devices, stages and tensor groups. [-]
     timed : dict
         Stages that were timed, by what they have in common. [s]
     """
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -220,13 +224,7 @@ class Lowering:
             heads = machine.names[:: layout.stages * layout.tensor_size]
             data_path = replace(data_path, machine=reading_devices(machine.system, heads))
         feeding = self._feeding()
-        agreement = None
-        if job is not None and job.is_of_several:
-            from perfmodel.prediction.agreement_arguments import resolve_agreement
-
-            agreement = resolve_agreement(
-                job, machine=machine, subject=subject, profile=self.profile, dtype=self.dtype, placement=placement
-            )
+        agreement = self._agreement(placement, job)
         return Prepared(
             subject=subject,
             target=target,
@@ -241,6 +239,38 @@ class Lowering:
             recompute=self.recompute,
             data_path=data_path,
             agreement=agreement,
+        )
+
+    def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
+        if job is None or not job.is_of_several:
+            return None
+        from perfmodel.prediction.agreement_arguments import resolve_agreement
+
+        return resolve_agreement(
+            job,
+            machine=self.target.machine,
+            subject=self.subject,
+            profile=self.profile,
+            dtype=self.dtype,
+            placement=placement,
+        )
+
+    def shared(self, prepared: Prepared, job: Job) -> Prepared:
+        """Return a training job made ready that differs from one in what workers share only."""
+        from perfmodel.parallelism.combine import shared_as
+
+        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": self.layout.shard_stage}
+        how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
+        stages = tuple(replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages)
+        placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
+        return replace(
+            prepared,
+            placement=placement,
+            stages=stages,
+            exchanges=self._exchanges(placement, job)
+            if prepared.exchanges is None
+            else replace(prepared.exchanges, placement=placement),
+            agreement=self._agreement(placement, job),
         )
 
     def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
@@ -361,7 +391,12 @@ class Lowering:
             every = enumerate(machine.names)
             return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
 
-        return {each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)}
+        key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        if key not in known:
+            known[key] = {
+                each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)
+            }
+        return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
         lowered = self.known.lowered.get(id(placed.graph))

@@ -14,7 +14,8 @@ import numpy as np
 from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
-from perfmodel.planning.sweeps.axes import DEFAULTS, OF_WORKER
+from perfmodel.parallelism import Layout
+from perfmodel.planning.sweeps.axes import OF_WORKER
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.units import Kind, Unit
 from perfmodel.prediction.arguments import resolved_batch_size
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.cost.pipeline_order import Orders
-    from perfmodel.parallelism import Layout
     from perfmodel.planning.sweeps.prices import Prices
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.prepared import Prepared
@@ -108,8 +108,8 @@ class Layouts:
             Rows that can be. [-]
         """
         asked = _Asked(self.space, rows, refuse)
-        jobs = asked.grouped([name for name in asked.codes if name not in (*BATCH, *TURNS)], self._job)
-        layouts = asked.grouped([name for name in asked.codes if name in ORDERED_BY], self._layout)
+        jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
+        layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
         kinds = []
         for job, places in jobs:
             if job is None:
@@ -121,8 +121,10 @@ class Layouts:
         batch = self._batch_sizes(asked, kinds)
         self._refuse_uneven(asked, batch, micro, passes)
         turns = np.zeros(len(rows), dtype=np.int64)
-        for index, (_, places) in enumerate(layouts):
-            turns[places] = index
+        ordered: dict[Layout, int] = {}
+        for layout, places in layouts:
+            turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
+        orders = list(ordered)
         sizes = batch // (micro * passes)
         among = tuple(np.unique(sizes[asked.is_open]).tolist())
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
@@ -139,7 +141,7 @@ class Layouts:
             for index in np.unique(turns[own]).tolist():
                 some = np.flatnonzero(turns[own] == index)
                 yield self._answer(
-                    stack, layouts[index][0], of_unit[some], at[some], own[some], passes[own[some]], batch[own[some]]
+                    stack, orders[index], of_unit[some], at[some], own[some], passes[own[some]], batch[own[some]]
                 )
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -199,8 +201,6 @@ class Layouts:
 
     @staticmethod
     def _refuse_uneven(asked: _Asked, batch: Ints, micro: Ints, passes: Ints) -> None:
-        from perfmodel.parallelism import Layout
-
         uneven = np.flatnonzero(asked.is_open & (batch % (micro * passes) != 0))
         for (samples, count, times), places in _groups([each[uneven] for each in (batch, micro, passes)]):
             with asked.refusing(uneven[places]):
@@ -264,6 +264,20 @@ class Layouts:
         return epoch_size(self.dataset_size, None if prepared.data_path is None else prepared.data_path.dataset)
 
 
+def _in_order(layout: Layout) -> Layout:
+    """Return what of a layout decides the order of turns in a pass."""
+    schedule = layout.schedule
+    if layout.stages == 1 or (layout.interleave == 1 and schedule == "interleaved"):
+        schedule = "1f1b"
+    return Layout(
+        workers=layout.stages,
+        stages=layout.stages,
+        micro_batches=layout.micro_batches,
+        interleave=layout.interleave,
+        schedule=schedule,
+    )
+
+
 class _Job(NamedTuple):
     """What configurations have in common, not yet laid out."""
 
@@ -278,7 +292,7 @@ class _Asked:
 
     def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
         self.space, self.rows, self.refuse = space, rows, refuse
-        self.codes = {axis.name: space.codes(axis.name, rows) for axis in space.axes}
+        self.codes = {axis.name: space.codes(axis.name, rows) for axis in space.axes if len(axis) > 1}
         self.is_open = np.ones(len(rows), dtype=bool)
 
     def left(self, places: Ints) -> Ints:
@@ -294,20 +308,21 @@ class _Asked:
     def numbers(self, name: str) -> Ints:
         """Return the numbers of an axis."""
         if name not in self.codes:
-            return np.full(len(self.rows), DEFAULTS[name])
+            return np.full(len(self.rows), self.space.value(name, 0))
         values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
         """Return what is made of each combination of some axes' values, and its rows; refuse where that fails."""
         found = []
-        for key, places in (
-            _groups([self.codes[name] for name in names]) if names else [((), np.arange(len(self.rows)))]
-        ):
+        fixed = dict.fromkeys(names, 0)
+        varied = [name for name in names if name in self.codes]
+        everything = [np.zeros(len(self.rows), dtype=np.int64)]
+        for key, places in _groups([self.codes[name] for name in varied] or everything):
             if not self.is_open[places].any():
                 continue
             with self.refusing(places):
-                found.append((make(dict(zip(names, key, strict=bool(names)))), places))
+                found.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
         return found
 
 

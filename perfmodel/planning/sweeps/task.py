@@ -28,7 +28,7 @@ ROWS_PER_TASK: Final = 200_000
 SLOW_ROWS_PER_TASK: Final = 256
 """Configurations of a task where predict answers each: about a second of work. [1]"""
 
-LAYOUT_ROWS_PER_TASK: Final = 500_000
+LAYOUT_ROWS_PER_TASK: Final = 1_000_000
 """Configurations of a task where these are layouts: what they have in common is made once for a task. [1]"""
 
 OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)

@@ -15,6 +15,7 @@ from perfmodel.prediction.composition.stacking import taken
 from perfmodel.prediction.composition.work import Turned
 from perfmodel.prediction.device_memory import device_memory
 from perfmodel.prediction.messages import MERGED
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
@@ -66,16 +67,22 @@ class Kind:
             Each with some of the sizes. [-]
         """
         by_cut: dict[Hashable, list[int]] = defaultdict(list)
+        cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
-            by_cut[self.lowering.cut(size)].append(size)
+            if size not in cuts:
+                cuts[size] = self.lowering.cut(size)
+            by_cut[cuts[size]].append(size)
         return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
 
     def _unit(self, cut: Hashable, sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
-        prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job)
-        prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-        columns = np.array([among.index(size) for size in sizes])
         key = (self.shared, cut, sizes)
+        columns = np.array([among.index(size) for size in sizes])
+        if key in known and job.subject.phase is Phase.STEP:
+            prepared = self.lowering.shared(known[key].prepared, job)
+        else:
+            prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job)
+            prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
             known[key] = _Alone.of(prepared, timed, columns)
@@ -83,7 +90,7 @@ class Kind:
         layout = prepared.layout
         return Unit(
             prepared=prepared,
-            works=prepared.works_like(alone.works) if layout.shard_stage else alone.works,
+            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works),
             worker=alone.worker,
             memory=tuple(each.shared(layout) for each in alone.memory),
             copies_s=alone.copies_s,
@@ -97,6 +104,7 @@ class Kind:
 class _Alone:
     """What a unit has in common with those that differ in what workers share only."""
 
+    prepared: Prepared
     works: Sequence[StageWork]
     worker: WorkerWork
     memory: tuple[DeviceMemory, ...]
@@ -110,6 +118,7 @@ class _Alone:
         memory = tuple(device_memory(prepared, timed, place, in_parts=True) for place in devices)
         worker = taken(worker_of(works, device_count=len(devices)), columns)
         return cls(
+            prepared=prepared,
             works=works,
             worker=_everywhere(worker, len(columns)),
             memory=taken(memory, columns),
