@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.cpu import capped_efficiency, cpu_matmul_time, register_tiles
-from perfmodel.cost.cpu_passes import cpu_scalar_time, cpu_stream_time, numa_bandwidth, subnormal_assist_time
+from perfmodel.cost.cpu import (
+    capped_efficiency,
+    cpu_matmul_time,
+    cpu_scalar_time,
+    cpu_stream_time,
+    numa_bandwidth,
+    register_tiles,
+    subnormal_assist_time,
+)
 from perfmodel.cost.threads import (
     effective_clock,
     fork_join_time,

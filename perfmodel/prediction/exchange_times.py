@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
-from perfmodel.sync.placed_once import placed_once
+from perfmodel.sync.placed import placed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

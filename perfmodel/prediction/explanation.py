@@ -201,11 +201,11 @@ def _on_workers(p: Prediction) -> tuple[str, ...]:
     if p.basis is None:
         return ()
     if p.spread is not None:
-        from perfmodel.prediction.spread_words import spread_words
+        from perfmodel.prediction.worker_words import spread_words
 
         return (spread_words(p),)
-    from perfmodel.prediction.agreement_words import agreement_words
     from perfmodel.prediction.data_path_words import data_path_words
+    from perfmodel.prediction.worker_words import agreement_words
 
     return data_path_words(p.basis), agreement_words(p.basis)
 
@@ -279,7 +279,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
     if p.agreement is None:
         return None
-    from perfmodel.prediction.agreement_words import server_dict
+    from perfmodel.prediction.worker_words import server_dict
 
     return server_dict(p)
 

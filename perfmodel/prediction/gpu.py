@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.gpu import stream_time
-from perfmodel.cost.tile_output import write_out_steps
+from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived
 from perfmodel.framework.passes import pass_class
 from perfmodel.hardware.gpu import STORAGE_TYPES
@@ -23,10 +22,11 @@ from perfmodel.prediction.gpu_libraries import (
     RECURRENT_VALUES,
     MatmulLibrary,
     RecurrentLibrary,
+    StreamEfficiency,
+    gpu_software,
     recurrent_library,
 )
 from perfmodel.prediction.gpu_products import product_times
-from perfmodel.prediction.gpu_software import StreamEfficiency, gpu_software
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled
 from perfmodel.units import to_base_units
 

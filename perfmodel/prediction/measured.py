@@ -19,7 +19,7 @@ from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.prediction.layer_memory import LayerMemory
+    from perfmodel.prediction.reuse_distance import LayerMemory
 
 Quantity = Any
 

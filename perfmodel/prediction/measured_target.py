@@ -11,8 +11,8 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.copies import Copy
-from perfmodel.prediction.layer_memory import layer_memory
 from perfmodel.prediction.measured import CallTimes, Curve, MeasuredNumbers
+from perfmodel.prediction.reuse_distance import layer_memory
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
 from perfmodel.prediction.target import Libraries, Target
 from perfmodel.records import ELEMENT_BYTES
@@ -196,7 +196,7 @@ class MeasuredTarget(Target):
 
     def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
         """Return which kernels follow the curve of another class, and which lie outside what was measured."""
-        from perfmodel.prediction.measured_classes import extrapolation_remarks
+        from perfmodel.prediction.measured_interval import extrapolation_remarks
 
         return extrapolation_remarks(self.measured, prepared, timed)
 

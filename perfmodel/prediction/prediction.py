@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments import whole_number
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
-from perfmodel.prediction.layer_row import LayerRow, Piece, piece_of
+from perfmodel.prediction.rows import LayerRow, Piece, piece_of
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.provenance import ConstantRow
-    from perfmodel.prediction.stage_rows import StageRow
+    from perfmodel.prediction.rows import StageRow
     from perfmodel.simulation import Timeline
     from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
@@ -289,7 +289,7 @@ class Prediction(Billed):
     @cached_property
     def stages(self) -> Table[StageRow]:
         """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
-        from perfmodel.prediction.stage_rows import NO_STAGES, stage_rows
+        from perfmodel.prediction.rows import NO_STAGES, stage_rows
 
         return NO_STAGES if self.basis is None or self.spread is None else stage_rows(self.spread, self.basis.timed)
 

@@ -164,7 +164,7 @@ class _Lowering:
         feeding = self._feeding()
         agreement = None
         if job is not None and job.is_of_several:
-            from perfmodel.prediction.agreement_arguments import resolve_agreement
+            from perfmodel.prediction.agreement_options import resolve_agreement
 
             agreement = resolve_agreement(
                 job, machine=machine, subject=subject, profile=self.profile, dtype=self.dtype, placement=placement

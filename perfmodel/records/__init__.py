@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfmodel.records.attention import Attention
-from perfmodel.records.convolution import Convolution
 from perfmodel.records.operations import (
     Contraction,
+    Convolution,
     Gather,
     MemoryPass,
     Operation,

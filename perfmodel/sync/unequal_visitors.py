@@ -84,7 +84,7 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
 
     Examples
     --------
-    >>> from perfmodel.cost.unequal_times import Unequal
+    >>> from perfmodel.cost.order_statistics import Unequal
     >>> from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
     >>> times = Unequal([2.0, 2.0, 1.0, 1.0])
     >>> numbers = AsynchronousNumbers(compute_s=5e-3, update_s=0.5e-3, worker_count=4, times=times)

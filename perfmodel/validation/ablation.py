@@ -15,8 +15,7 @@ from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu import CpuNumbers
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu import GpuNumbers
-from perfmodel.prediction.gpu_libraries import MatmulLibrary
-from perfmodel.prediction.gpu_software import StreamEfficiency
+from perfmodel.prediction.gpu_libraries import MatmulLibrary, StreamEfficiency
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared

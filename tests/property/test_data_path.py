@@ -6,7 +6,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cost import input_pipeline, refresh, storage, transfer
+from perfmodel.cost import input_pipeline, refresh, transfer
 
 ROUNDING = 1e-9
 SECONDS = st.floats(1e-6, 1e3)
@@ -40,12 +40,12 @@ def test_more_bytes_take_longer_and_never_beat_the_link(size, more, rate, latenc
 @given(BYTES, st.floats(1, 1e4), LATENCY, RATE, RATE, st.floats(1, 1e7), st.floats(1, 100))
 def test_reads_exceed_no_limit_and_more_of_them_are_never_slower(size, queue, latency, stream, most, reads, more):
     limits = {"latency_s": latency, "stream_bytes_per_s": stream, "most_bytes_per_s": most, "most_reads_per_s": reads}
-    rate = storage.read_rate(read_bytes=size, outstanding_reads=queue, **limits)
+    rate = input_pipeline.read_rate(read_bytes=size, outstanding_reads=queue, **limits)
     assert rate <= most
     assert rate <= reads * size
     assert rate <= queue * stream * (1 + ROUNDING)
-    assert at_least(storage.read_rate(read_bytes=size, outstanding_reads=queue * more, **limits), rate)
-    assert at_least(storage.read_rate(read_bytes=size * more, outstanding_reads=queue, **limits), rate)
+    assert at_least(input_pipeline.read_rate(read_bytes=size, outstanding_reads=queue * more, **limits), rate)
+    assert at_least(input_pipeline.read_rate(read_bytes=size * more, outstanding_reads=queue, **limits), rate)
 
 
 STAGES = st.dictionaries(st.sampled_from(input_pipeline.STAGES), SECONDS, min_size=1)

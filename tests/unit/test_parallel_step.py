@@ -12,6 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism import Layout
 from perfmodel.parallelism.registry import PARALLELISMS
+from perfmodel.prediction.basis import timed_prediction
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.device_memory import _waiting_bytes
 from perfmodel.prediction.prepare import prepare
@@ -19,7 +20,6 @@ from perfmodel.prediction.step_time import PARTS
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.prediction.targets import resolve_target
-from perfmodel.prediction.timed_prediction import timed_prediction
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
