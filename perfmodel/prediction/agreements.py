@@ -11,9 +11,8 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
 from perfmodel.parallelism import Layout, Placement
-from perfmodel.prediction.agreement import Agreement
+from perfmodel.prediction.agreement import Agreement, Asynchronous
 from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
-from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.parameter_server import (
     memory_bytes_per_s,
     served_s_per_byte,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.prediction.gpu import GpuNumbers
+    from perfmodel.prediction.gpu_target import GpuNumbers
 
 
 Quantity = Any

@@ -10,11 +10,11 @@ import numpy as np
 
 from perfmodel.cost.interval import interval_ends
 from perfmodel.hardware.calibration import Z_80
-from perfmodel.prediction.constants import StatedConstant
 from perfmodel.prediction.doubt import Doubt
 from perfmodel.prediction.interval import Interval
-from perfmodel.prediction.measured import CALL, ClassRows, MeasuredNumbers
+from perfmodel.prediction.measured_target import CALL, ClassRows, MeasuredNumbers
 from perfmodel.prediction.reuse_distance import step_order
+from perfmodel.prediction.scaling import StatedConstant
 from perfmodel.presentation.quantities import percent_text
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
-from perfmodel.cost.roofline import roofline_time
+from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
 from perfmodel.framework.flat_columns import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.prediction.by_row import by_row

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.agreement import Asynchronous
 from perfmodel.prediction.data_path_words import STAGE_NAMES, source_words
 from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.synchronous_agreement import Synchronous
@@ -78,9 +78,7 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
 
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
-    said = []
-    if float(parts.straggler_s) > 0:
-        said.append(f"Waiting for slower workers takes {seconds_text(float(parts.straggler_s))}.")
+    said = _slower(basis)
     if isinstance(agreement, Synchronous) and agreement.overlap and agreement.slowdown:
         lost = agreement.slowdown * float(parts.sync_s)
         said.append(
@@ -100,6 +98,11 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
         f"would be without a queue."
     )
     return [*said, *_of_kinds(times.kinds)]
+
+
+def _slower(basis: Basis) -> list[str]:
+    seconds = float(basis.timed.parts.straggler_s)
+    return [f"Waiting for slower workers takes {seconds_text(seconds)}."] if seconds > 0 else []
 
 
 def _of_kinds(kinds: Sequence[KindTimes]) -> list[str]:
@@ -169,12 +172,10 @@ def spread_words(p: Prediction) -> str:
     Returns
     -------
     str
-        Devices and what each does; bubbles, exchanges, and the device that all wait for. Empty for a whole network.
+        Devices and what each does; bubbles, exchanges, and the device that all wait for.
     """
-    if p.spread is None or p.basis is None:
-        return ""
-    layout, rows = p.spread.placement.layout, p.stages
-    said = [f"{_devices(p.spread.placement)}{_micro_batches(layout, p.batch_size)}."]
+    layout, rows = p.basis.prepared.layout, p.stages
+    said = [f"{_devices(p.basis.prepared.placement)}{_micro_batches(layout, p.batch_size)}."]
     parts = "stages" if layout.stages > 1 else "parts of the network"
     if len(rows) > 1:
         longest = max(rows, key=lambda row: row.computing_s)
@@ -221,10 +222,9 @@ def _micro_batches(layout: Layout, batch_size: int) -> str:
 
 def _of_inference(p: Prediction) -> list[str]:
     """Say what mini-batches without a pause between them would take: nothing flows back that they wait for."""
-    layout = p.spread.placement.layout  # type: ignore[union-attr]
+    layout, works = p.basis.prepared.layout, p.basis.timed.composed.stages
     if layout.stages == 1:
         return []
-    works = p.basis.timed.composed.stages  # type: ignore[union-attr]
     works_s = [sum(float(work.forward_s) for work in works if work.device == device) for device in range(layout.stages)]
     period_s = layout.parts * float(max([*works_s, *(work.send_s[0] for work in works)]))
     return [
@@ -234,16 +234,12 @@ def _of_inference(p: Prediction) -> list[str]:
 
 
 def _of_agreement(p: Prediction) -> list[str]:
-    spread = p.spread
-    assert spread is not None
-    if spread.worker_count == 1:
+    if p.worker_count == 1:
         return []
-    if spread.agreement is None:
+    if p.agreement is None:
         return [ALONE]
-    said = [f"{spread.worker_count} workers agree by {spread.agreement.name}."]
-    if p.straggler_s:
-        said.append(f"Waiting for slower workers takes {seconds_text(p.straggler_s)}.")
-    if isinstance(spread.agreement, Asynchronous):
+    said = [f"{p.worker_count} workers agree by {p.agreement.name}.", *_slower(p.basis)]
+    if isinstance(p.agreement, Asynchronous):
         said.append(f"A gradient has missed {p.mean_staleness:.3g} updates of others when it is applied.")
     return said
 

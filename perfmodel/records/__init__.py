@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.records.attention import Attention
 from perfmodel.records.operations import (
+    Attention,
     Contraction,
     Convolution,
     Gather,
