@@ -39,6 +39,7 @@ from perfmodel.prediction.scaling import (
     library_constants,
     scaled,
 )
+from perfmodel.prediction.step_time import ProcessorNumbers
 from perfmodel.prediction.target import Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
@@ -46,14 +47,13 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
-    from perfmodel.prediction.step_time import ProcessorNumbers
 
 
 Quantity = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CpuNumbers:
+class CpuNumbers(ProcessorNumbers):
     """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place.
 
     Parameters
@@ -132,11 +132,6 @@ class CpuNumbers:
     launch_s: Quantity = 0.0
     library_issue_s: Quantity = 0.0
     overlap_exponent: float = 1.0
-
-    @property
-    def queued(self) -> bool:
-        """False: what a dispatch exposes is told by the overlap exponent, launch by launch."""
-        return False
 
     @property
     def configuration_count(self) -> int | None:

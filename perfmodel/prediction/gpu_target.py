@@ -39,6 +39,7 @@ from perfmodel.prediction.gpu_libraries import (
 from perfmodel.prediction.gpu_products import product_times
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, host_constants, scaled
+from perfmodel.prediction.step_time import ProcessorNumbers
 from perfmodel.prediction.target import Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
@@ -49,14 +50,13 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.run import FeedItem
-    from perfmodel.prediction.step_time import ProcessorNumbers
 
 
 Quantity = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuNumbers:
+class GpuNumbers(ProcessorNumbers):
     """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols.
 
     Parameters
@@ -106,11 +106,6 @@ class GpuNumbers:
     overlap_exponent: float
     # of init=False, so that a copy with another number in it has to find out again
     is_plain: bool = field(default=False, init=False)
-
-    @property
-    def queued(self) -> bool:
-        """False: what a dispatch exposes is told by the overlap exponent, launch by launch."""
-        return False
 
     @property
     def configuration_count(self) -> int | None:

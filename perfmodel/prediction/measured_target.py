@@ -20,6 +20,7 @@ from perfmodel.prediction.by_row import distinct_names
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.step_time import ProcessorNumbers
 from perfmodel.prediction.target import Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.prepared import Prepared, TimedStep
     from perfmodel.prediction.reuse_distance import LayerMemory
-    from perfmodel.prediction.step_time import ProcessorNumbers
 
 
 Quantity = Any
@@ -127,7 +127,7 @@ class ClassRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredNumbers:
+class MeasuredNumbers(ProcessorNumbers):
     """Plain numbers of a measured machine in one data type, and of the step that it is to run.
 
     Parameters
@@ -160,8 +160,6 @@ class MeasuredNumbers:
         Zero: a kernel was measured with its launch and all that its library does. [s]
     overlap_exponent : float
         1: dispatch follows kernel, but where ``queued`` says otherwise of the whole step. [1]
-    configuration_count : int or None
-        None: a machine was measured once. [1]
     """
 
     machine: str
@@ -182,7 +180,6 @@ class MeasuredNumbers:
     launch_s: float = 0.0
     library_issue_s: float = 0.0
     overlap_exponent: float = 1.0
-    configuration_count: int | None = None
 
     @property
     def queued(self) -> bool:
@@ -254,8 +251,8 @@ class MeasuredNumbers:
                 features[CALL] = features[CALL] * (calls[rows] if np.ndim(calls) else calls)
             yield ClassRows(name, curve, rows, features, cold[rows] if np.ndim(cold) else cold)
 
-    def _times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return the whole time in the branch that takes more of it, and in the other its own part. [s]"""
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return the whole time of a row in the branch that takes more of it, and in the other its own part. [s]"""
         shape = np.shape(columns["launches"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
@@ -267,13 +264,7 @@ class MeasuredNumbers:
         longer = compute_s >= memory_s
         return where(longer, whole, compute_s), where(longer, memory_s, whole)
 
-    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each product row; the longer one is the whole. [s]"""
-        return self._times(columns, efficiency)
-
-    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each stream row; the longer one is the whole. [s]"""
-        return self._times(columns, efficiency)
+    stream_times = matmul_times
 
     def in_step(
         self,

@@ -7,9 +7,10 @@ on the table's columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,40 +30,44 @@ if TYPE_CHECKING:
 Quantity = Any
 
 
-class ProcessorNumbers(Protocol):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
+class ProcessorNumbers(ABC):
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
 
-    @property
-    def launch_s(self) -> Quantity:
-        """Time a launch occupies the processor besides the kernel itself. [s]"""
+    Parameters
+    ----------
+    launch_s : float, ndarray or sympy.Expr
+        Time a launch occupies the processor besides the kernel itself. [s]
+    dispatch_s, library_issue_s : float, ndarray or sympy.Expr
+        Host time to issue one launch by the framework, and inside a library's call. [s]
+    step_overhead_s : float, ndarray or sympy.Expr
+        Host time per step, whatever it computes. [s]
+    overlap_exponent : float
+        How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]
+    """
 
-    @property
-    def dispatch_s(self) -> Quantity:
-        """Host time to issue one launch by the framework. [s]"""
+    __slots__ = ()
 
-    @property
-    def library_issue_s(self) -> Quantity:
-        """Host time to issue one launch inside a library's call. [s]"""
-
-    @property
-    def step_overhead_s(self) -> Quantity:
-        """Host time per step, whatever it computes. [s]"""
-
-    @property
-    def overlap_exponent(self) -> float:
-        """How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]"""
+    launch_s: Quantity
+    dispatch_s: Quantity
+    library_issue_s: Quantity
+    step_overhead_s: Quantity
+    overlap_exponent: float
 
     @property
     def queued(self) -> bool:
         """Whether only the sum of dispatches can show, because the host runs ahead over all kernels of a step."""
+        return False
 
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return None
 
+    @abstractmethod
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
 
+    @abstractmethod
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
-from perfmodel.simulation.tasks import Task
-from perfmodel.simulation.timeline import Span, Timeline
+from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
 """Version of an event that is no flow's; those of flows count from one."""

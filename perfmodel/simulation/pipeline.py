@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, Turn, following_turn
 from perfmodel.errors import ArgumentError
-from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.timeline import Task
 
 VARIATIONS_DRAWN: Final = (1e-7, 1e7)
 """Least and most that factors are drawn with: beyond, they are all 1, or all but never anything but 0. [1]"""

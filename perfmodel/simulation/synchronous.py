@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
 from perfmodel.simulation.pipeline import Hop, Piece, ending, pipeline_resources, pipeline_schedule_tasks
-from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.timeline import Task
 
 if TYPE_CHECKING:
     import numpy as np
