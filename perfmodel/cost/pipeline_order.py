@@ -225,52 +225,6 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
     return tuple(tuple(turn for turn in order if turn.phase == "forward") for order in orders)
 
 
-def pipeline_makespan(
-    orders: Orders,
-    *,
-    forward_s: Sequence[Quantity],
-    backward_s: Sequence[Quantity],
-    forward_send_s: Sequence[Quantity],
-    backward_send_s: Sequence[Quantity],
-) -> Quantity:
-    """Time of all micro-batches: the longest path through turns and transfers.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of each device. [-]
-    forward_s, backward_s : sequence of float or ndarray
-        Of one micro-batch in each chunk. [s]
-    forward_send_s, backward_send_s : sequence of float or ndarray
-        Of one micro-batch from each chunk to the next, and of its gradient back; one less than chunks. [s]
-
-    Returns
-    -------
-    float or ndarray
-        From the first forward to the last backward phase. [s]
-
-    Notes
-    -----
-    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
-    time, which keeps no device busy. Ignores: the update; links that several transfers share.
-
-    Examples
-    --------
-    >>> orders = one_forward_one_backward_order(stage_count=4, micro_batch_count=8)
-    >>> float(pipeline_makespan(orders, forward_s=[1.0] * 4, backward_s=[2.0] * 4, forward_send_s=[0.0] * 3,
-    ...     backward_send_s=[0.0] * 3))
-    33.0
-    """
-    ends = pipeline_ends(
-        orders,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        forward_send_s=forward_send_s,
-        backward_send_s=backward_send_s,
-    )
-    return ends.latest_s
-
-
 @dataclass(frozen=True, slots=True)
 class PipelineEnds:
     """When devices of a pipeline, and chunks of its layers, are through with all micro-batches.
@@ -318,7 +272,8 @@ def pipeline_ends(
 
     Notes
     -----
-    Exact for chunks of any length. Valid and ignoring as ``pipeline_makespan``.
+    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
+    time, which keeps no device busy. Ignores: the update; links that several transfers share.
 
     Examples
     --------

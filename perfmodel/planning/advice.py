@@ -204,7 +204,6 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
     """Return remarks on the links of a system, which a change of them says itself."""
-    assert p.basis is not None
     machine = p.basis.prepared.target.machine
     return () if machine is None else machine.system.remarks
 

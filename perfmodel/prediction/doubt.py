@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.hardware.fit_plan import Unknown, load_fit_plan
-from perfmodel.prediction.constants import StatedConstant, stated_constant
-from perfmodel.prediction.covariance import extended_covariance, prior_covariance
+from perfmodel.prediction.scaling import StatedConstant, stated_constant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.interval_scale import ConstantSpreads
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.scaling import Factors
+
 
 LEAST_STEP: Final = 0.02
 """How far a constant is lowered at least to see what the step makes of it, in ln(constant). [1]"""
@@ -169,3 +169,59 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
             for place in range(count)
         )
         return np.array([prepared.step(one).parts.step_s for one in each])
+
+
+def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Return the covariance of unknowns before any row is seen.
+
+    Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+
+    Parameters
+    ----------
+    unknowns : sequence of Unknown
+        Free numbers: logarithms of factors. [1]
+
+    Returns
+    -------
+    ndarray, shape (unknowns, unknowns)
+        Covariance. [1]
+    """
+    groups = np.array([unknown.group for unknown in unknowns])
+    shared = np.array([unknown.shared_spread for unknown in unknowns])
+    own = np.array([unknown.spread for unknown in unknowns])
+    together = groups[:, None] == groups[None, :]
+    covariance: NDArray[np.float64] = np.diag(own**2) + together * shared[:, None] * shared[None, :]
+    return covariance
+
+
+def extended_covariance(
+    fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
+) -> NDArray[np.float64]:
+    r"""Return the covariance of fitted unknowns and of further ones that the fit has not met.
+
+    A further unknown keeps its own part and hears of its group's mean what the fit has learned of it:
+
+    .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
+
+    Parameters
+    ----------
+    fitted : sequence of Unknown
+        Unknowns of the fit. [-]
+    covariance : ndarray, shape (fitted, fitted)
+        Theirs after the fit, C. [1]
+    further : sequence of Unknown
+        Unknowns of constants that no fitted row used. [-]
+
+    Returns
+    -------
+    ndarray, shape (fitted + further, fitted + further)
+        Joint covariance. [1]
+    """
+    if not further:
+        return covariance
+    prior, count = prior_covariance((*fitted, *further)), len(fitted)
+    follow = np.linalg.solve(prior[:count, :count], prior[:count, count:]).T
+    across = follow @ covariance
+    own = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
+    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, own]])
+    return joint

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
-from perfmodel.sync.placed_once import placed_once
+from perfmodel.sync.placed import placed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,15 +14,13 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
-from perfmodel.prediction.arguments.together import asked_of, check_together
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
-from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.basis import timed_prediction
+from perfmodel.prediction.data_path import resolve_data_path
 from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
-from perfmodel.prediction.targets import resolve_by_name, resolve_target
-from perfmodel.prediction.timed_prediction import timed_prediction
+from perfmodel.prediction.targets import refuse_missing_devices, resolve_by_name, resolve_target
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile

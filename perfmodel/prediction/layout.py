@@ -16,6 +16,7 @@ from perfmodel.sync.asynchronous import SCHEMES
 if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
 
+
 RING: Final = "ring_all_reduce"
 """How groups add up where nothing else is said."""
 

@@ -244,7 +244,7 @@ class Lowering:
     def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
         if job is None or not job.is_of_several:
             return None
-        from perfmodel.prediction.agreement_arguments import resolve_agreement
+        from perfmodel.prediction.agreement_options import resolve_agreement
 
         return resolve_agreement(
             job,

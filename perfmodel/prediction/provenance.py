@@ -13,8 +13,8 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.hardware.source import Source
-    from perfmodel.prediction.constants import StatedConstant
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.scaling import StatedConstant
 
 LEAST_SENSITIVITY: Final = 1e-6
 """Relative change of the step time per relative change of a constant below which it does not count. [1]"""
@@ -65,11 +65,6 @@ class ConstantRow:
     sensitivity: float
     share: float
 
-    @property
-    def short_name(self) -> str:
-        """Its name in its file, e.g. ``conv_3x3``."""
-        return self.constant.split("/", 2)[-1].partition(".")[-1] or self.constant.split("/")[-1]
-
     def describe(self) -> str:
         """Return value, provenance and source in one line."""
         unit = "" if self.unit == "1" else f" {self.unit}"
@@ -91,14 +86,8 @@ def constant_table(p: Prediction) -> Table[ConstantRow]:
     -------
     Table of ConstantRow
         Constants whose change changes the step; tile menus and other lists are left out. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the prediction has no basis.
     """
     doubt = p.interval.doubt
-    assert p.basis is not None
     variance = doubt.variance or 1.0
     rows = []
     for place in np.argsort(-doubt.contribution, kind="stable"):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.refresh import PERIOD_BY_READING
-from perfmodel.cost.transfer import copy_time
+from perfmodel.cost.transfer import PERIOD_BY_READING, copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link
 from perfmodel.hardware.link import Link

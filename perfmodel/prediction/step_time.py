@@ -7,19 +7,18 @@ on the table's columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
-from perfmodel.cost.roofline import roofline_time
+from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
 from perfmodel.framework.flat_columns import ColumnsAt, columns_at
-from perfmodel.numeric import exceeds, total, where
+from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.prediction.by_row import by_row
-from perfmodel.prediction.concurrency import concurrent_time
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
@@ -27,43 +26,48 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
 
+
 Quantity = Any
 
 
-class ProcessorNumbers(Protocol):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
+class ProcessorNumbers(ABC):
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
 
-    @property
-    def launch_s(self) -> Quantity:
-        """Time a launch occupies the processor besides the kernel itself. [s]"""
+    Parameters
+    ----------
+    launch_s : float, ndarray or sympy.Expr
+        Time a launch occupies the processor besides the kernel itself. [s]
+    dispatch_s, library_issue_s : float, ndarray or sympy.Expr
+        Host time to issue one launch by the framework, and inside a library's call. [s]
+    step_overhead_s : float, ndarray or sympy.Expr
+        Host time per step, whatever it computes. [s]
+    overlap_exponent : float
+        How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]
+    """
 
-    @property
-    def dispatch_s(self) -> Quantity:
-        """Host time to issue one launch by the framework. [s]"""
+    __slots__ = ()
 
-    @property
-    def library_issue_s(self) -> Quantity:
-        """Host time to issue one launch inside a library's call. [s]"""
-
-    @property
-    def step_overhead_s(self) -> Quantity:
-        """Host time per step, whatever it computes. [s]"""
-
-    @property
-    def overlap_exponent(self) -> float:
-        """How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]"""
+    launch_s: Quantity
+    dispatch_s: Quantity
+    library_issue_s: Quantity
+    step_overhead_s: Quantity
+    overlap_exponent: float
 
     @property
     def queued(self) -> bool:
         """Whether only the sum of dispatches can show, because the host runs ahead over all kernels of a step."""
+        return False
 
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return None
 
+    @abstractmethod
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
 
+    @abstractmethod
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
 
@@ -399,3 +403,51 @@ def step_time(
         dispatch_s=_weighted(groups.dispatch_s, weights.every) + overhead_s,
         launch_s=launch_s,
     )
+
+
+def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads: Quantity) -> Quantity:
+    r"""Time of a step whose weight gradients and updates run beside the path through the layers.
+
+    .. math:: T = \max\left( P, \; \max_l (p_l + w_l + u_l), \; \frac{1}{n} \sum_g t_g \right)
+
+    P is the path forward through the layers and back by the gradients of their inputs, p_l the time at which it
+    reaches the weight gradient of layer l on its way back, w_l and u_l its weight gradient and its update.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph, its operations in the order of the path. [-]
+    group_s : ndarray, shape (groups,) or (groups, configurations)
+        Time of each group of the table, by itself on one thread. [s]
+    scheduler_threads : float
+        Threads that take operations, n. [1]
+
+    Returns
+    -------
+    float or ndarray
+        Time of the kernels of one step. [s]
+
+    Notes
+    -----
+    Valid for: operations that use one thread each. A layer with branches is on the path with all of them, so what
+    branches save is left out. Ignores: memory bandwidth, which the threads share.
+
+    References
+    ----------
+    .. [1] R. L. Graham, Bounds for certain multiprocessing anomalies, Bell System Technical Journal 45(9), 1966: a
+       schedule ends no sooner than its longest path and its total work over the number of threads.
+    """
+    path: Quantity = 0.0
+    beside: dict[str, Quantity] = {}
+    for occurrence in table.occurrences:
+        duration = group_s[occurrence.group]
+        if occurrence.phase is Phase.UPDATE:
+            beside[occurrence.layer] = beside.get(occurrence.layer, path) + duration
+        elif occurrence.role is Role.WEIGHT_GRADIENT:
+            beside[occurrence.layer] = maximum(beside.get(occurrence.layer, 0.0), path) + duration
+        else:
+            path = named(path + duration, "path")
+    longest = path
+    for end in beside.values():
+        longest = maximum(longest, end)
+    return maximum(longest, table.multiplicity @ group_s / scheduler_threads)

@@ -12,7 +12,7 @@ from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchang
 from perfmodel.derived import derived
 from perfmodel.numeric import maximum, running_total, total
 from perfmodel.prediction.agreement import Agreement
-from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.prediction.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.synchronous import PlayedExchange, synchronous_tasks
 from perfmodel.sync.placed import Placed
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perfmodel.records.attention import Attention
-from perfmodel.records.convolution import Convolution
 from perfmodel.records.operations import (
+    Attention,
     Contraction,
+    Convolution,
     Gather,
     MemoryPass,
     Operation,

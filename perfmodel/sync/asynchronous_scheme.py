@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from perfmodel.cost.queueing import ClosedNetwork, closed_network, knee, mean_st
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.sync.asynchronous_times import AsynchronousTimes
-from perfmodel.sync.unequal_visitors import unequal_pace
+from perfmodel.sync.asynchronous_times import AsynchronousTimes, unequal_pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,40 +337,45 @@ def at_the_server(
         Per step of a worker.
     """
     step_s = numbers.think_s + network.response_s + held_back_s
-    steps_per_s = numbers.visitors / step_s
-    return AsynchronousTimes(
-        compute_s=numbers.compute_s,
-        straggler_s=numbers.group_compute_s - numbers.compute_s + held_back_s,
-        group_sync_s=numbers.group_sync_s,
+    return _times(
+        numbers,
+        step_s=step_s,
+        computing_s=numbers.group_compute_s + held_back_s,
         wait_s=numbers.on_the_way_s + network.response_s,
-        updates_per_s=steps_per_s / numbers.push_period,
-        batches_per_update=numbers.group_size * numbers.push_period,
-        mean_staleness=mean_staleness(
-            worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
-        ),
-        server_utilisation=network.utilisation / network.throughput_per_s * steps_per_s,
-        **_asymptotes(numbers, think_s=numbers.think_s),
+        server_utilisation=network.utilisation / network.throughput_per_s * (numbers.visitors / step_s),
+        think_s=numbers.think_s,
     )
 
 
 def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     """Return the times of visitors of several speeds, on average over the steps that all of them make."""
     pace = unequal_pace(numbers)
-    service_s = sum(numbers.station_s)
-    steps_per_s = numbers.visitors / pace.step_s
+    return _times(
+        numbers,
+        step_s=pace.step_s,
+        computing_s=pace.computing_s,
+        wait_s=pace.step_s - pace.computing_s - numbers.group_sync_s,
+        server_utilisation=numbers.visitors / pace.step_s * reduce(maximum, numbers.station_s) / numbers.server_count,
+        think_s=pace.lone_step_s - sum(numbers.station_s),
+        kinds=pace.kinds,
+    )
+
+
+def _times(
+    numbers: AsynchronousNumbers, *, step_s: Quantity, computing_s: Quantity, think_s: Quantity, **times: Any
+) -> AsynchronousTimes:
+    """Return the times of visitors who make steps of some length, and would think so long without a queue."""
     return AsynchronousTimes(
         compute_s=numbers.compute_s,
-        straggler_s=pace.computing_s - numbers.compute_s,
+        straggler_s=computing_s - numbers.compute_s,
         group_sync_s=numbers.group_sync_s,
-        wait_s=pace.step_s - pace.computing_s - numbers.group_sync_s,
-        updates_per_s=steps_per_s / numbers.push_period,
+        updates_per_s=numbers.visitors / step_s / numbers.push_period,
         batches_per_update=numbers.group_size * numbers.push_period,
         mean_staleness=mean_staleness(
             worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
         ),
-        server_utilisation=steps_per_s * reduce(maximum, numbers.station_s) / numbers.server_count,
-        kinds=pace.kinds,
-        **_asymptotes(numbers, think_s=pace.lone_step_s - service_s),
+        **times,
+        **_asymptotes(numbers, think_s=think_s),
     )
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from perfmodel.sync.ring_order import ring_order, way_between
 if TYPE_CHECKING:
     from perfmodel.hardware.channel import Route
     from perfmodel.hardware.topology import Topology
+
 
 Line = tuple[float, float]
 """Latency and seconds per byte of the collective: a straight line over its size."""
@@ -429,3 +431,54 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     if not found:
         raise ArgumentError("ranks", ", ".join(ranks), "devices that hang off one switch, root or fabric")
     return found[0]
+
+
+MOST_PLACED: Final = 1024
+"""Collectives kept for one topology; the oldest goes first. [1]"""
+
+_PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
+
+
+def placed_once(
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
+    **options: Any,
+) -> Placed:
+    """Put a collective on devices of a system, or return it as it was put there before.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Devices. [-]
+    servers : sequence of str
+        Nodes of its servers. [-]
+    beside : sequence of sequence of str
+        Further groups that do the same at the same time. [-]
+    **options : object
+        The algorithm's own. [-]
+
+    Returns
+    -------
+    Placed
+        As ``place`` returns it. [-]
+
+    Raises
+    ------
+    ArgumentError, UnknownNameError
+        As ``place`` raises them.
+    """
+    kept = _PLACED.setdefault(topology, {})
+    key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        kept[key] = place(collective, topology, ranks, servers=servers, beside=beside, **options)
+    return kept[key]

@@ -14,7 +14,7 @@ from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, 
 from perfmodel.hardware.fit_plan import factors_by_constant
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
-from perfmodel.prediction.constants import stated_constant
+from perfmodel.prediction.scaling import stated_constant
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.intervals import seen_in

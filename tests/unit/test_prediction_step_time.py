@@ -19,7 +19,7 @@ from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, 
 from perfmodel.planning.formulas.definitions import Definitions
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.cpu import CpuNumbers
+from perfmodel.prediction.cpu_target import CpuNumbers
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import PARTS, group_times, step_time
 from perfmodel.prediction.targets import resolve_target

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.sync.asynchronous import SCHEMES
 

@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.planning.formulas.ranges import Range, range_of_peak
 from perfmodel.planning.formulas.system import OpenSystem, most_workers
-from perfmodel.prediction.constants import stated_constant
+from perfmodel.prediction.scaling import stated_constant
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:

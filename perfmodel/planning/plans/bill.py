@@ -6,8 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from perfmodel.cost.interruptions import daly_interval, interrupted_time
-from perfmodel.cost.money import energy, energy_cost, hire_cost, storage_cost, sustained_use_hours
+from perfmodel.cost.money import (
+    daly_interval,
+    energy,
+    energy_cost,
+    hire_cost,
+    interrupted_time,
+    storage_cost,
+    sustained_use_hours,
+)
 from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
 from perfmodel.units import KILO, SECONDS_PER_HOUR
 

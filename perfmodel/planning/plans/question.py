@@ -16,7 +16,7 @@ from perfmodel.planning.plans.rows import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.terms import Job
 from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.arguments import NO_SYNC
-from perfmodel.prediction.bill import host_count_of, instances_of, processors_of, target_of
+from perfmodel.prediction.bill import host_count_of, instances_of, processors_of
 from perfmodel.prediction.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
@@ -189,7 +189,7 @@ class Question:
             instance_count=count,
             host_count=host_count_of(p),
             device_count=processors_of(p),
-            device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
+            device_w=getattr(p.basis.prepared.target.processor_spec, "tdp_w", None),
         )
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 

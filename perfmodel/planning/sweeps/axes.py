@@ -15,8 +15,8 @@ from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.argument import Check
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import Check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

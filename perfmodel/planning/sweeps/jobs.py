@@ -14,14 +14,14 @@ from perfmodel.planning.sweeps.axes import FED_BY
 from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.workers import Section
-from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.agreement import Asynchronous
+from perfmodel.prediction.agreement_options import resolve_agreement
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.composition.compose import Composed, agreed, fed_with
 from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.data_path import resolve_data_path
+from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.job import Job as AskedJob
-from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.prediction.targets import resolve_target
 

@@ -3,10 +3,8 @@
 Map of the folder, lowest module first:
 
 - ``checks``: what is allowed of a single value.
-- ``argument``: the record of one argument, and what it needs of others.
-- ``table``: ``ARGUMENTS``, the one list of all.
+- ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and what they must be to one another.
 - ``typed``: the same for type checkers and completion; written by ``docs/generate_arguments.py``.
-- ``shown``: signature and docstring of ``predict``, made from the table.
 """
 
 from __future__ import annotations
