@@ -26,8 +26,7 @@ def advise_command(
     out: OutOption = None,
 ) -> None:
     """Rank single changes of a job by the samples per second that it gains, each with its reason."""
-    from perfmodel.planning.advice import advise
-    from perfmodel.planning.advice_report import report
+    from perfmodel.planning.advice import advise, report
 
     check_writable(out, argument="--out")
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
