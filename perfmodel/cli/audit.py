@@ -10,7 +10,7 @@ from perfmodel.cli.networks import call_factory, is_factory, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, number_as_typed
 
 if TYPE_CHECKING:
-    from perfmodel.importers.audit_report import Audit
+    from perfmodel.importers.audit import Audit
 
 
 def audit_command(

@@ -12,8 +12,6 @@ from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.presentation.quantities import bytes_text, seconds_text
-from perfmodel.presentation.tables import facts_text
 from perfmodel.units import MEGA
 
 if TYPE_CHECKING:
@@ -101,7 +99,6 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     ArgumentError
         If not even one fits, or the network is spread over devices.
     """
-    from perfmodel.errors import ArgumentError
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.batch_limit import max_batch_size
 
@@ -297,6 +294,9 @@ def executed_text(executed: Executed, *, with_evidence: bool) -> str:
     str
         Several lines. [-]
     """
+    from perfmodel.presentation.quantities import bytes_text, seconds_text
+    from perfmodel.presentation.tables import facts_text
+
     run, prediction = executed.run, executed.prediction
     feed = ", ".join(item.name for item in run.feed)
     facts = {
@@ -325,6 +325,8 @@ def _with_options(name: str, options: Any) -> str:
 
 
 def _measured_text(cell: MeasuredRow) -> str:
+    from perfmodel.presentation.quantities import seconds_text
+
     if cell.step_s is None:
         return "missing"
     return seconds_text(cell.step_s) + ("" if cell.status == "measured" else f", {cell.status}")

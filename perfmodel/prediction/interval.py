@@ -18,8 +18,7 @@ from perfmodel.cost.interval import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, load_interval_scale
-from perfmodel.hardware.seen import Seen
+from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
 from perfmodel.prediction.doubt import Doubt, KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.exchange_doubt import exchange_variance
 
