@@ -8,7 +8,7 @@ import typer
 
 from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit
+from perfmodel.cli.output import Answer
 
 
 @takes_arguments()
@@ -22,13 +22,10 @@ def advise_command(
     top: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
     ] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Rank single changes of a job by the samples per second that it gains, each with its reason."""
     from perfmodel.planning.advice import advise, report
 
-    check_writable(out, argument="--out")
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
     advice = advise(load_graph(graph, options=option or []), kinds=wanted, **arguments)
-    emit(lambda: report(advice, shown=top), advice.to_dict, as_json=as_json, out=out)
+    return Answer(text=lambda: report(advice, shown=top), content=advice.to_dict)

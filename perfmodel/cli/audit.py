@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from perfmodel.cli.arguments import Command
 from perfmodel.cli.networks import call_factory, is_factory, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, number_as_typed
-
-if TYPE_CHECKING:
-    from perfmodel.importers.audit import Audit
+from perfmodel.cli.output import number_as_typed
 
 
+@Command
 def audit_command(
     target: Annotated[
         str,
@@ -32,19 +31,11 @@ def audit_command(
             help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Count the matrix products of a network, compare them with torch's, and name what is not known."""
-    check_writable(out, argument="--out")
-    audited = _audited(target, batch_size=batch_size, phase=phase, options=option or [])
-    emit(lambda: str(audited), audited.to_dict, as_json=as_json, out=out)
-
-
-def _audited(target: str, *, batch_size: str | None, phase: str, options: list[str]) -> Audit:
     from perfmodel.importers.audit import audit
 
-    samples = number_as_typed(batch_size)
+    samples, options = number_as_typed(batch_size), option or []
     if is_factory(target):
         module, example_inputs = call_factory(target, options=options)
         return audit(module, example_inputs, phase=phase, batch_size=samples)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import number_as_typed
 from perfmodel.errors import ArgumentError
 
 Number: TypeAlias = str | None
@@ -51,7 +50,7 @@ TEXTS = ("checkpoint_to", "storage_price")
 """Options that are given on as they are typed."""
 
 
-@takes_arguments(own=("device", "system", "workers", "sync"))
+@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw money over time (png, pdf, svg).")
 def plan_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
@@ -71,17 +70,12 @@ def plan_command(
     usd_per_kwh: EnergyOption = None,
     staleness_penalty: PenaltyOption = "0",
     option: OptionOption = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw money over time (png, pdf, svg).")] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Say what to hire: hours and money of every candidate, the best, what binds, what would have to change."""
     typed = dict(locals())  # every option by its name, which is the library's too
     from perfmodel.planning.plans.plan import plan
 
-    check_writable(out, argument="--out")
-    check_plot(plot)
-    report = plan(
+    return plan(
         load_graph(graph, options=option or []),
         candidates=[candidate_as_typed(each) for each in candidate],
         sync=sync.split(","),
@@ -90,9 +84,6 @@ def plan_command(
         **{name: typed[name] for name in TEXTS},
         **arguments,
     )
-    if plot is not None:
-        report.plot(plot)
-    emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)
 
 
 def candidate_as_typed(typed: str) -> dict[str, Any]:

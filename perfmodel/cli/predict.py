@@ -10,7 +10,7 @@ import typer
 
 from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import Answer, check_writable, number_as_typed
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
 
@@ -26,7 +26,7 @@ NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
 
-@takes_arguments(own=("batch_size",))
+@takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
 def predict_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
@@ -46,36 +46,26 @@ def predict_command(
     ] = "shi2016",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
     explain: Annotated[bool, typer.Option("--explain", help="Say in words why, and whence the constants.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the parts of the step (png, pdf, svg).")
-    ] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Predict the time of one step, its parts, its bottleneck and its memory."""
     from perfmodel.prediction.predict import predict
 
-    check_writable(out, argument="--out")
     check_writable(trace, argument="--trace")
-    check_plot(plot)
     network = load_graph(graph, options=option or [])
     if batch_size is not None:
         is_largest = batch_size == LARGEST
         arguments["batch_size"] = largest_batch_size(network, arguments) if is_largest else number_as_typed(batch_size)
     prediction = predict(network, **arguments)
     bill = None if price is None else bill_of(prediction, number_as_typed(price))
-    if plot is not None:
-        prediction.plot(plot)
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None
     if measured != NO_TABLE:
         executed = find_executed(measured, network=graph, prediction=prediction)
-    emit(
-        lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
-        lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
-        as_json=as_json,
-        out=out,
+    return Answer(
+        text=lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
+        content=lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
+        plot=prediction.plot,
     )
 
 

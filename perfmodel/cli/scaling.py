@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import number_as_typed
 
 Number: TypeAlias = str | None
 """A number as typed, which the library checks."""
@@ -28,7 +27,7 @@ LeastOption: TypeAlias = Annotated[
 ]
 
 
-@takes_arguments(own=("device", "system", "workers", "sync"))
+@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw it (png, pdf, svg).")
 def scaling_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
@@ -41,16 +40,11 @@ def scaling_command(
     staleness_penalty: PenaltyOption = None,
     least_steps: LeastOption = None,
     option: OptionOption = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Say what more workers are worth: speed-up, efficiency, what a step waits for, time and price of an epoch."""
     from perfmodel.planning.scaling import scaling
 
-    check_writable(out, argument="--out")
-    check_plot(plot)
-    report = scaling(
+    return scaling(
         load_graph(graph, options=option or []),
         system=system,
         workers=[number_as_typed(count) for count in workers.split(",")],
@@ -62,6 +56,3 @@ def scaling_command(
         least_steps=number_as_typed(least_steps),
         **arguments,
     )
-    if plot is not None:
-        report.plot(plot)
-    emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from perfmodel.cli.arguments import takes_arguments
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import check_plot, number_as_typed
 
 
 @takes_arguments(only=("backup_workers",))
@@ -25,15 +25,12 @@ def stragglers_command(
     ] = "normal",
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Say how much longer a synchronous step takes because it waits for the slowest of ever more workers."""
     from perfmodel.errors import ArgumentError
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
     from perfmodel.prediction.arguments import whole_number
 
-    check_writable(out, argument="--out")
     check_plot(plot)
     if mark is not None and plot is None:
         raise ArgumentError("--mark", mark, "none without --plot")
@@ -45,4 +42,4 @@ def stragglers_command(
         marked = None if mark is None else whole_number("mark", number_as_typed(mark))
         drawn = straggler_slowdown(workers=range(1 + sum(arguments.values()), max(counts) + 1), **asked)
         drawn.plot(plot, marked_workers=marked)
-    emit(lambda: str(found), found.to_dict, as_json=as_json, out=out)
+    return found
