@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.cli.calibrate import telling_interrupts
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
+from perfmodel.cli.output import Answer, JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def validate_command(
     sections: SectionsOption = None,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    from perfmodel.validation.validate import validate_steps
+
     given = _given(context)
     if all_tables:
         _refuse(given, allowed=BESIDE_ALL, told="none beside --all: it scores every table under every protocol")
@@ -126,46 +128,53 @@ def validate_command(
     _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
     check_writable(out, argument="--out")
     check_plot(plot)
-    if _own(table, data, given=given, as_json=as_json, out=out, max_mape=max_mape):
-        return
-    if sensitivity or ablate or protocol == EVERY_PROTOCOL:
+    answer, mape = _own(table, data, given=given, max_mape=max_mape)
+    if answer is None and (sensitivity or ablate or protocol == EVERY_PROTOCOL):
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         with progress_bar(f"validating {table}", shown=progress) as done:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
-        _emit_tables(tables, as_json=as_json, out=out)
-        return
-    _one_protocol(
-        table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
-        max_mape=max_mape,
-    )  # fmt: skip
+        answer = _all_of(tables)
+    elif answer is None:
+        with progress_bar(f"predicting {table}", shown=progress) as done:
+            report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
+        if plot is not None:
+            report.plot(plot)
+        answer, mape = _with_rows(report) if rows else report, report.mape
+    emit(lambda: str(answer), answer.to_dict, as_json=as_json, out=out)
+    _check_error(mape, max_mape)
 
 
-def _emit_tables(tables: Sequence[Table[Any]], *, as_json: bool, out: Path | None) -> None:
-    """Print tables of scores."""
-    emit(
-        lambda: "\n\n".join(rounded(each).to_text() for each in tables),
-        lambda: {each.title: [asdict(row) for row in each] for each in tables},
-        as_json=as_json,
-        out=out,
-    )
-
-
-def _own(
-    name: str, data: Path | None, *, given: dict[str, str], as_json: bool, out: Path | None, max_mape: float | None
-) -> bool:
-    """Print a table that is scored in a way of its own; tell whether it is one."""
+def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
+    """Return the report of a table that is scored in a way of its own, and its error [%]; None where it is none."""
     from perfmodel.validation.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
     if table is None:
-        return False
+        return None, None
     refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
     report = table.report()
     if max_mape is not None and report.mape is None:
         raise ArgumentError("--max-mape", max_mape, f"none with {name}, of which nothing is scored")
-    emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)
-    _check_error(report.mape, max_mape)
-    return True
+    return report, report.mape
+
+
+def _all_of(tables: list[Table[Any]]) -> Answer:
+    """Return tables of scores as one answer."""
+    from perfmodel.validation.text import score_lines
+
+    return Answer(
+        text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
+        content=lambda: {each.title: [asdict(row) for row in each] for each in tables},
+    )
+
+
+def _with_rows(report: Report) -> Answer:
+    """Return a report with every cell below it."""
+    from perfmodel.validation.text import cell_lines
+
+    return Answer(
+        text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
+    )
 
 
 def _check_error(mape: float | None, most: float | None) -> None:
@@ -191,13 +200,6 @@ def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> Non
     refused = [option for name, option in given.items() if name not in allowed]
     if refused:
         raise ArgumentError("options", ", ".join(refused), told)
-
-
-def rounded(table: Table[Any]) -> Table[Any]:
-    """Return a table of scores with its percentages as people read them."""
-    from perfmodel.validation.text import score_lines
-
-    return score_lines(table)
 
 
 def _refuse_together(**given: Any) -> None:
@@ -244,35 +246,6 @@ def _tables(
         fitting = [name for name in asked if name not in PROTOCOLS or PROTOCOLS[name].suits(subset)]
         tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
     return tables
-
-
-def _one_protocol(
-    table: str,
-    *,
-    protocol: str,
-    only: str | None,
-    fit: float | None,
-    rows: bool,
-    plot: Path | None,
-    progress: bool | None,
-    as_json: bool,
-    out: Path | None,
-    max_mape: float | None,
-) -> None:
-    from perfmodel.validation.text import cell_lines
-    from perfmodel.validation.validate import validate_steps
-
-    with progress_bar(f"predicting {table}", shown=progress) as told:
-        report: Report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=told)
-    if plot is not None:
-        report.plot(plot)
-    emit(
-        lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}" if rows else str(report),
-        report.to_dict,
-        as_json=as_json,
-        out=out,
-    )
-    _check_error(report.mape, max_mape)
 
 
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]

@@ -175,20 +175,10 @@ class IntervalScale(SpecFile):
     seen: dict[Identifier, Seen]
     found_on: FoundOn
 
-    def seen_without(self, table: str | None = None) -> Seen:
-        """Return what the residuals tell about, but for those of one table.
-
-        Parameters
-        ----------
-        table : str or None
-            The table that is to be scored; None for all. [-]
-
-        Returns
-        -------
-        Seen
-            Of all other tables together. [-]
-        """
-        return Seen.together(seen for name, seen in self.seen.items() if name != table)
+    @property
+    def measured(self) -> Seen:
+        """What the residuals of all tables tell about together. [-]"""
+        return Seen.together(self.seen.values())
 
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:

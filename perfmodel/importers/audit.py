@@ -393,18 +393,13 @@ class Audit:
     def table(self) -> Table[_Line]:
         """The rows as a table that prints and renders."""
         differences = [row.difference_flop_count for row in self.rows if row.difference_flop_count is not None]
-        total = _Line(
-            layer="total",
-            operator="",
-            shapes="",
-            forward=_text(self.forward_flop_count),
-            torch_forward=_text(self.torch_forward_flop_count),
-            backward=_text(self.backward_flop_count),
-            torch_backward=_text(self.torch_backward_flop_count),
-            difference=_text(sum(differences) if differences else None),
-        )
+        total = _line(self, layer="total", difference=sum(differences) if differences else None)
         title = f"{self.name}, batch size {self.batch_size}, {self.phase}: {len(self.rows)} operations with products"
-        return Table([*map(_line, self.rows), total], title=title, headings=HEADINGS, row_type=_Line)
+        lines = [
+            _line(row, layer=row.layer, operator=row.operator, shapes=row.shapes, difference=row.difference_flop_count)
+            for row in self.rows
+        ]
+        return Table([*lines, total], title=title, headings=HEADINGS, row_type=_Line)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame; needs the extra ``frames``.
@@ -478,14 +473,16 @@ def _text(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def _line(row: AuditRow) -> _Line:
+def _line(
+    counted: AuditRow | Audit, *, layer: str, operator: str = "", shapes: str = "", difference: int | None
+) -> _Line:
     return _Line(
-        layer=row.layer,
-        operator=row.operator,
-        shapes=row.shapes,
-        forward=_text(row.forward_flop_count),
-        torch_forward=_text(row.torch_forward_flop_count),
-        backward=_text(row.backward_flop_count),
-        torch_backward=_text(row.torch_backward_flop_count),
-        difference=_text(row.difference_flop_count),
+        layer=layer,
+        operator=operator,
+        shapes=shapes,
+        forward=_text(counted.forward_flop_count),
+        torch_forward=_text(counted.torch_forward_flop_count),
+        backward=_text(counted.backward_flop_count),
+        torch_backward=_text(counted.torch_backward_flop_count),
+        difference=_text(difference),
     )

@@ -389,12 +389,11 @@ class ConfigFields:
             The number; one where it is at fault. [1]
         """
         value = self._given(field, default=default)
-        if value is None:
-            return 1
-        if type(value) is not int or value < 1:
+        if type(value) is int and value >= 1:
+            return value
+        if value is not None:
             self.fault(field, "must be a whole number >= 1")
-            return 1
-        return value
+        return 1
 
     def rate(self, field: str, *, default: float) -> float:
         """Return a number in [0, 1).
@@ -435,10 +434,10 @@ class ConfigFields:
             The value; the default where it is at fault. [-]
         """
         value = self._given(field, default=default)
-        if not isinstance(value, bool):
-            self.fault(field, "must be true or false")
-            return default
-        return value
+        if isinstance(value, bool):
+            return value
+        self.fault(field, "must be true or false")
+        return default
 
     def word(self, field: str, words: Mapping[str, str], *, default: str) -> str:
         """Return what one of a few words means.

@@ -146,12 +146,13 @@ class Advice:
         return f"<Advice: {len(self.rows)} changes of {self.base!r}, {len(self.rejected)} that cannot be>"
 
     def __str__(self) -> str:
-
         return report(self)
 
     def _repr_html_(self) -> str:
-
-        return report_html(self)
+        table, lines = _blocks(self, None)
+        below = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        heading = html.escape(" ".join(_heading(self)))
+        return f"<div><p><b>{heading}</b></p>{table.to_html()}<ul>{below}</ul></div>"
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
@@ -421,22 +422,3 @@ def report(a: Advice, *, shown: int | None = None) -> str:
     table, lines = _blocks(a, shown)
     below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
     return "\n\n".join(["\n".join(_heading(a)), table.to_text(), below])
-
-
-def report_html(a: Advice) -> str:
-    """Return what a notebook shows: the same as headings and tables, without script or external asset.
-
-    Parameters
-    ----------
-    a : Advice
-        The advice. [-]
-
-    Returns
-    -------
-    str
-        HTML; every text is escaped. [-]
-    """
-    table, lines = _blocks(a, None)
-    below = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-    heading = html.escape(" ".join(_heading(a)))
-    return f"<div><p><b>{heading}</b></p>{table.to_html()}<ul>{below}</ul></div>"

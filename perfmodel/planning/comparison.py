@@ -187,18 +187,33 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Two sentences: how much longer or shorter, and what makes up most of the change. [-]"""
-        return verdict(self)
+        total = self.total
+        if not total.change_s:
+            return f"Both take {seconds_text(total.first_s)} a {self.per}."
+        times = f"{1 / self.ratio:.4g} times as fast" if self.ratio < 1 else f"{self.ratio:.4g} times as long"
+        most = self.main_term
+        return (
+            f"From {seconds_text(total.first_s)} to {seconds_text(total.second_s)} a {self.per}: {times}. Most of the "
+            f"change of {signed_seconds_text(total.change_s)} is {most.meaning}: {signed_seconds_text(most.change_s)} "
+            f"({percent_text(most.change_s / total.change_s)})."
+        )
 
     def __repr__(self) -> str:
         return f"<Comparison {title(self.first)} and {title(self.second)}: {self.verdict}>"
 
     def __str__(self) -> str:
-
-        return report(self)
+        tables = [table.to_text(columns=columns) for table, columns in _tables(self)]
+        return "\n\n".join([_heading(self), self.verdict, *tables])
 
     def _repr_html_(self) -> str:
-
-        return report_html(self)
+        heading = html.escape(_heading(self)).replace("\n", "<br>")
+        columns = "".join(
+            f'<div style="margin-right:2em">{table.to_html(columns=columns)}</div>' for table, columns in _tables(self)
+        )
+        return (
+            f"<div><p><b>{heading}</b></p><p>{html.escape(self.verdict)}</p>"
+            f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div></div>'
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return the terms, without their sum, as a pandas DataFrame; needs the extra ``frames``."""
@@ -232,9 +247,14 @@ class Comparison:
         matplotlib.figure.Figure
             The picture. [-]
         """
-        from perfmodel.presentation.figures import saved
+        from perfmodel.presentation.figures import saved, waterfall
 
-        figure = figure_of(self)
+        figure = waterfall(
+            self.total.first_s,
+            {row.meaning: row.change_s for row in self.terms if row.change_s},
+            ends=(f"first, a {self.per}", f"second, a {self.per}"),
+            title=f"{_heading(self)}\n{self.verdict.partition('. ')[0]}",
+        )
         return saved(figure, path)
 
 
@@ -297,31 +317,6 @@ KERNELS: Final = {"first_kernel": "first kernel", "second_kernel": "second kerne
 """Heading of each column of names."""
 
 
-def verdict(c: Comparison) -> str:
-    """Say how much longer or shorter the second is, and what makes up most of the change.
-
-    Parameters
-    ----------
-    c : Comparison
-        The comparison. [-]
-
-    Returns
-    -------
-    str
-        Two sentences. [-]
-    """
-    total = c.total
-    if not total.change_s:
-        return f"Both take {seconds_text(total.first_s)} a {c.per}."
-    times = f"{1 / c.ratio:.4g} times as fast" if c.ratio < 1 else f"{c.ratio:.4g} times as long"
-    most = c.main_term
-    return (
-        f"From {seconds_text(total.first_s)} to {seconds_text(total.second_s)} a {c.per}: {times}. Most of the change "
-        f"of {signed_seconds_text(total.change_s)} is {most.meaning}: {signed_seconds_text(most.change_s)} "
-        f"({percent_text(most.change_s / total.change_s)})."
-    )
-
-
 def _heading(c: Comparison) -> str:
     both = (("first", c.first), ("second", c.second))
     return "\n".join(f"{which}: {title(p)} ({configuration(p)})" for which, p in both)
@@ -356,69 +351,6 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
         ),
         (Table(kept, headings={"holds": "memory"} | BYTES, one_unit=tuple(BYTES)), ["holds", *BYTES]),
     ]
-
-
-def report(c: Comparison) -> str:
-    """Return what ``print(comparison)`` shows: verdict, inputs, parts, operations, memory.
-
-    Parameters
-    ----------
-    c : Comparison
-        The comparison. [-]
-
-    Returns
-    -------
-    str
-        Several lines without colour. [-]
-    """
-    tables = [table.to_text(columns=columns) for table, columns in _tables(c)]
-    return "\n\n".join([_heading(c), c.verdict, *tables])
-
-
-def report_html(c: Comparison) -> str:
-    """Return what a notebook shows: the same as headings and tables, without script or external asset.
-
-    Parameters
-    ----------
-    c : Comparison
-        The comparison. [-]
-
-    Returns
-    -------
-    str
-        HTML; every text is escaped. [-]
-    """
-    heading = html.escape(_heading(c)).replace("\n", "<br>")
-    columns = "".join(
-        f'<div style="margin-right:2em">{table.to_html(columns=columns)}</div>' for table, columns in _tables(c)
-    )
-    return (
-        f"<div><p><b>{heading}</b></p><p>{html.escape(c.verdict)}</p>"
-        f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div></div>'
-    )
-
-
-def figure_of(c: Comparison) -> Figure:
-    """Draw the way from the first to the second, a bar for each part that changed.
-
-    Parameters
-    ----------
-    c : Comparison
-        The comparison. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A waterfall. [-]
-    """
-    from perfmodel.presentation.figures import waterfall
-
-    return waterfall(
-        c.total.first_s,
-        {row.meaning: row.change_s for row in c.terms if row.change_s},
-        ends=(f"first, a {c.per}", f"second, a {c.per}"),
-        title=f"{_heading(c)}\n{c.verdict.partition('. ')[0]}",
-    )
 
 
 @dataclass(frozen=True, slots=True)

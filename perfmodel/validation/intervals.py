@@ -83,7 +83,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     """
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
-    measured = scale.seen_without()
+    measured = scale.measured
     found = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
         seen = measured if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)

@@ -172,7 +172,7 @@ def test_an_architecture_is_new_unless_the_calibration_or_the_scale_tells_of_it(
     """Steps on Pascal are among the scale's rows, steps on Hopper are not."""
     place = PLACE | {"device": "h100_sxm"}
     hopper = pm.load_device("h100_sxm").architecture
-    assert hopper not in load_interval_scale("gpu_80").seen_without().architectures
+    assert hopper not in load_interval_scale("gpu_80").measured.architectures
     assert pm.predict(alexnet, **place).interval.exposure.architecture == 1
     assert pm.predict(alexnet, **place, calibration=calibration()).interval.exposure.architecture == 1
     fitted_on = calibration().fitted_on.model_dump(mode="json")

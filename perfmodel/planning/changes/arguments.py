@@ -57,18 +57,14 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 def recompute(now: Situation) -> Iterator[Change]:
     """Yield activations made a second time going back, for their memory; or kept, where they are not."""
-    assert now.base.basis is not None
-    trains = Phase.BACKWARD in now.base.basis.prepared.subject.phase.parts
-    now.needs(trains, "there is no backward phase that would need activations")
+    now.needs(Phase.BACKWARD in now.phases, "there is no backward phase that would need activations")
     for how in (None, *RECOMPUTE):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
 
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
     """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
-    assert now.base.basis is not None
-    updates = Phase.UPDATE in now.base.basis.prepared.subject.phase.parts
-    now.needs(updates, "nothing is updated in this phase, for which to add gradients up")
+    now.needs(Phase.UPDATE in now.phases, "nothing is updated in this phase, for which to add gradients up")
     steps = 2 * now["accumulation_steps"]
     now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
     yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})
@@ -119,10 +115,8 @@ GROUPS: Final = "presumes a framework that shares layers"
 
 def _needs_devices(now: Situation) -> None:
     """Raise unless several devices work, on a network that they share in a way that can be another."""
-    assert now.base.basis is not None
     now.needs(now.machine is not None and len(now.machine.names) > 1, "one device works, which shares nothing")
-    trains = Phase.BACKWARD in now.base.basis.prepared.subject.phase.parts
-    now.needs(not trains or now["sync"] != "none", "each worker trains a network of its own")
+    now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
 
@@ -275,16 +269,14 @@ def dtype(now: Situation) -> Iterator[Change]:
 def framework(now: Situation) -> Iterator[Change]:
     """Yield every other framework."""
     now.needs(now.target.lowered_for != "measured", "a measured machine has its own framework")
-    assert now.base.basis is not None
     for name in spec_files.names("frameworks"):
-        if name not in (*NO_SOFTWARE, now.base.basis.prepared.profile.stem):
+        if name not in (*NO_SOFTWARE, now.prepared.profile.stem):
             yield Change(what=f"framework {name}", changes={"framework": name})
 
 
 def library(now: Situation) -> Iterator[Change]:
     """Yield every other version of a library in use."""
-    assert now.base.basis is not None
-    used = now.base.basis.prepared.libraries
+    used = now.prepared.libraries
     now.needs(used, "no library is used by its file")
     architecture, without = now.target.architecture, []
     for name in spec_files.names("libraries"):
