@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula, formula
     from perfmodel.planning.plans.plan import plan
     from perfmodel.planning.plans.report import Plan
-    from perfmodel.planning.scaling import scaling
-    from perfmodel.planning.scaling_report import ScalingReport
+    from perfmodel.planning.scaling import ScalingReport, scaling
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
     from perfmodel.planning.sweeps.sweep import sweep
     from perfmodel.planning.sweeps.table import Sweep
@@ -69,7 +68,7 @@ _MODULE_OF = {
     "LayerGraph": "perfmodel.graph",
     "Plan": "perfmodel.planning.plans.report",
     "Prediction": "perfmodel.prediction.prediction",
-    "ScalingReport": "perfmodel.planning.scaling_report",
+    "ScalingReport": "perfmodel.planning.scaling",
     "Sweep": "perfmodel.planning.sweeps.table",
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",

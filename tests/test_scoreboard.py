@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel import measurements
 from perfmodel.cli.app import run
-from perfmodel.cli.scoreboard import RECORDS, pages
+from perfmodel.cli.validate import RECORDS, pages
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.validation import all_tables
 from perfmodel.validation.all_tables import QUICK, score_shipped

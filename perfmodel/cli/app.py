@@ -12,22 +12,16 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from perfmodel.cli.advise import advise_command
 from perfmodel.cli.arguments import Command
-from perfmodel.cli.audit import audit_command
-from perfmodel.cli.calibrate import calibrate_command, calibration_app
-from perfmodel.cli.compare import compare_command
-from perfmodel.cli.fit import fit_command
-from perfmodel.cli.plan import plan_command
+from perfmodel.cli.calibrate import calibrate_command, calibration_app, fit_command
+from perfmodel.cli.networks import audit_command
+from perfmodel.cli.planning import advise_command, compare_command, plan_command, scaling_command, stragglers_command
 from perfmodel.cli.predict import predict_command
-from perfmodel.cli.scaling import scaling_command
 from perfmodel.cli.specs import specs_app
-from perfmodel.cli.stragglers import stragglers_command
 from perfmodel.cli.sweep import sweep_command
 from perfmodel.cli.transfer import transfer_command
-from perfmodel.cli.validate import ValidateCommand, validate_command
-from perfmodel.cli.validate_live import COMMAND as VALIDATE_LIVE
-from perfmodel.cli.validate_live import validate_live_command
+from perfmodel.cli.validate import COMMAND as VALIDATE_LIVE
+from perfmodel.cli.validate import ValidateCommand, validate_command, validate_live_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2

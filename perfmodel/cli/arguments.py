@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
-from perfmodel.cli.output import key_values, number_as_typed
+from perfmodel.cli.output import (
+    JsonOption,
+    OutOption,
+    check_plot,
+    check_writable,
+    emit,
+    key_values,
+    number_as_typed,
+)
 from perfmodel.errors import ArgumentError, UnknownNameError
 
 OTHERS = "others"
@@ -34,8 +44,12 @@ REPLACES = {
 
 
 def takes_arguments(
-    *besides: str, own: tuple[str, ...] = (), only: tuple[str, ...] = (), several: bool = False
-) -> Callable[[Callable[..., None]], Command]:
+    *besides: str,
+    own: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    several: bool = False,
+    plot: str | None = None,
+) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``.
 
     Parameters
@@ -48,31 +62,44 @@ def takes_arguments(
         Arguments that are options; empty for all but the command's own. [-]
     several : bool
         Whether an option may be repeated and lists values between commas, each as it was typed. [-]
+    plot : str or None
+        Help of ``--plot``; None for a command that does not draw its answer. [-]
 
     Returns
     -------
     callable
         The decorator. [-]
     """
-    return lambda function: Command(function, besides=besides, own=own, only=only, several=several)
+    return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
 
 
+@dataclass(eq=False)
 class Command:
-    """A command with options for arguments of ``predict``; they are made when somebody asks for its signature."""
+    """A command whose answer is printed, written and drawn, with options for arguments of ``predict`` if it takes any.
+
+    Options are made when somebody asks for its signature.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the answer: what prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
+    besides, own, only, several, plot : object
+        As in :func:`takes_arguments`. [-]
+    """
 
     only_listed: ClassVar[bool] = False
     """Whether commands are listed and none of them runs, so that no options are wanted."""
 
-    def __init__(
-        self,
-        function: Callable[..., None],
-        *,
-        besides: tuple[str, ...],
-        own: tuple[str, ...],
-        only: tuple[str, ...],
-        several: bool,
-    ) -> None:
-        self.function, self.besides, self.own, self.only, self.several = function, besides, own, only, several
+    function: Callable[..., Any]
+    besides: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    several: bool = False
+    plot: str | None = None
+
+    def __post_init__(self) -> None:
+        function = self.function
+        self.takes_arguments = "arguments" in function.__annotations__
         self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
         self.__annotations__: dict[str, Any] = {}
 
@@ -91,9 +118,11 @@ class Command:
         made: list[Parameter] = []
         for each in declared:
             made += map(self._option, self.names) if each.name == "arguments" else [each]
-        if not (self.several or self.only):
-            annotation = Annotated[list[str] | None, OTHERS_OPTION]
-            made.append(Parameter(OTHERS, Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+        if self.plot is not None:
+            made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
+        made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
+        if self.takes_arguments and not (self.several or self.only):
+            made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
         return Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in made])
 
     def _option(self, name: str) -> Parameter:
@@ -111,11 +140,24 @@ class Command:
         else:
             metavar = "NAME" if row is None else row.metavar or "NAME"
             shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
-        annotation = Annotated[kind, typer.Option(*flags, **shown)]
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
 
     def __call__(self, **typed: Any) -> None:
-        """Run the command with what was typed."""
+        """Run the command with what was typed, and write what it answers."""
+        as_json, out = typed.pop("as_json"), typed.pop("out")
+        check_writable(out, argument="--out")
+        plot = None
+        if self.plot is not None:
+            check_plot(plot := typed.pop("plot"))
+        if self.takes_arguments:
+            typed["arguments"] = self._arguments(typed)
+        answer = self.function(**typed)
+        if plot is not None:
+            answer.plot(plot)
+        emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+
+    def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
+        """Take arguments of ``predict`` out of what was typed."""
         given = {name: typed.pop(name) for name in self.names}
         given = {name: value for name, value in given.items() if value is not None}
         if not self.several:
@@ -126,7 +168,11 @@ class Command:
             for name in more.keys() & set(self.own):
                 raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option for it")
             given = {name: value_as_typed(name, value) for name, value in given.items()} | more
-        self.function(**typed, arguments=given)
+        return given
+
+
+def _optional(name: str, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def value_as_typed(name: str, typed: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, check_plot, emit, number_as_typed
+from perfmodel.cli.arguments import Command
+from perfmodel.cli.output import Answer, JsonOption, check_plot, check_writable, emit, number_as_typed, progress_bar
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -119,3 +120,30 @@ def diff_command(
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
     emit(lambda: diff_text(before, after), lambda: diff_content(before, after), as_json=as_json, out=None)
+
+
+@Command
+def fit_command(
+    table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
+    only: Annotated[str, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed.")] = "gpu",
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the calibration (TOML) for predict --calibration.")
+    ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
+    ] = None,
+) -> Answer:
+    """Fit the constants of device, library and framework files to all measured cells of a subset."""
+    from perfmodel.hardware.calibration import toml_text
+    from perfmodel.validation.fit_table import fit
+
+    check_writable(save, argument="--save")
+    with progress_bar(f"fitting {table}", shown=progress) as told:
+        calibration = fit(table, only=only, progress=told)
+    if save is not None:
+        calibration.save(save)
+    return Answer(
+        text=lambda: f"{calibration.describe()}\n\n{toml_text(calibration)}",
+        content=lambda: calibration.model_dump(mode="json"),
+    )

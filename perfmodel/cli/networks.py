@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.output import key_values
+from perfmodel.cli.arguments import Command
+from perfmodel.cli.output import key_values, number_as_typed
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -149,3 +150,34 @@ def _executed(file: Path, target: str) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
+
+
+@Command
+def audit_command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
+            "or file.py:function that returns (module, example_inputs)."
+        ),
+    ],
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N", help="Samples; of a module those of its example inputs.")
+    ] = None,
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
+        ),
+    ] = None,
+) -> Any:
+    """Count the matrix products of a network, compare them with torch's, and name what is not known."""
+    from perfmodel.importers.audit import audit
+
+    samples, options = number_as_typed(batch_size), option or []
+    if is_factory(target):
+        module, example_inputs = call_factory(target, options=options)
+        return audit(module, example_inputs, phase=phase, batch_size=samples)
+    return audit(load_graph(target, options=options), phase=phase, batch_size=samples)

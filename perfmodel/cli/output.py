@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -133,6 +134,30 @@ def check_writable(path: Path | None, *, argument: str) -> None:
         raise ArgumentError(argument=argument, given=str(path), allowed="a file in an existing folder")
     if not os.access(path.parent, os.W_OK):
         raise ArgumentError(argument=argument, given=str(path), allowed="a file in a folder you may write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command says, where it is not what its report prints and holds by itself.
+
+    Parameters
+    ----------
+    text, content : callable
+        Make the answer for a person, and for JSON; only one is called. [-]
+    plot : callable or None
+        Draws it to a file; None where there is nothing to draw. [-]
+    """
+
+    text: Callable[[], str]
+    content: Callable[[], Any]
+    plot: Callable[[Path], Any] | None = None
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_dict(self) -> Any:
+        """Return it for JSON."""
+        return self.content()
 
 
 def check_plot(path: Path | None) -> None:

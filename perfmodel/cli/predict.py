@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfmodel.cli.arguments import takes_arguments
-from perfmodel.cli.bill import bill_of
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, number_as_typed
+from perfmodel.cli.output import Answer, check_writable, number_as_typed
+from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.units import MEGA
 
 if TYPE_CHECKING:
-    from perfmodel.cli.bill import Bill
-    from perfmodel.cli.executed import Executed
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.price import InstancePrice
+    from perfmodel.measurements import MeasuredRow, Run
     from perfmodel.prediction.prediction import Prediction
 
 LARGEST = "max"
@@ -24,7 +26,7 @@ NO_TABLE = "none"
 """What ``--measured`` takes to look nothing up."""
 
 
-@takes_arguments(own=("batch_size",))
+@takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
 def predict_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
@@ -44,38 +46,26 @@ def predict_command(
     ] = "shi2016",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
     explain: Annotated[bool, typer.Option("--explain", help="Say in words why, and whence the constants.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the parts of the step (png, pdf, svg).")
-    ] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Predict the time of one step, its parts, its bottleneck and its memory."""
     from perfmodel.prediction.predict import predict
 
-    check_writable(out, argument="--out")
     check_writable(trace, argument="--trace")
-    check_plot(plot)
     network = load_graph(graph, options=option or [])
     if batch_size is not None:
         is_largest = batch_size == LARGEST
         arguments["batch_size"] = largest_batch_size(network, arguments) if is_largest else number_as_typed(batch_size)
     prediction = predict(network, **arguments)
     bill = None if price is None else bill_of(prediction, number_as_typed(price))
-    if plot is not None:
-        prediction.plot(plot)
     if trace is not None:
         prediction.timeline.save(trace)
     executed = None
     if measured != NO_TABLE:
-        from perfmodel.cli.executed import find_executed
-
         executed = find_executed(measured, network=graph, prediction=prediction)
-    emit(
-        lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
-        lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
-        as_json=as_json,
-        out=out,
+    return Answer(
+        text=lambda: _text(prediction, executed, bill, layers_shown=top, in_words=explain),
+        content=lambda: _content(prediction, executed, bill, layers_shown=top, in_words=explain),
+        plot=prediction.plot,
     )
 
 
@@ -99,7 +89,6 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     ArgumentError
         If not even one fits, or the network is spread over devices.
     """
-    from perfmodel.errors import ArgumentError
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.batch_limit import max_batch_size
 
@@ -118,7 +107,6 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 def _text(
     prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
 ) -> str:
-    from perfmodel.cli.executed import executed_text
     from perfmodel.prediction.report import report
 
     blocks = [report(prediction, layers_shown=layers_shown)]
@@ -134,7 +122,6 @@ def _text(
 def _content(
     prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
-    from perfmodel.cli.executed import executed_dict
     from perfmodel.prediction.report import layer_totals
 
     content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
@@ -143,3 +130,217 @@ def _content(
     if bill is not None:
         content["bill"] = bill.to_dict()
     return content | {"executed": None if executed is None else executed_dict(executed)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """What a prediction costs.
+
+    Parameters
+    ----------
+    price : str
+        Of which instance, with region and date; or of one device. [-]
+    usd_per_step, usd_per_million_samples : float
+        Cost of a step, and of a million samples. [USD]
+    usd_per_epoch : float or None
+        Cost of an epoch; None without a data set. [USD]
+    step_j : float or None
+        Energy of a step at thermal design power; None where no file states it. [J]
+    """
+
+    price: str
+    usd_per_step: float
+    usd_per_million_samples: float
+    usd_per_epoch: float | None
+    step_j: float | None
+
+    def to_text(self) -> str:
+        """Return it in a few lines."""
+        epoch = "" if self.usd_per_epoch is None else f", {self.usd_per_epoch:,.2f} an epoch"
+        lines = [
+            f"price   {self.price}",
+            f"cost    {self.usd_per_step:.3g} USD a step, {self.usd_per_million_samples:,.3g} a million samples{epoch}",
+        ]
+        if self.step_j is not None:
+            lines.append(f"energy  at most {self.step_j:,.4g} J a step: devices at thermal design power, without hosts")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def bill_of(p: Prediction, price: str | float) -> Bill:
+    """Return what a prediction costs at a price.
+
+    Parameters
+    ----------
+    p : Prediction
+        A step. [-]
+    price : str or float
+        Price, instance, or USD an hour of one device. [USD/h]
+
+    Returns
+    -------
+    Bill
+        Costs and energy. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the price is of other devices.
+    UnknownNameError
+        If there is no such price; names the nearest.
+    """
+    given: InstancePrice | float
+    if isinstance(price, str):
+        from perfmodel.hardware.price_catalogue import load_instance_price
+
+        given = load_instance_price(price)
+        told = given.describe()
+    else:
+        given, told = price, f"{price:g} USD/h for each device"
+    usd_per_step = p.cost_usd(given)
+    path = p.data_path
+    dataset = None if path is None else path.dataset
+    try:
+        step_j = p.energy_j()
+    except ArgumentError:  # a measured machine states no power
+        step_j = None
+    return Bill(
+        price=told,
+        usd_per_step=usd_per_step,
+        usd_per_million_samples=MEGA * usd_per_step / (p.samples_per_s * p.step_s),
+        usd_per_epoch=None if dataset is None else p.cost_usd(given, dataset_size=dataset.example_count),
+        step_j=step_j,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A run of a measurement table, its prediction, and the cells that measured it.
+
+    Parameters
+    ----------
+    run : Run
+        What was executed. [-]
+    prediction : Prediction
+        How long that takes. [-]
+    cells : tuple of MeasuredRow
+        Measurements on the same target with as many threads; empty where nobody measured it. [-]
+    """
+
+    run: Run
+    prediction: Prediction
+    cells: tuple[MeasuredRow, ...]
+
+
+def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
+    """Return the run of a measurement table that a request corresponds to, predicted.
+
+    Parameters
+    ----------
+    table : str
+        Key or path of a measurement table. [-]
+    network : str
+        As in the table. [-]
+    prediction : Prediction
+        What was asked; a Run says itself which framework, optimizer and phase it had, where nobody asked otherwise. [-]
+
+    Returns
+    -------
+    Executed or None
+        None where the table has no such run. [-]
+    """
+    from perfmodel import measurements
+    from perfmodel.prediction.arguments.table import names_of
+    from perfmodel.prediction.job import Job
+
+    job = prediction.job
+    loaded = measurements.load(table)
+    try:
+        run = loaded.run(str(job.framework), network, batch_size=prediction.batch_size)
+    except UnknownNameError:
+        return None
+    left_out = {*names_of("batch"), "framework", "optimizer", "phase", "recompute"}
+    executed = Job(run, **{name: value for name, value in job.asked.items() if name not in left_out}).predict()
+    place = (Path(str(job.device or job.system)).stem, executed.threads)
+    cells = tuple(row for row in loaded if row.run_key == run.key and (row.device, row.threads) == place)
+    return Executed(run, executed, cells)
+
+
+def executed_text(executed: Executed, *, with_evidence: bool) -> str:
+    """Return what was executed and how long it took, predicted and measured.
+
+    Parameters
+    ----------
+    executed : Executed
+        The run. [-]
+    with_evidence : bool
+        Whether to add why each fact is believed. [-]
+
+    Returns
+    -------
+    str
+        Several lines. [-]
+    """
+    from perfmodel.presentation.quantities import bytes_text, seconds_text
+    from perfmodel.presentation.tables import facts_text
+
+    run, prediction = executed.run, executed.prediction
+    feed = ", ".join(item.name for item in run.feed)
+    facts = {
+        "network": _with_options(run.builder, run.builder_options),
+        "optimizer": _with_options(run.optimizer, run.optimizer_options),
+        "clipping": run.clipping,
+        "phase": run.phase,
+        "feed a step": f"{bytes_text(run.feed_bytes)} ({feed})" if run.feed else "none: it is on the device already",
+        "input gradient": "computed" if run.input_gradient else "not computed",
+        "predicted": f"{seconds_text(prediction.step_s)}, bottleneck {prediction.bottleneck}",
+        "measured": "; ".join(map(_measured_text, executed.cells)) or "not on this target",
+    }
+    ratios = [f"{prediction.step_s / cell.step_s:.2f}" for cell in executed.cells if cell.step_s]
+    if ratios:
+        facts["predicted / measured"] = ", ".join(ratios)
+    if notes := " ".join(dict.fromkeys(cell.note for cell in executed.cells if cell.note)):
+        facts["note"] = notes
+    if with_evidence:
+        facts |= {f"why {evidence.fact}": evidence.text for evidence in run.evidence}
+    return f"what {run.table} really executed\n{facts_text(facts)}"
+
+
+def _with_options(name: str, options: Any) -> str:
+    listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    return f"{name}({listed})" if listed else name
+
+
+def _measured_text(cell: MeasuredRow) -> str:
+    from perfmodel.presentation.quantities import seconds_text
+
+    if cell.step_s is None:
+        return "missing"
+    return seconds_text(cell.step_s) + ("" if cell.status == "measured" else f", {cell.status}")
+
+
+def executed_dict(executed: Executed) -> dict[str, Any]:
+    """Return the same as plain values, for JSON.
+
+    Parameters
+    ----------
+    executed : Executed
+        The run. [-]
+
+    Returns
+    -------
+    dict
+        The run with its evidence, its prediction, its measurements. [s, B]
+    """
+    run = asdict(executed.run) | {
+        "feed_bytes": executed.run.feed_bytes,
+        "evidence": [evidence._asdict() for evidence in executed.run.evidence],
+    }
+    return {
+        "run": run,
+        "prediction": executed.prediction.to_dict(),
+        "measured": [{"step_s": cell.step_s, "status": cell.status, "note": cell.note} for cell in executed.cells],
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +16,11 @@ from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNa
 
 if TYPE_CHECKING:
     from perfmodel.hardware.catalogue import CatalogueEntry
-    from perfmodel.hardware.wired import Part
-    from perfmodel.presentation.tables import Table
 
 FAULTY = 2
 """Exit code where a checked file has faults."""
 
 specs_app = typer.Typer(help="List, show and check spec files.", no_args_is_help=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    kind: str
-    name: str
-    description: str
 
 
 def _load_link_family(path: Path) -> Any:
@@ -65,27 +56,15 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
-    from perfmodel.hardware.catalogue import (
-        load_dataset,
-        load_device,
-        load_library,
-        load_price,
-        load_storage,
-        load_system,
-    )
+    from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
     from perfmodel.hardware.collective_library import load_collective_library
     from perfmodel.hardware.fit_plan import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
 
     return {
-        "devices": load_device,
+        **LOADER_BY_FOLDER,
         "links": _load_link_family,
-        "storage": load_storage,
-        "datasets": load_dataset,
-        "systems": load_system,
-        "libraries": load_library,
         "frameworks": _load_framework_with_libraries,
-        "prices": load_price,
         "collectives": load_collective_library,
         "calibrations": _load_calibration_with_classes,
         "fits": load_fit_plan,
@@ -117,9 +96,13 @@ def list_command(
 
     noun = None if kind is None else NOUN_BY_FOLDER[_folder_of(kind)]
     entries = [entry for entry in catalogue().entries if noun in (None, entry.kind)]
-    lines = [_Listed(entry.kind, entry.name, _described(entry)) for entry in entries]
-    table = Table(lines, row_type=_Listed)
-    emit(table.to_text, Table(entries, row_type=CatalogueEntry).to_dicts, as_json=as_json, out=None)
+    lines = Table([replace(entry, description=_described(entry)) for entry in entries], row_type=CatalogueEntry)
+    emit(
+        lambda: lines.to_text(columns=["kind", "name", "description"]),
+        Table(entries, row_type=CatalogueEntry).to_dicts,
+        as_json=as_json,
+        out=None,
+    )
     if faulty := [entry.name for entry in entries if entry.is_faulty]:
         sys.stderr.write(f"perfmodel: error: spec files with faults: {', '.join(faulty)}\n")
         raise typer.Exit(FAULTY)
@@ -175,44 +158,22 @@ def show_command(
 ) -> None:
     """Print one spec file, its numbers and their sources; of a system also its parts and what their links reach."""
     from perfmodel.hardware import spec_files
+    from perfmodel.hardware.wired import Part, Wired
+    from perfmodel.presentation.tables import Table
 
     folder, sought = _kind_and_name(kind_or_name, name)
     path = _find(folder, sought)
     spec, faults = _load(path, folder=folder)
     if faults:
         raise SpecError(path, faults)
-    parts = _parts_of(spec)
-    emit(
-        lambda: f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}{parts.to_text() if parts else ''}",
-        lambda: {"file": str(path), **spec_files.read_toml(path), **(parts.to_dict() if parts else {})},
-        as_json=as_json,
-        out=None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What a system comes to once it is wired: its parts with their links, and what is to be said of them."""
-
-    table: Table[Part]
-    remarks: tuple[str, ...]
-
-    def to_text(self) -> str:
-        """Return a table with the remarks below it."""
+    text = f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}"
+    content = {"file": str(path), **spec_files.read_toml(path)}
+    if isinstance(spec, Wired):
+        parts = Table(spec.parts(), row_type=Part)
         heading = "# parts, links, and what large copies reach over them"
-        return "\n".join(["", "", heading, self.table.to_text(), *self.remarks])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return parts and remarks as plain values."""
-        return {"parts": self.table.to_dicts(), "remarks": list(self.remarks)}
-
-
-def _parts_of(spec: Any) -> _Parts | None:
-    """Return the parts of a system; None for other kinds."""
-    from perfmodel.hardware.wired import Part, Wired
-    from perfmodel.presentation.tables import Table
-
-    return _Parts(Table(spec.parts(), row_type=Part), spec.remarks) if isinstance(spec, Wired) else None
+        text = "\n".join([text, "", heading, parts.to_text(), *spec.remarks])
+        content |= {"parts": parts.to_dicts(), "remarks": list(spec.remarks)}
+    emit(lambda: text, lambda: content, as_json=as_json, out=None)
 
 
 def _folder_told_by(path: Path, *, otherwise: str) -> str:

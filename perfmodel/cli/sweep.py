@@ -10,7 +10,7 @@ import typer
 
 from perfmodel.cli.arguments import takes_arguments
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, key_values, number_as_typed
+from perfmodel.cli.output import Answer, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -50,15 +50,13 @@ def sweep_command(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show how far it is; by default on a terminal.")] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Predict every combination of the values of some arguments, and show all, the best, or the Pareto front."""
     from perfmodel.planning.sweeps.sweep import sweep
 
     if best is not None and pareto is not None:
         raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
-    for path, argument in ((csv, "--csv"), (parquet, "--parquet"), (out, "--out")):
+    for path, argument in ((csv, "--csv"), (parquet, "--parquet")):
         check_writable(path, argument=argument)
     options = {name: _values(name, typed) for name, typed in arguments.items()}
     axes, columns = _axes(axis or [], besides=options), None if column is None else _words(column)
@@ -79,7 +77,7 @@ def sweep_command(
     if parquet is not None:
         s.to_parquet(parquet)
     shown = _chosen(s, best, pareto)
-    emit(lambda: str(shown), lambda: _content(s, shown), as_json=as_json, out=out)
+    return Answer(text=lambda: str(shown), content=lambda: _content(s, shown))
 
 
 def _words(typed: list[str]) -> list[str]:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import JsonOption, OutOption, check_writable, emit, number_as_typed
+from perfmodel.cli.arguments import Command
+from perfmodel.cli.output import check_writable, number_as_typed
 
 
+@Command
 def transfer_command(
     system: Annotated[str, typer.Argument(help="A system with wiring: name or TOML file.")],
     copies: Annotated[
@@ -32,14 +34,11 @@ def transfer_command(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
     ] = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Say how long copies take that start at once, which way they go, and what bounds them."""
     from perfmodel.prediction.transfer import transfer
 
-    for path, argument in ((out, "--out"), (trace, "--trace")):
-        check_writable(path, argument=argument)
+    check_writable(trace, argument="--trace")
     chosen: dict[str, Any] = (
         {} if chunk is None else {"chunk_bytes": math.inf if chunk == "inf" else number_as_typed(chunk)}
     )
@@ -53,4 +52,4 @@ def transfer_command(
     )
     if trace is not None:
         answer.timeline.save(trace)
-    emit(lambda: str(answer), answer.to_dict, as_json=as_json, out=out)
+    return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand
 
-from perfmodel.cli.output import JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
-from perfmodel.cli.scoreboard import (
-    AllOption,
-    DataOption,
-    NewTablesOption,
-    QuickOption,
-    SectionsOption,
-    TermsOption,
-    ToOption,
-    write_scoreboard,
-)
+from perfmodel.atomic_write import replacement_of
+from perfmodel.cli.calibrate import telling_interrupts
+from perfmodel.cli.output import Answer, JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
     from perfmodel.validation.report import Report
+    from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
 
 CHECK_FAILED = 1
 """Exit code where the error is above what ``--max-mape`` allows."""
@@ -118,6 +111,8 @@ def validate_command(
     sections: SectionsOption = None,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    from perfmodel.validation.validate import validate_steps
+
     given = _given(context)
     if all_tables:
         _refuse(given, allowed=BESIDE_ALL, told="none beside --all: it scores every table under every protocol")
@@ -133,46 +128,53 @@ def validate_command(
     _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
     check_writable(out, argument="--out")
     check_plot(plot)
-    if _own(table, data, given=given, as_json=as_json, out=out, max_mape=max_mape):
-        return
-    if sensitivity or ablate or protocol == EVERY_PROTOCOL:
+    answer, mape = _own(table, data, given=given, max_mape=max_mape)
+    if answer is None and (sensitivity or ablate or protocol == EVERY_PROTOCOL):
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         with progress_bar(f"validating {table}", shown=progress) as done:
             tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
-        _emit_tables(tables, as_json=as_json, out=out)
-        return
-    _one_protocol(
-        table, protocol=protocol, only=only, fit=fit, rows=rows, plot=plot, progress=progress, as_json=as_json, out=out,
-        max_mape=max_mape,
-    )  # fmt: skip
+        answer = _all_of(tables)
+    elif answer is None:
+        with progress_bar(f"predicting {table}", shown=progress) as done:
+            report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=done)
+        if plot is not None:
+            report.plot(plot)
+        answer, mape = _with_rows(report) if rows else report, report.mape
+    emit(lambda: str(answer), answer.to_dict, as_json=as_json, out=out)
+    _check_error(mape, max_mape)
 
 
-def _emit_tables(tables: Sequence[Table[Any]], *, as_json: bool, out: Path | None) -> None:
-    """Print tables of scores."""
-    emit(
-        lambda: "\n\n".join(rounded(each).to_text() for each in tables),
-        lambda: {each.title: [asdict(row) for row in each] for each in tables},
-        as_json=as_json,
-        out=out,
-    )
-
-
-def _own(
-    name: str, data: Path | None, *, given: dict[str, str], as_json: bool, out: Path | None, max_mape: float | None
-) -> bool:
-    """Print a table that is scored in a way of its own; tell whether it is one."""
+def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
+    """Return the report of a table that is scored in a way of its own, and its error [%]; None where it is none."""
     from perfmodel.validation.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
     if table is None:
-        return False
+        return None, None
     refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
     report = table.report()
     if max_mape is not None and report.mape is None:
         raise ArgumentError("--max-mape", max_mape, f"none with {name}, of which nothing is scored")
-    emit(lambda: str(report), report.to_dict, as_json=as_json, out=out)
-    _check_error(report.mape, max_mape)
-    return True
+    return report, report.mape
+
+
+def _all_of(tables: list[Table[Any]]) -> Answer:
+    """Return tables of scores as one answer."""
+    from perfmodel.validation.text import score_lines
+
+    return Answer(
+        text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
+        content=lambda: {each.title: [asdict(row) for row in each] for each in tables},
+    )
+
+
+def _with_rows(report: Report) -> Answer:
+    """Return a report with every cell below it."""
+    from perfmodel.validation.text import cell_lines
+
+    return Answer(
+        text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
+    )
 
 
 def _check_error(mape: float | None, most: float | None) -> None:
@@ -198,13 +200,6 @@ def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> Non
     refused = [option for name, option in given.items() if name not in allowed]
     if refused:
         raise ArgumentError("options", ", ".join(refused), told)
-
-
-def rounded(table: Table[Any]) -> Table[Any]:
-    """Return a table of scores with its percentages as people read them."""
-    from perfmodel.validation.text import score_lines
-
-    return score_lines(table)
 
 
 def _refuse_together(**given: Any) -> None:
@@ -253,30 +248,251 @@ def _tables(
     return tables
 
 
-def _one_protocol(
-    table: str,
-    *,
-    protocol: str,
-    only: str | None,
-    fit: float | None,
-    rows: bool,
-    plot: Path | None,
-    progress: bool | None,
-    as_json: bool,
-    out: Path | None,
-    max_mape: float | None,
-) -> None:
-    from perfmodel.validation.text import cell_lines
-    from perfmodel.validation.validate import validate_steps
+AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]
+DataOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        help="Folder of tables that do not come with perfmodel: with --all, or with such a table.",
+    ),
+]
+ToOption: TypeAlias = Annotated[
+    Path, typer.Option("--to", metavar="FOLDER", help="With --all: where the page goes, and where kept results are.")
+]
+QuickOption: TypeAlias = Annotated[
+    bool, typer.Option("--quick", help="With --all: only what takes a minute; the rest stays as it was written.")
+]
+TermsOption: TypeAlias = Annotated[bool, typer.Option("--terms", help="With --all: leave out each physical term, too.")]
+NewTablesOption: TypeAlias = Annotated[
+    bool, typer.Option("--new-tables", help="With --data: score tables that are not those of the kept results.")
+]
+SectionsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="With --all: only steps, kernels, systems, collectives or many_devices."),
+]
 
-    with progress_bar(f"predicting {table}", shown=progress) as told:
-        report: Report = validate_steps(table, protocol=protocol, only=only, fit_share=fit, progress=told)
+RECORDS = "scoreboard.json"
+"""File of every figure."""
+
+PICTURE_DOTS_PER_INCH = 80
+"""How fine the plots are: they are committed. [1]"""
+
+PICTURES = "scoreboard"
+"""Folder of the parity plots, beside the page."""
+
+
+def write_scoreboard(
+    *,
+    data: Path | None,
+    to: Path,
+    quick: bool,
+    terms: bool,
+    new_tables: bool,
+    sections: str | None,
+    progress: bool | None,
+) -> Scoreboard:
+    """Score every table, and write page, records and pictures.
+
+    Parameters
+    ----------
+    data : Path or None
+        Folder of tables that do not come with perfmodel. [-]
+    to : Path
+        Folder to write to. [-]
+    quick : bool
+        Whether slow protocols stay as they were written. [-]
+    terms : bool
+        Whether physical terms are left out one by one. [-]
+    new_tables : bool
+        Whether tables may differ from those that were scored before. [-]
+    sections : str or None
+        Kinds of tables to score, commas between; None for all. The others stay as they were written. [-]
+    progress : bool or None
+        Whether to show progress; None where the error stream is a terminal. [-]
+
+    Returns
+    -------
+    Scoreboard
+        What was written. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If the folder to write to is none, or new tables are allowed where no folder has any.
+    TableError, UnknownNameError
+        If a table of the data folder is wrong, missing, or not the one that was scored before; if there is no such
+        section.
+    """
+    from perfmodel.measurements.kernel_tables import read_data_folder
+    from perfmodel.prediction.arguments import one_of
+    from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
+    from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
+    from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard
+
+    if not to.is_dir():
+        raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
+    if new_tables and data is None:
+        raise ArgumentError(argument="--new-tables", given=new_tables, allowed="only with --data")
+    kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
+    kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
+    folder = None if data is None else read_data_folder(data)
+    if folder is not None:
+        check_folder(folder)
+        if kept is not None and not new_tables:
+            check_hashes(folder, kept)
+    found = Collected(tell=_tell if progress is not False else None)
+    with progress_bar("scoring", shown=progress) as told:
+        score_shipped_own(found, kinds=kinds)
+        if STEPS in kinds:
+            score_shipped(found, protocols=QUICK if quick else None, progress=told)
+        if folder is not None:
+            score_folder(folder, found, kinds=kinds, progress=told)
+        if terms:
+            score_terms(found, progress=told)
+    board = found.board()
+    if kept is not None:
+        board = board.with_slow_scores(kept) if quick else board
+        board = board.with_kept(kept)
+    _write(board, found, to)
+    return board
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"perfmodel: {text}\n")
+
+
+def _write(board: Scoreboard, found: Collected, to: Path) -> None:
+    from perfmodel.validation.scoreboard import save_scoreboard
+
+    save_scoreboard(board, to / RECORDS)
+    (to / PICTURES).mkdir(exist_ok=True)
+    for picture in found.pictures:
+        _draw(picture, to / PICTURES / f"{picture.name}.png")
+    write_pages(board, to)
+    sys.stderr.write(f"perfmodel: wrote {to / 'scoreboard.md'}, .html, .json and {len(found.pictures)} pictures\n")
+
+
+def write_pages(board: Scoreboard, to: Path) -> None:
+    """Write the Markdown and the HTML page of a scoreboard.
+
+    Parameters
+    ----------
+    board : Scoreboard
+        Every figure. [-]
+    to : Path
+        Folder with the pictures' folder in it. [-]
+    """
+    for name, text in pages(board, to).items():
+        with replacement_of(to / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def pages(board: Scoreboard, to: Path) -> dict[str, str]:
+    """Return the pages of a scoreboard.
+
+    Parameters
+    ----------
+    board : Scoreboard
+        Every figure. [-]
+    to : Path
+        Folder with the pictures' folder in it. [-]
+
+    Returns
+    -------
+    dict of str to str
+        File name to text. [-]
+    """
+    from perfmodel.presentation.pages import html_page, markdown_page
+    from perfmodel.validation.scoreboard_page import page_blocks
+
+    pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
+    blocks = page_blocks(board, pictures=pictures)
+    return {"scoreboard.md": markdown_page(blocks), "scoreboard.html": html_page(blocks, title="perfmodel: scoreboard")}
+
+
+def _draw(picture: Picture, path: Path) -> None:
+    from perfmodel.presentation.figures import parity_plot, save
+
+    save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+
+
+COMMAND = "validate live"
+"""What is typed."""
+
+NetworkOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
+]
+TypeOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="TYPE", help="fp32, tf32 or bf16; may be given several times.")
+]
+MaxErrorOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PERCENT",
+        callback=percent_bound,
+        help="Exit with code 1 if a mean error is above this, or nothing is scored.",
+    ),
+]
+
+
+def validate_live_command(
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What perfmodel calibrate wrote on this machine; made now if left out."),
+    ] = None,
+    network: NetworkOption = None,
+    dtype: TypeOption = None,
+    datasheet: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Device file of the vendor's facts, for a naive roofline.")
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(metavar="COUNT", help="Rounds over all networks; one alone is shown and not scored.")
+    ] = 3,
+    steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps of a round.")] = 5,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time more steps until these have passed.")] = 0.5,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the times as a measurement table (csv, and toml beside).")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
+    ] = None,
+    max_error: MaxErrorOption = None,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Measure whole torch networks on this machine and predict them from its calibration, which never saw them."""
+    from perfmodel.validation.live import validate_live
+    from perfmodel.validation.live_report import check_table_path, save_live_table
+
+    check_writable(out, argument="--out")
+    check_plot(plot)
+    check_writable(save, argument="--save")
+    if save is not None:
+        check_table_path(save)
+        if repeats == 1:
+            raise ArgumentError("--repeats", repeats, "at least 2 with --save, as one repeat alone is not scored")
+    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
+        report = validate_live(
+            device,
+            calibration=calibration,
+            networks=network,
+            dtypes=dtype,
+            datasheet=datasheet,
+            repeats=repeats,
+            steps=steps,
+            seconds=seconds,
+            progress=told,
+        )
+    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, as what follows may fail
     if plot is not None:
         report.plot(plot)
-    emit(
-        lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}" if rows else str(report),
-        report.to_dict,
-        as_json=as_json,
-        out=out,
-    )
-    _check_error(report.mape, max_mape)
+    if save is not None:
+        save_live_table(report, save)
+    if max_error is not None and not report.mean_error_percent <= max_error:
+        sys.stderr.write(
+            f"perfmodel: check failed: mean error {report.mean_error_percent:.1f} % is not within {max_error:g} %\n"
+        )
+        raise typer.Exit(CHECK_FAILED)

@@ -298,7 +298,7 @@ class Catalogue:
         return "\n".join(lines)
 
 
-_LOADER_BY_FOLDER: Final[dict[str, Callable[[str], Any]]] = {
+LOADER_BY_FOLDER: Final[dict[str, Callable[[Any], Any]]] = {
     "devices": load_device,
     "links": load_link,
     "storage": load_storage,
@@ -317,7 +317,7 @@ def _described_by_file(kind_folder: str, name: str) -> str:
 def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
     """Return what one file gives: one thing, or a link at each of its widths; a faulty file gives its faults."""
     kind, origin = spec_files.NOUN_BY_FOLDER[kind_folder], spec_files.origin_of(kind_folder, stem)
-    loader = _LOADER_BY_FOLDER.get(kind_folder)
+    loader = LOADER_BY_FOLDER.get(kind_folder)
     try:
         names = names_of_family(stem) if kind_folder == "links" else [stem]
         described = [

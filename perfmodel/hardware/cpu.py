@@ -353,11 +353,6 @@ class Cpu(Device):
         return self.memory_bandwidth_bytes_per_s * self.memory.efficiency
 
     @property
-    def memory_bandwidth_per_core_bytes_per_s(self) -> float:
-        """Bandwidth that one thread can stream. [B/s]."""
-        return self.memory.in_base_units("bandwidth_per_core_gb_per_s")
-
-    @property
     def l2_bytes(self) -> float:
         """Second-level cache of one core. [B]."""
         return self.cache.in_base_units("l2_kib")

@@ -127,17 +127,6 @@ def _widest_link_names() -> list[str]:
     return widest
 
 
-def link_names() -> tuple[str, ...]:
-    """Return the name of every link at every lane width.
-
-    Returns
-    -------
-    tuple of str
-        Names, as ``load_link`` accepts them. [-]
-    """
-    return tuple(name for family in spec_files.names("links") for name in names_of_family(family))
-
-
 def negotiated_link(slot: Link, device: Gpu, *, override: bool = False) -> tuple[Link, str]:
     """Return the link that a card and its slot settle on: the older generation at the narrower width.
 

@@ -20,7 +20,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
 from perfmodel.numeric import minimum
 from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.units import GIB, KIB, MIB
+from perfmodel.units import GIB, MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,11 +158,6 @@ class Storage(SpecFile):
         return self.read_bandwidth_bytes_per_s
 
     @property
-    def interface_bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth of the interface per direction; no limit of its own where the file states none. [B/s]."""
-        return float("inf")
-
-    @property
     def latency_s(self) -> float:
         """Mean time of one lone read, to its first byte. [s]."""
         return self.in_base_units("latency_ms")
@@ -234,19 +229,9 @@ class Drive(Storage):
         return self.in_base_units("sequential_write_gb_per_s")
 
     @property
-    def interface_bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth of the interface per direction. [B/s]."""
-        return self.in_base_units("interface_gb_per_s")
-
-    @property
     def random_reads_per_s(self) -> float:
         """Random reads with a deep queue. [1/s]."""
         return self.in_base_units("random_read_kiops")
-
-    @property
-    def random_read_bandwidth_bytes_per_s(self) -> float:
-        """Rate of random reads of one block each, with a deep queue. [B/s]."""
-        return self.random_reads_per_s * self.random_read_block_kib * KIB
 
     def describe(self) -> str:
         """Return the drive in one line."""

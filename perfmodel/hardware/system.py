@@ -222,12 +222,6 @@ class System(Wired):
         remote = self.file.memory.remote_bandwidth_gb_per_s
         return None if remote is None else remote * GIGA
 
-    @property
-    def socket_link_bandwidth_bytes_per_s(self) -> float | None:
-        """All links between a pair of sockets, per direction; None with one socket. [B/s]."""
-        link = self.file.socket_link
-        return None if link is None else link.link_count * link.bandwidth_gb_per_s * GIGA
-
     def describe(self) -> str:
         """Return the system in one line."""
         memory = f"{self.file.memory.capacity_gib:g} GiB"

@@ -11,16 +11,13 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Final
+from functools import reduce
+from typing import Final
 
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
 from perfmodel.numeric import largest
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
@@ -123,19 +120,6 @@ class Topology:
     def stated(self) -> Topology:
         """The same with numbers alone, which tell the way of data: itself, unless links are left open."""
         return self
-
-    @cached_property
-    def graph(self) -> nx.MultiDiGraph[str]:
-        """The same as a networkx graph: nodes have kind, detail and node, each edge has channel and peer."""
-        import networkx as nx
-
-        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
-        for place in self.places.values():
-            graph.add_node(place.name, kind=place.kind, detail=place.detail, node=place.node)
-        for wire in self.wires:
-            graph.add_edge(wire.lower, wire.upper, channel=wire.upward, peer=wire.peer)
-            graph.add_edge(wire.upper, wire.lower, channel=wire.downward, peer=wire.peer)
-        return graph
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of all nodes of a ``kind`` [-], e.g. ``switch``, in file order."""

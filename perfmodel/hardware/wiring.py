@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,15 +39,12 @@ class StorageArray:
         Drives. [1]
     efficiency : float
         Share of the drives' summed rate that the array reaches. [1]
-    link_name : str
-        Link of one drive. [-]
     """
 
     name: str
     drive: Storage
     drive_count: int = 1
     efficiency: float = 1.0
-    link_name: str = ""
 
 
 def wire_of(
@@ -377,9 +374,7 @@ class _Wirer:
                 continue
             striped = slot.count if slot.raid is not None else 1
             for index, name in enumerate(self.name_parts(slot, drive.kind, count=slot.count // striped)):
-                array = StorageArray(
-                    name=name, drive=drive, drive_count=striped, efficiency=slot.raid_efficiency, link_name=link.name
-                )
+                array = StorageArray(name=name, drive=drive, drive_count=striped, efficiency=slot.raid_efficiency)
                 detail = drive.name if striped == 1 else f"RAID 0 of {striped} x {drive.name}"
                 self.add(Place(name=name, kind="storage", detail=detail), where)
                 self.wires.append(wire_of_array(array, slot.port_of(index), link))
@@ -435,11 +430,4 @@ def wiring_of(file: SystemFile, *, processor: Cpu, path: Path, given: Mapping[st
     wirer.nic_slots(file.nic)
     if wirer.faults:
         raise SpecError(path, wirer.faults)
-    return Wiring(
-        places=tuple(wirer.places),
-        wires=tuple(wirer.wires),
-        devices=tuple(wirer.devices),
-        storages=tuple(wirer.storages),
-        networks=tuple(wirer.networks),
-        remarks=tuple(wirer.remarks),
-    )
+    return Wiring(**{part.name: tuple(getattr(wirer, part.name)) for part in fields(Wiring)})

@@ -11,7 +11,7 @@ from typing import Any, Final
 from perfmodel import zoo
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.config_fields import CONFIG_NAME
+from perfmodel.importers.huggingface import CONFIG_NAME
 
 FILE_ENDINGS: Final = (".json", ".onnx")
 """Endings by which a word without a folder is a file's name."""

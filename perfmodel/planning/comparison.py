@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.asked_differently import InputChange, input_changes
-from perfmodel.planning.wording import plain
+from perfmodel.planning.wording import plain, signed_seconds_text
+from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.report import PART_NAMES, memory_contents, part_names, title
+from perfmodel.prediction.report import PART_NAMES, configuration, memory_contents, part_names, title
+from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from perfmodel.prediction.job import Job
 
 PER: Final = ("step", "sample")
 """What the seconds of a comparison are of."""
@@ -181,22 +187,33 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Two sentences: how much longer or shorter, and what makes up most of the change. [-]"""
-        from perfmodel.planning.comparison_report import verdict
-
-        return verdict(self)
+        total = self.total
+        if not total.change_s:
+            return f"Both take {seconds_text(total.first_s)} a {self.per}."
+        times = f"{1 / self.ratio:.4g} times as fast" if self.ratio < 1 else f"{self.ratio:.4g} times as long"
+        most = self.main_term
+        return (
+            f"From {seconds_text(total.first_s)} to {seconds_text(total.second_s)} a {self.per}: {times}. Most of the "
+            f"change of {signed_seconds_text(total.change_s)} is {most.meaning}: {signed_seconds_text(most.change_s)} "
+            f"({percent_text(most.change_s / total.change_s)})."
+        )
 
     def __repr__(self) -> str:
         return f"<Comparison {title(self.first)} and {title(self.second)}: {self.verdict}>"
 
     def __str__(self) -> str:
-        from perfmodel.planning.comparison_report import report
-
-        return report(self)
+        tables = [table.to_text(columns=columns) for table, columns in _tables(self)]
+        return "\n\n".join([_heading(self), self.verdict, *tables])
 
     def _repr_html_(self) -> str:
-        from perfmodel.planning.comparison_report import report_html
-
-        return report_html(self)
+        heading = html.escape(_heading(self)).replace("\n", "<br>")
+        columns = "".join(
+            f'<div style="margin-right:2em">{table.to_html(columns=columns)}</div>' for table, columns in _tables(self)
+        )
+        return (
+            f"<div><p><b>{heading}</b></p><p>{html.escape(self.verdict)}</p>"
+            f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div></div>'
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return the terms, without their sum, as a pandas DataFrame; needs the extra ``frames``."""
@@ -230,10 +247,14 @@ class Comparison:
         matplotlib.figure.Figure
             The picture. [-]
         """
-        from perfmodel.planning.comparison_report import figure_of
-        from perfmodel.presentation.figures import saved
+        from perfmodel.presentation.figures import saved, waterfall
 
-        figure = figure_of(self)
+        figure = waterfall(
+            self.total.first_s,
+            {row.meaning: row.change_s for row in self.terms if row.change_s},
+            ends=(f"first, a {self.per}", f"second, a {self.per}"),
+            title=f"{_heading(self)}\n{self.verdict.partition('. ')[0]}",
+        )
         return saved(figure, path)
 
 
@@ -281,3 +302,147 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
         samples = [p.counted_workers * p.batch_size for p in (first, second)]
         per = "step" if samples[0] == samples[1] else "sample"
     return Comparison(first=first, second=second, per=one_of("per", per, PER))
+
+
+LAYERS_SHOWN: Final = 8
+"""Operations that printing lists; ``layers`` has them all. [1]"""
+
+SECONDS: Final = {"first_s": "first", "second_s": "second", "change_s": "change"}
+"""Heading of each column of seconds."""
+
+BYTES: Final = {"first_bytes": "first", "second_bytes": "second", "change_bytes": "change"}
+"""Heading of each column of bytes."""
+
+KERNELS: Final = {"first_kernel": "first kernel", "second_kernel": "second kernel"}
+"""Heading of each column of names."""
+
+
+def _heading(c: Comparison) -> str:
+    both = (("first", c.first), ("second", c.second))
+    return "\n".join(f"{which}: {title(p)} ({configuration(p)})" for which, p in both)
+
+
+def _input_text(change: InputChange, value: Any) -> str:
+    """Write a value with its unit, where the name of an argument tells it; fields of files tell theirs themselves."""
+    scale = None if ":" in change.input else scale_of(change.input)
+    return cell_text(value) if scale is None or not isinstance(value, float) else quantity_text(value, scale)
+
+
+def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
+    """Return what is shown, with the columns."""
+    texts = [InputChange(row.input, _input_text(row, row.first), _input_text(row, row.second)) for row in c.inputs]
+    spent = [row for row in c.terms if row.first_s or row.second_s]
+    where = {"meaning": f"where the time of a {c.per} goes"} | SECONDS
+    changed = [row for row in c.layers if row.change_s]
+    longest = f"{min(LAYERS_SHOWN, len(changed))} of {len(changed)} operations whose time changed, most first"
+    kept = [row for row in c.memory if row.first_bytes or row.second_bytes]
+    return [
+        (Table(texts, title="what was asked differently", row_type=InputChange), ["input", "first", "second"]),
+        (Table([*spent, c.total], headings=where, one_unit=tuple(SECONDS)), ["meaning", *SECONDS]),
+        (
+            Table(
+                changed[:LAYERS_SHOWN],
+                title=longest,
+                headings=SECONDS | KERNELS,
+                row_type=c.layers.row_type,
+                one_unit=tuple(SECONDS),
+            ),
+            ["layer", "phase", "role", *KERNELS, *SECONDS],
+        ),
+        (Table(kept, headings={"holds": "memory"} | BYTES, one_unit=tuple(BYTES)), ["holds", *BYTES]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class InputChange:
+    """One thing that two predictions were asked differently.
+
+    Parameters
+    ----------
+    input : str
+        Which; of a number of a spec file the file's name and the field. [-]
+    first, second : object
+        Its values; None where a prediction has no such thing. [unit of the name]
+    """
+
+    input: str
+    first: Any
+    second: Any
+
+
+def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
+    """Return what two predictions were asked differently.
+
+    Parameters
+    ----------
+    first, second : Prediction
+        The predictions. [-]
+
+    Returns
+    -------
+    list of InputChange
+        Arguments as they were resolved (a framework's bucket size, not None), then numbers that differ in spec files
+        of one name. Empty where nothing differs. Of how workers agree nothing is there, where one has nobody to agree
+        with. [unit of each name]
+    """
+    facts = [_facts(p) for p in (first, second)]
+    rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
+    jobs = [None if p.basis is None else p.basis.job for p in (first, second)]
+    if jobs[0] is not None and jobs[1] is not None:
+        rows += _argument_changes(jobs[0], jobs[1])
+    specs = [{(type(spec), spec.name): spec for spec in p.sources} for p in (first, second)]
+    for key, spec in specs[0].items():
+        if key in specs[1] and specs[1][key] is not spec:
+            rows += _field_changes(key[1], spec.model_dump(), specs[1][key].model_dump())
+    return [row for row in rows if row.first != row.second]
+
+
+def _facts(p: Prediction) -> dict[str, Any]:
+    """Return what a prediction itself says of its network and target."""
+    job = None if p.basis is None else p.basis.job
+    return {
+        "network": p.subject,
+        "parameter_count": None if job is None else job.subject.graph.parameter_count,
+        "target": p.target,
+        "peak_flop_per_s": float(p.peak_flop_per_s),
+        "memory_bandwidth_bytes_per_s": p.memory_bandwidth_bytes_per_s,
+        "memory_capacity_bytes": float(p.memory.capacity_bytes),
+    }
+
+
+def _argument_changes(first: Job, second: Job) -> list[InputChange]:
+    both_agree = all(
+        Phase.BACKWARD in job.subject.phase.parts and (job.workers > 1 or job.sync in WITH_SERVER)
+        for job in (first, second)
+    )
+    rows = []
+    for name, row in ARGUMENTS.items():
+        if row.group == "exchange" and not both_agree:
+            continue
+        values = [_plain(getattr(job, name) if row.means is None else row.means(job)) for job in (first, second)]
+        if values[0] != values[1]:
+            takers = [TAKEN_BY.get(name, (job.sync,)) for job in (first, second)]
+            shown = (
+                value if job.sync in taken else None
+                for job, value, taken in zip((first, second), values, takers, strict=True)
+            )
+            rows.append(InputChange(name, *shown))
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """Return an object of a spec file by its name."""
+    return getattr(value, "name", value)
+
+
+def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[InputChange]:
+    """Return the fields of two tables of one spec file, nested ones by their path."""
+    rows = []
+    for key in dict.fromkeys([*first, *second]):
+        own, other = first.get(key), second.get(key)
+        path = f"{name}.{key}" if ":" in name else f"{name}: {key}"
+        if isinstance(own, Mapping) and isinstance(other, Mapping):
+            rows += _field_changes(path, own, other)
+        else:
+            rows.append(InputChange(path, own, other))
+    return rows

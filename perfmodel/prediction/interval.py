@@ -18,8 +18,7 @@ from perfmodel.cost.interval import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, load_interval_scale
-from perfmodel.hardware.seen import Seen
+from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
 from perfmodel.prediction.doubt import Doubt, KnownConstants, doubt_of, known_constants
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known
     doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
-    measured = scale.seen_without()
+    measured = scale.measured
     fitted_on = None if calibration is None else calibration.fitted_on
     exposure = exposure_of(
         prepared,

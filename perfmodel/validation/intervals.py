@@ -11,8 +11,7 @@ import numpy as np
 from perfmodel.calibration.interval_fit import FittedSpread
 from perfmodel.cost.interval import Exposure
 from perfmodel.hardware.fit_plan import factors_by_constant
-from perfmodel.hardware.interval_scale import IntervalScale, load_interval_scale
-from perfmodel.hardware.seen import Seen, SeenRow
+from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.scaling import NO_FACTORS
@@ -84,7 +83,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     """
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
-    measured = scale.seen_without()
+    measured = scale.measured
     found = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
         seen = measured if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)

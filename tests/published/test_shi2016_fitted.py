@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.cli.scoreboard import RECORDS
+from perfmodel.cli.validate import RECORDS
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
 from perfmodel.validation.scoreboard import PERFMODEL, load_scoreboard
 

@@ -185,7 +185,7 @@ class TestSpecs:
         from perfmodel.hardware import catalogue
 
         load, read = catalogue.load_system, []
-        monkeypatch.setattr(catalogue, "load_system", lambda path: read.append(path) or load(path))
+        monkeypatch.setitem(catalogue.LOADER_BY_FOLDER, "systems", lambda path: read.append(path) or load(path))
         text = printed("specs", "show", "survey_fig5", *words)
         assert len(read) == 1
         remark = "gpu0 to gpu3: NVIDIA GeForce GTX 1080 runs at pcie_3_x16 in a slot of pcie_4_x16"

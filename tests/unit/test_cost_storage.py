@@ -161,7 +161,7 @@ def test_every_kind_is_shipped_and_answers():
         storage = pm.load_storage(name)
         kinds.add(storage.kind)
         limits = storage.read_limits(size_bytes=100 * GIB, connection_count=4)
-        assert 0 < limits.stream_bytes_per_s <= limits.most_bytes_per_s <= storage.interface_bandwidth_bytes_per_s
+        assert 0 < limits.stream_bytes_per_s <= limits.most_bytes_per_s
         assert limits.latency_s == storage.latency_s
         assert storage.describe()
     assert kinds == set(KINDS)

@@ -110,7 +110,6 @@ def test_i7_3820_rates_and_clocks():
     assert cpu.peak_flop_per_s("fp64") == pytest.approx(4 * 8 * 3.7e9)
     assert cpu.memory_bandwidth_bytes_per_s == 4 * 1600e6 * 8
     assert cpu.sustained_memory_bandwidth_bytes_per_s == pytest.approx(0.69 * 51.2e9)
-    assert cpu.memory_bandwidth_per_core_bytes_per_s == 12.5e9
     assert (cpu.l2_bytes, cpu.l3_bytes) == (256 * 2**10, 10 * 2**20)
     assert cpu.thread_count == 8
 
@@ -203,11 +202,8 @@ def test_storage_in_base_units():
     assert drive.read_bandwidth_bytes_per_s == 3.5e9
     assert drive.write_bandwidth_bytes_per_s == 2.1e9
     assert drive.random_reads_per_s == 440_000
-    assert drive.random_read_bandwidth_bytes_per_s == 440_000 * 4096
     assert drive.latency_s == pytest.approx(70e-6)
-    assert drive.interface_bandwidth_bytes_per_s == pytest.approx(
-        load_link("pcie_3_x4").bandwidth_bytes_per_s, rel=1e-4
-    )
+    assert drive.interface_gb_per_s == pytest.approx(load_link("pcie_3_x4").bandwidth_bytes_per_s / 1e9, rel=1e-4)
     assert load_storage("hdd_7200_rpm").latency_s == pytest.approx(8.5e-3 + 60 / 7200 / 2, rel=1e-3)
 
 
@@ -215,7 +211,6 @@ def test_server_has_local_and_remote_memory():
     server = load_system("server_2x_xeon_e5_2630_v3")
     assert (server.core_count, server.thread_count, server.socket_count) == (16, 32, 2)
     assert server.memory_capacity_bytes == 128 * 2**30
-    assert server.socket_link_bandwidth_bytes_per_s == 32e9
     assert server.remote_fraction == 0.5
     assert server.remote_memory_bandwidth_bytes_per_s == 20e9
 
@@ -223,7 +218,7 @@ def test_server_has_local_and_remote_memory():
 def test_desktop_has_no_remote_memory():
     desktop = load_system("desktop_i7_3820")
     assert desktop.remote_memory_bandwidth_bytes_per_s is None
-    assert desktop.socket_link_bandwidth_bytes_per_s is None
+    assert desktop.file.socket_link is None
 
 
 def test_catalogue_rejects_an_unknown_kind():

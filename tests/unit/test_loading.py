@@ -67,7 +67,6 @@ def test_the_command_line_loads_nothing_heavy():
     ("code", "library"),
     [
         ("pm.zoo.alexnet().digraph", "networkx"),
-        ("pm.load_system('survey_fig5').topology.graph", "networkx"),
         (f"{ONE}.plot()", "matplotlib"),
     ],
 )

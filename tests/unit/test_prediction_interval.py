@@ -15,8 +15,7 @@ from perfmodel.framework.kernel_table import UPDATE_KIND
 from perfmodel.framework.lowering import LOWERING
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
 from perfmodel.hardware.fit_plan import Unknown
-from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.hardware.seen import KINDS_OF_OPERATION, Seen, SeenRow
+from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction import doubt
 from perfmodel.prediction.doubt import extended_covariance, prior_covariance
@@ -173,7 +172,7 @@ def test_an_architecture_is_new_unless_the_calibration_or_the_scale_tells_of_it(
     """Steps on Pascal are among the scale's rows, steps on Hopper are not."""
     place = PLACE | {"device": "h100_sxm"}
     hopper = pm.load_device("h100_sxm").architecture
-    assert hopper not in load_interval_scale("gpu_80").seen_without().architectures
+    assert hopper not in load_interval_scale("gpu_80").measured.architectures
     assert pm.predict(alexnet, **place).interval.exposure.architecture == 1
     assert pm.predict(alexnet, **place, calibration=calibration()).interval.exposure.architecture == 1
     fitted_on = calibration().fitted_on.model_dump(mode="json")

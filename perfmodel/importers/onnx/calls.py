@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from perfmodel.importers.onnx.batch import RECURRENT, Traced
-from perfmodel.importers.onnx.buffers import ARRANGES, trained_tensors
-from perfmodel.importers.onnx.einsum import einsum_calls
 from perfmodel.importers.onnx.model import is_standard, node_name, schema_of
+from perfmodel.importers.onnx.values import Value
+from perfmodel.importers.program import VIEW
+from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 TAKES_PARTS: Final = ("Concat", "Slice")
@@ -251,3 +253,212 @@ def _plain(attribute: Any) -> Any:
     if isinstance(value, int | float | str):
         return value
     return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in value)
+
+
+UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "BatchNormalization": (3, 4),  # running statistics
+    "Sub": (1,),  # the mean and deviation by which data are normalised
+    "Div": (1,),
+    "Pow": (1,),
+    **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
+}
+"""Operator to the positions at which it reads what no layer trains."""
+ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators whose result has the elements of their first input: of a parameter, it is the same in another shape."""
+MASKED: Final = -1e4
+"""Numbers from here down are added to scores in order to mask them [1]."""
+
+
+def trained_tensors(
+    nodes: Sequence[Any], values: Mapping[str, Value], reads: Mapping[str, Sequence[Any]]
+) -> frozenset[str]:
+    """Return the stored tensors that are parameters.
+
+    A tensor is none where its numbers mask scores, or where all that read it, perhaps in another arrangement, read it
+    as what nobody trains.
+
+    Parameters
+    ----------
+    nodes : sequence of onnx.NodeProto
+        The file's nodes, in order of execution. [-]
+    values : mapping of str to Value
+        All tensors. [-]
+    reads : mapping of str to sequence of onnx.NodeProto
+        The nodes that read each. [-]
+
+    Returns
+    -------
+    frozenset of str
+        Their names. [-]
+    """
+    stored = {name for name, value in values.items() if value.is_trained}
+    arranged = set(stored)
+    arranged.update(node.output[0] for node in nodes if _arranges(node) and node.input[0] in arranged)
+
+    def is_untrained(name: str) -> bool:
+        content = values[name].content
+        if content is not None and content.size and content.min() <= MASKED:
+            return True
+        readers = reads.get(name, ())
+        return bool(readers) and all(is_read_untrained(node, name) for node in readers)
+
+    def is_read_untrained(node: Any, name: str) -> bool:
+        if _arranges(node):
+            return is_untrained(node.output[0])
+        if node.op_type == "MatMul" and is_standard(node):
+            return is_untrained_factor(node, name)
+        positions = {index for index, given in enumerate(node.input) if given == name}
+        return is_standard(node) and positions <= set(UNTRAINED_INPUTS.get(node.op_type, ()))
+
+    def is_untrained_factor(node: Any, name: str) -> bool:
+        # Layers have their weights as the second factor. A square first one mixes the places of a sample, as the edges
+        # of a graph do; a vector takes the measure of a stored matrix, as in spectral normalisation.
+        first, second = node.input
+        shape = values[name].shape
+        if len(shape) == 1:
+            return name == first or first in arranged
+        return name == first and shape[-1] == shape[-2] and second not in arranged
+
+    return frozenset(name for name in stored if not is_untrained(name))
+
+
+def _arranges(node: Any) -> bool:
+    return is_standard(node) and node.op_type in ARRANGES
+
+
+ELLIPSIS: Final = "..."
+FREE_LETTERS: Final = "0123456789"
+"""What the axes that an ellipsis stands for are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A tensor with a letter for each of its axes."""
+
+    operand: Operand
+    letters: str
+
+    def extents(self) -> dict[str, Any]:
+        """Return the extent of each letter in a sample; 1 for the batch axis."""
+        places = zip(self.letters, self.operand.axes, strict=True)
+        return {letter: 1 if place is None else self.operand.shape[place] for letter, place in places}
+
+    @property
+    def batch(self) -> str:
+        """Letter of the batch axis; empty where there is none."""
+        return "".join(letter for letter, place in zip(self.letters, self.operand.axes, strict=True) if place is None)
+
+
+def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
+    """Yield an ``Einsum`` as views of its operands, a product of matrices, and a view of that; else as it is.
+
+    Of several operands the first two are multiplied, then their product with the third, and so on: the work of that
+    order is counted, whatever order a program would choose. Letters of both operands and the result are leading axes,
+    those of the first and the result rows, those of the second and the result columns; letters of both operands alone
+    are summed. It stays as it is where it has one operand, takes a diagonal, sums over one of a pair alone, or over the
+    samples.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        The node. [-]
+
+    Yields
+    ------
+    OperatorCall
+        What takes its place. [-]
+    """
+    pairs = _pairs(call)
+    if pairs is None:
+        yield call
+        return
+    for pair in pairs:
+        yield from _product(*pair)
+
+
+def _product(first: _Term, second: _Term, result: _Term) -> Iterator[OperatorCall]:
+    """Yield two operands as matrices, their product, and what that is seen as."""
+    if second.batch and not first.batch:
+        first, second = second, first  # the samples are rows of the first matrix
+    extents = second.extents() | first.extents()
+    lead = [letter for letter in first.letters if letter in second.letters and letter in result.letters]
+    inner = [letter for letter in first.letters if letter in second.letters and letter not in result.letters]
+    rows = [letter for letter in first.letters if letter not in second.letters]
+    columns = [letter for letter in second.letters if letter not in first.letters]
+    batch = first.batch
+    shape_of = _shapes(extents, batch)
+    left = _seen(first.operand, (*shape_of(lead), _count(extents, rows), _count(extents, inner)))
+    right = _seen(second.operand, (*shape_of(lead), _count(extents, inner), _count(extents, columns)))
+    made = _seen(result.operand, (*shape_of(lead), _count(extents, rows), _count(extents, columns)))
+    yield OperatorCall(operator=VIEW, arguments={"0": first.operand}, outputs=(left,))
+    yield OperatorCall(operator=VIEW, arguments={"0": second.operand}, outputs=(right,))
+    yield OperatorCall(operator="MatMul", arguments={"0": left, "1": right}, outputs=(made,))
+    yield OperatorCall(operator=VIEW, arguments={"0": made}, outputs=(result.operand,))
+
+
+def _pairs(call: OperatorCall) -> list[tuple[_Term, _Term, _Term]] | None:
+    """Return two operands and their product for each step from left to right; None where one is no matrix product."""
+    operands = [*call.operands, call.output]
+    if len(operands) < 3:
+        return None
+    inputs, arrow, output = call["equation"].replace(" ", "").partition("->")
+    written = [*inputs.split(","), output]
+    if not arrow or len(written) != len(operands):
+        return None
+    terms = [_Term(operand, _letters(each, operand)) for operand, each in zip(operands, written, strict=True)]
+    if any(len(set(term.letters)) != len(term.operand.axes) for term in terms):
+        return None  # a diagonal
+    pairs, so_far = [], terms[0]
+    for place, second in enumerate(terms[1:-1], start=2):
+        result = terms[-1] if place == len(terms) - 1 else _intermediate(so_far, second, terms[place:])
+        if not _is_matrix_product(so_far, second, result):
+            return None
+        pairs.append((so_far, second, result))
+        so_far = result
+    return pairs
+
+
+def _intermediate(first: _Term, second: _Term, rest: Sequence[_Term]) -> _Term:
+    """Return the product of two operands with the letters that later ones or the result have."""
+    still = {letter for term in rest for letter in term.letters}
+    letters = "".join(letter for letter in dict.fromkeys(first.letters + second.letters) if letter in still)
+    extents, batch = second.extents() | first.extents(), first.batch or second.batch
+    inner = [letter for letter in letters if letter != batch]
+    shape = tuple(extents[letter] for letter in inner)
+    operand = Operand(
+        key=f"{first.operand.key} {second.operand.key} to {letters}",
+        shape=shape if batch else SharedShape(shape),
+        axes=tuple(None if letter == batch else inner.index(letter) for letter in letters),
+    )
+    return _Term(operand, letters)
+
+
+def _is_matrix_product(first: _Term, second: _Term, result: _Term) -> bool:
+    once = set(first.letters) ^ set(second.letters)
+    summed = (set(first.letters) | set(second.letters)) - set(result.letters)
+    spreads = any(first.extents()[each] != second.extents()[each] for each in set(first.letters) & set(second.letters))
+    batches = {term.batch for term in (first, second)} - {""}
+    return not (once & summed or spreads or batches != {result.batch} - {""} or len(batches) > 1)
+
+
+def _letters(written: str, operand: Operand) -> str:
+    """Return a letter for each axis, those of an ellipsis by digits from the last."""
+    missing = len(operand.axes) - len(written.replace(ELLIPSIS, ""))
+    return written.replace(ELLIPSIS, FREE_LETTERS[:missing][::-1])
+
+
+def _count(extents: Mapping[str, Any], letters: list[str]) -> Any:
+    return math.prod(extents[letter] for letter in letters)
+
+
+def _shapes(extents: Mapping[str, Any], batch: str) -> Any:
+    """Return a function from letters to their extents in a sample, without the batch's."""
+    return lambda letters: tuple(extents[letter] for letter in letters if letter != batch)
+
+
+def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
+    """Return a tensor seen as matrices."""
+    seen = SharedShape(shape) if operand.is_shared else shape
+    key = f"{operand.key} as {'x'.join(map(str, shape))}"
+    return Operand(key=key, shape=seen, axes=tuple(range(len(shape))), is_index=operand.is_index)

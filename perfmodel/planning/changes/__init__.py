@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from perfmodel.planning.changes import agreeing, feeding, machines, sizes, software, spreading
+from perfmodel.planning.changes import arguments, machines
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 from perfmodel.prediction.arguments.table import ARGUMENTS
 
 __all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]
 
 CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
-    "batch_size": sizes.batch_size,
-    "prefetch": feeding.prefetch,
-    "pinned": feeding.pinned,
-    "decode_cores": feeding.decode_cores,
-    "storage": feeding.storage,
-    "raid": feeding.raid,
+    "batch_size": arguments.batch_size,
+    "prefetch": machines.prefetch,
+    "pinned": machines.pinned,
+    "decode_cores": machines.decode_cores,
+    "storage": machines.storage,
+    "raid": machines.raid,
     "host_link": machines.host_link,
     "own_lanes": machines.own_lanes,
     "peer_link": machines.peer_link,
@@ -30,19 +30,19 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "device": machines.device,
     "workers": machines.workers,
     "threads": machines.threads,
-    "sync": agreeing.sync,
-    **{name: agreeing.of_one_argument(name) for name, row in ARGUMENTS.items() if row.tries is not None},
-    "periods": agreeing.periods,
-    "dtype": software.dtype,
-    "framework": software.framework,
-    "library": software.library,
-    "recompute": sizes.recompute,
-    "accumulation_steps": sizes.accumulation_steps,
-    "stages": spreading.stages,
-    "tensor_size": spreading.tensor_size,
-    "micro_batches": sizes.micro_batches,
-    "schedule": sizes.schedule,
-    "sequence_parallel": sizes.sequence_parallel,
-    "shard_stage": sizes.shard_stage,
+    "sync": arguments.sync,
+    **{name: arguments.of_one_argument(name) for name, row in ARGUMENTS.items() if row.tries is not None},
+    "periods": arguments.periods,
+    "dtype": arguments.dtype,
+    "framework": arguments.framework,
+    "library": arguments.library,
+    "recompute": arguments.recompute,
+    "accumulation_steps": arguments.accumulation_steps,
+    "stages": arguments.stages,
+    "tensor_size": arguments.tensor_size,
+    "micro_batches": arguments.micro_batches,
+    "schedule": arguments.schedule,
+    "sequence_parallel": arguments.sequence_parallel,
+    "shard_stage": arguments.shard_stage,
 }
 """Kind -> what yields the changes of that kind."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.machine import Machine
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.target import Target
 
 NO_GPU: Final = "no GPU computes"
@@ -74,10 +75,20 @@ class Situation:
         return tuple(map(load_library, spec_files.names("libraries")))
 
     @property
+    def prepared(self) -> Prepared:
+        """What the prediction was made of."""
+        assert self.base.basis is not None
+        return self.base.basis.prepared
+
+    @property
     def target(self) -> Target:
         """What the job runs on."""
-        assert self.base.basis is not None
-        return self.base.basis.prepared.target
+        return self.prepared.target
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What a step does."""
+        return self.job.subject.phase.parts
 
     @property
     def machine(self) -> Machine | None:
@@ -141,7 +152,7 @@ class Situation:
 
     def needs_training(self) -> None:
         """Raise unless there are gradients."""
-        self.needs(Phase.BACKWARD in self.job.subject.phase.parts, "nothing is learnt in this phase")
+        self.needs(Phase.BACKWARD in self.phases, "nothing is learnt in this phase")
 
     def needs_training_together(self) -> None:
         """Raise unless several workers agree on gradients."""

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms
+from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
 from perfmodel.planning.plans.candidates import FEED, Candidate
-from perfmodel.planning.plans.rows import MEMORY, Limits, PlanRow, with_front
-from perfmodel.planning.plans.terms import Job
+from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
 from perfmodel.prediction.agreement_options import taken
 from perfmodel.prediction.arguments import NO_SYNC
 from perfmodel.prediction.bill import host_count_of, instances_of, processors_of

@@ -1,0 +1,264 @@
+"""``perfmodel compare``, ``advise``, ``scaling``, ``stragglers`` and ``plan``: what would change, and what to hire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from perfmodel.cli.arguments import changed_arguments, named_arguments, takes_arguments
+from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
+from perfmodel.cli.output import Answer, check_plot, number_as_typed
+from perfmodel.errors import ArgumentError
+
+Number: TypeAlias = str | None
+"""A number as typed, which the library checks."""
+
+CANDIDATE_HELP = (
+    "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
+    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own); with --dataset "
+    "also input_from=object_store;decode_cores=8. Repeatable."
+)
+
+
+CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", help=CANDIDATE_HELP)]
+SizeOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples of an epoch, in host memory.")]
+SamplesOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples in all, instead of epochs.")]
+SyncOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, downpour ...")
+]
+PurchaseOption: TypeAlias = Annotated[str, typer.Option(metavar="HOW,HOW", help="on_demand, spot or both.")]
+InterruptionsOption: TypeAlias = Annotated[
+    Number, typer.Option(metavar="X", help="How often an instance on spot is taken away, your own.")
+]
+CheckpointOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Storage of checkpoints.")]
+RestartOption: TypeAlias = Annotated[Number, typer.Option(metavar="S", help="Until a new instance is there.")]
+StorageOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Price of storage.")]
+StoredOption: TypeAlias = Annotated[Number, typer.Option(metavar="GB", help="Storage of each instance.")]
+EnergyOption: TypeAlias = Annotated[
+    Number, typer.Option(metavar="USD", help="A kWh of electricity for machines of your own.")
+]
+PenaltyOption: TypeAlias = Annotated[
+    Number, typer.Option(metavar="X", help="Share of updates that one update of staleness adds, your own.")
+]
+NUMBERS = (
+    "dataset_size", "epochs", "samples", "deadline_hours", "budget_usd",
+    "interruptions_per_hour", "restart_s", "storage_gb", "usd_per_kwh", "staleness_penalty",
+)  # fmt: skip
+"""Options that are numbers."""
+TEXTS = ("checkpoint_to", "storage_price")
+"""Options that are given on as they are typed."""
+
+
+@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw money over time (png, pdf, svg).")
+def plan_command(
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
+    candidate: CandidateOption,
+    dataset_size: SizeOption = None,
+    epochs: Annotated[Number, typer.Option(metavar="N", help="Epochs.")] = None,
+    samples: SamplesOption = None,
+    deadline_hours: Annotated[Number, typer.Option(metavar="H", help="Most hours.")] = None,
+    budget_usd: Annotated[Number, typer.Option(metavar="USD", help="Most money.")] = None,
+    sync: SyncOption = "ring_all_reduce",
+    purchase: PurchaseOption = "on_demand",
+    interruptions_per_hour: InterruptionsOption = None,
+    checkpoint_to: CheckpointOption = None,
+    restart_s: RestartOption = "0",
+    storage_price: StorageOption = None,
+    storage_gb: StoredOption = None,
+    usd_per_kwh: EnergyOption = None,
+    staleness_penalty: PenaltyOption = "0",
+    option: OptionOption = None,
+) -> Any:
+    """Say what to hire: hours and money of every candidate, the best, what binds, what would have to change."""
+    typed = dict(locals())  # every option by its name, which is the library's too
+    from perfmodel.planning.plans.plan import plan
+
+    return plan(
+        load_graph(graph, options=option or []),
+        candidates=[candidate_as_typed(each) for each in candidate],
+        sync=sync.split(","),
+        purchase=purchase.split(","),
+        **{name: number_as_typed(typed[name]) for name in NUMBERS},
+        **{name: typed[name] for name in TEXTS},
+        **arguments,
+    )
+
+
+def candidate_as_typed(typed: str) -> dict[str, Any]:
+    """Return what ``plan`` takes for ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2``.
+
+    Parameters
+    ----------
+    typed : str
+        What was typed for ``--candidate``. [-]
+
+    Returns
+    -------
+    dict
+        Keys of a candidate. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a part of it has no ``=``, or a key is there twice.
+
+    Examples
+    --------
+    >>> candidate_as_typed("p2.16xlarge:4,8")
+    {'price': 'p2.16xlarge', 'workers': (4, 8)}
+    >>> candidate_as_typed("price=0.5;device=gtx_1080")
+    {'price': 0.5, 'device': 'gtx_1080'}
+    """
+    if "=" not in typed:
+        price, colon, workers = typed.rpartition(":")
+        stated = {"price": price, "workers": workers} if colon else {"price": typed}
+    else:
+        pairs = [part.partition("=") for part in typed.split(";")]
+        if any(not equals or not key for key, equals, _ in pairs):
+            raise ArgumentError("--candidate", typed, "a price, price:workers, or key=value;key=value")
+        keys = [key.strip() for key, _, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise ArgumentError("--candidate", typed, f"{' and '.join(twice)} once: which value is meant is not told")
+        stated = {key.strip(): value.strip() for key, _, value in pairs}
+    candidate: dict[str, Any] = dict(stated)
+    if "workers" in candidate:
+        candidate["workers"] = tuple(number_as_typed(count) for count in stated["workers"].split(","))
+    for name in ("price", "decode_cores"):
+        if isinstance(number := number_as_typed(stated.get(name)), int | float):
+            candidate[name] = number
+    return candidate
+
+
+NETWORK = "network"
+"""Key of ``--with`` for another network."""
+
+
+@takes_arguments(plot="Draw a waterfall (png, pdf, svg).")
+def compare_command(
+    graph: NetworkArgument,
+    changes: Annotated[
+        list[str],
+        typer.Option(
+            "--with",
+            metavar="KEY=VALUE",
+            help="What the second configuration changes: any argument of predict (device=tesla_k40, batch-size=32, "
+            "sync=parameter_server; KEY= for its default) or network=NAME; repeatable.",
+        ),
+    ],
+    arguments: dict[str, Any],
+    option: OptionOption = None,
+    per: Annotated[
+        str | None,
+        typer.Option(metavar="step|sample", help="What times are of; step where both take as many samples."),
+    ] = None,
+) -> Any:
+    """Say why a second configuration takes longer or shorter than the first: inputs, parts, operations, memory."""
+    from perfmodel.planning.comparison import compare
+    from perfmodel.prediction.predict import predict
+
+    changed = named_arguments(changes, argument="--with", besides=(NETWORK,))
+    other = changed.pop(NETWORK, None)
+    network = load_graph(graph, options=option or [])
+    second = network if other is None else load_graph(str(other), options=[])
+    return compare(predict(network, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
+
+
+@takes_arguments()
+def advise_command(
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
+    option: OptionOption = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="KIND,KIND...", help="Kinds of change to try: batch_size, sync, device ...")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
+    ] = None,
+) -> Any:
+    """Rank single changes of a job by the samples per second that it gains, each with its reason."""
+    from perfmodel.planning.advice import advise, report
+
+    wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
+    advice = advise(load_graph(graph, options=option or []), kinds=wanted, **arguments)
+    return Answer(text=lambda: report(advice, shown=top), content=advice.to_dict)
+
+
+WorkersOption: TypeAlias = Annotated[str, typer.Option(metavar="N,N...", help="Numbers of workers.")]
+AgreementsOption: TypeAlias = Annotated[
+    str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, parameter_server, downpour ...")
+]
+CriticalOption: TypeAlias = Annotated[
+    Number, typer.Option(metavar="N", help="Batch size that takes twice the least updates, your own.")
+]
+LeastOption: TypeAlias = Annotated[
+    Number, typer.Option(metavar="N", help="Updates to the loss with any batch, however large.")
+]
+
+
+@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw it (png, pdf, svg).")
+def scaling_command(
+    graph: NetworkArgument,
+    arguments: dict[str, Any],
+    system: Annotated[str, typer.Option(metavar="NAME", help="A machine or cluster with GPUs: name or TOML file.")],
+    workers: WorkersOption,
+    sync: AgreementsOption = "ring_all_reduce",
+    dataset_size: Annotated[Number, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
+    usd_per_hour: Annotated[Number, typer.Option(metavar="USD", help="Price of one worker for an hour.")] = None,
+    critical_batch_size: CriticalOption = None,
+    staleness_penalty: PenaltyOption = None,
+    least_steps: LeastOption = None,
+    option: OptionOption = None,
+) -> Any:
+    """Say what more workers are worth: speed-up, efficiency, what a step waits for, time and price of an epoch."""
+    from perfmodel.planning.scaling import scaling
+
+    return scaling(
+        load_graph(graph, options=option or []),
+        system=system,
+        workers=[number_as_typed(count) for count in workers.split(",")],
+        sync=sync.split(","),
+        dataset_size=number_as_typed(dataset_size),
+        usd_per_hour=number_as_typed(usd_per_hour),
+        critical_batch_size=number_as_typed(critical_batch_size),
+        staleness_penalty=number_as_typed(staleness_penalty),
+        least_steps=number_as_typed(least_steps),
+        **arguments,
+    )
+
+
+@takes_arguments(only=("backup_workers",))
+def stragglers_command(
+    arguments: dict[str, Any],
+    workers: Annotated[
+        str, typer.Option(metavar="N,N...", help="Numbers of workers; a plot goes from 1 to the most.")
+    ] = "1,2,5,10,20,40,100",
+    cv: Annotated[
+        str, typer.Option(metavar="X,X...", help="Coefficients of variation of a worker's time.")
+    ] = "0.05,0.1,0.2",
+    distribution: Annotated[
+        str, typer.Option(metavar="KIND", help="normal, lognormal or shifted_exponential.")
+    ] = "normal",
+    mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
+) -> Any:
+    """Say how much longer a synchronous step takes because it waits for the slowest of ever more workers."""
+    from perfmodel.errors import ArgumentError
+    from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.prediction.arguments import whole_number
+
+    check_plot(plot)
+    if mark is not None and plot is None:
+        raise ArgumentError("--mark", mark, "none without --plot")
+    counts = [number_as_typed(count) for count in workers.split(",")]
+    variations = [number_as_typed(each) for each in cv.split(",")]
+    asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
+    found = straggler_slowdown(workers=counts, **asked)
+    if plot is not None:
+        marked = None if mark is None else whole_number("mark", number_as_typed(mark))
+        drawn = straggler_slowdown(workers=range(1 + sum(arguments.values()), max(counts) + 1), **asked)
+        drawn.plot(plot, marked_workers=marked)
+    return found

@@ -1,0 +1,322 @@
+"""Changes of how much is done or kept at once: batch size, micro-batches, accumulation, recomputation, sharing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.cost.pipeline_order import SCHEDULES
+from perfmodel.graph.checkpoints import RECOMPUTE
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
+from perfmodel.measurements.run import Run
+from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
+from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
+from perfmodel.prediction.arguments import DTYPES, NO_SYNC
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
+from perfmodel.prediction.batch_limit import max_batch_size
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.prediction import Prediction
+
+MOST_SHARD_STAGE: Final = 3
+"""Parameters are shared too. [1]"""
+
+
+def _of_samples(now: Situation, samples: int, what: str) -> Change:
+    """Return another batch size, in the argument in which it was given."""
+    workers = now.base.worker_count
+    strong = now["global_batch_size"] is not None and now["batch_size"] is None
+    name, value = ("global_batch_size", samples * workers) if strong else ("batch_size", samples)
+    other = "batch_size" if strong else "global_batch_size"
+    cleared: dict[str, Any] = {} if now[other] is None else {other: None}
+    return Change(what=f"{name} {value:,}, {what}", changes={name: value} | cleared)
+
+
+def batch_size(now: Situation) -> Iterator[Change]:
+    """Yield twice the batch size, half of it, and as many samples as memory holds."""
+    now.needs(now.job.subject.graph.fixed_batch_size is None, "the graph holds for one batch size only")
+    samples = now.base.batch_size
+    yield _of_samples(now, 2 * samples, "twice as many")
+    if samples > 1:
+        yield _of_samples(now, samples // 2, "half as many")
+    now.needs(now.base.spread is None, "how much fits is not searched for a network on several devices or in parts")
+    graph = now.job.graph
+    if isinstance(graph, Run):
+        reason = "how much fits is not searched for a measured run"
+        raise NotApplicableError(reason)
+    asked = now.job.asked
+    most = max_batch_size(
+        graph, **{name: asked[name] for name in names_of("place", "step", "workers") if name in asked}
+    )
+    now.needs(most, "not even one sample fits in memory")
+    yield _of_samples(now, most, "as many as memory holds")
+
+
+def recompute(now: Situation) -> Iterator[Change]:
+    """Yield activations made a second time going back, for their memory; or kept, where they are not."""
+    now.needs(Phase.BACKWARD in now.phases, "there is no backward phase that would need activations")
+    for how in (None, *RECOMPUTE):
+        yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
+
+
+def accumulation_steps(now: Situation) -> Iterator[Change]:
+    """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
+    now.needs(Phase.UPDATE in now.phases, "nothing is updated in this phase, for which to add gradients up")
+    steps = 2 * now["accumulation_steps"]
+    now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
+    yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})
+
+
+def micro_batches(now: Situation) -> Iterator[Change]:
+    """Yield a pipeline's mini-batch in twice or half as many parts."""
+    now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
+    parts = now["micro_batches"]
+    for count in (2 * parts, parts // 2):
+        if count and not now.base.batch_size % count:
+            yield Change(what=f"{count} micro-batches", changes={"micro_batches": count})
+
+
+def schedule(now: Situation) -> Iterator[Change]:
+    """Yield another order of work of a pipeline."""
+    now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
+    for name in SCHEDULES:
+        interleave = max(2, now["interleave"]) if name == "interleaved" else 1
+        yield Change(what=f"schedule {name}", changes={"schedule": name, "interleave": interleave})
+
+
+def sequence_parallel(now: Situation) -> Iterator[Change]:
+    """Yield what lies between the shared layers of a tensor group shared too, by positions."""
+    now.needs(now["tensor_size"] > 1, "no devices share a layer")
+    yield Change(what="positions shared between shared layers", changes={"sequence_parallel": True})
+
+
+def shard_stage(now: Situation) -> Iterator[Change]:
+    """Yield optimizer state, then gradients, then parameters shared by data-parallel workers."""
+    now.needs_training_together()
+    for stage in range(MOST_SHARD_STAGE + 1):
+        yield Change(what=f"shard_stage {stage}", changes={"shard_stage": stage})
+
+
+MICRO_BATCHES: Final = (1, 4)
+"""Most micro-batches of a proposed pipeline over its stages: all busy, and short bubbles. [1]"""
+
+SPREAD: Final = ("data", "pipeline", "tensor")
+"""Parallelisms that are told apart by how many stages and how large groups they have."""
+
+PIPELINE: Final = "presumes a framework that runs pipelines; statistics of a batch are of a micro-batch"
+"""What a prediction does not check of a pipeline."""
+
+GROUPS: Final = "presumes a framework that shares layers"
+"""What a prediction does not check of tensor groups."""
+
+
+def _needs_devices(now: Situation) -> None:
+    """Raise unless several devices work, on a network that they share in a way that can be another."""
+    now.needs(now.machine is not None and len(now.machine.names) > 1, "one device works, which shares nothing")
+    now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
+    now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
+
+
+def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
+    """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
+    shared = now.base.worker_count * now[size]
+    sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
+    now.needs(sizes, f"one worker has all devices, and {size} is 1")
+    samples = now.base.batch_size * now.base.worker_count
+    uneven = [each for each in sizes if samples % (shared // each)]
+    return [each for each in sizes if each not in uneven], uneven
+
+
+def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
+    """Return the arguments by which the same devices have another size, for the same samples in all."""
+    counts = {"stages": now["stages"], "tensor_size": now["tensor_size"], size: count}
+    workers = now.base.worker_count * now[size] // count
+    kind = "pipeline" if counts["stages"] > 1 else "tensor" if counts["tensor_size"] > 1 else "data"
+    changes = {"parallelism": kind, "workers": workers, **counts}
+    if now["global_batch_size"] is None:
+        changes["batch_size"] = now.base.batch_size * now.base.worker_count // workers
+    if counts["stages"] > 1:
+        changes["accumulation_steps"] = 1  # micro-batches accumulate
+    elif now["stages"] > 1:
+        changes |= {name: DEFAULTS[name] for name in ("micro_batches", "schedule", "interleave")}
+    if counts["tensor_size"] == 1:
+        changes["sequence_parallel"] = False
+    return {name: value for name, value in changes.items() if value != now[name]}
+
+
+def _of_workers(workers: int) -> str:
+    return f"{workers} worker{'s' if workers > 1 else ''} of"
+
+
+def stages(now: Situation) -> Iterator[Change]:
+    """Yield the same devices in pipelines of every length, for the same samples in all."""
+    _needs_devices(now)
+    sizes, uneven = _sizes(now, "stages")
+    for count in sizes:
+        changes = _spread(now, "stages", count)
+        workers = changes["workers"]
+        if count == 1:
+            yield Change(what=f"{_of_workers(workers)} one stage", changes=changes)
+            continue
+        samples = now.base.batch_size * now.base.worker_count // workers
+        divisors = [parts for parts in range(1, samples + 1) if not samples % parts]
+        for parts in sorted({max(each for each in divisors if each <= times * count) for times in MICRO_BATCHES}):
+            what = f"{_of_workers(workers)} {count} stages, {parts} micro-batch{'es' if parts > 1 else ''}"
+            yield Change(what=what, changes=changes | {"micro_batches": parts}, presumes=PIPELINE)
+    now.needs(not uneven, f"the samples are not shared evenly with stages = {', '.join(map(str, uneven))}")
+
+
+def tensor_size(now: Situation) -> Iterator[Change]:
+    """Yield the same devices in groups of every size that share each layer, for the same samples in all."""
+    _needs_devices(now)
+    sizes, uneven = _sizes(now, "tensor_size")
+    for count in sizes:
+        changes = _spread(now, "tensor_size", count)
+        shared, presumes = (f"{count} devices that share each layer", GROUPS) if count > 1 else ("whole layers", "")
+        yield Change(what=f"{_of_workers(changes['workers'])} {shared}", changes=changes, presumes=presumes)
+    now.needs(not uneven, f"the samples are not shared evenly with tensor_size = {', '.join(map(str, uneven))}")
+
+
+def _group_size(now: Situation) -> int:
+    """Return as many workers as a host has, where that divides all."""
+    assert now.machine is not None
+    of_host = max(host.worker_count for host in now.machine.hosts)
+    return of_host if not now.base.worker_count % of_host else now.base.worker_count
+
+
+NEEDED: Final[dict[str, Callable[[Situation], dict[str, Any]]]] = {
+    "hierarchical": lambda now: {"group_size": _group_size(now)},
+    "mixed": lambda now: {"group_size": _group_size(now)},
+    "bounded_staleness": lambda now: {"staleness_bound": 1},
+}
+"""Strategy -> options that it wants beyond their defaults: groups are the workers of a host."""
+
+PRESUMES: Final = {"in_network": "presumes switches that add up"}
+"""Strategy -> what a prediction does not check of it."""
+
+
+def sync(now: Situation) -> Iterator[Change]:
+    """Yield every other way to agree, with those options of the present one that it takes."""
+    now.needs_training_together()
+    for name in sync_names():
+        if name in (NO_SYNC, now["sync"]):
+            continue
+        unused = {
+            option: DEFAULTS[option]
+            for option, takers in TAKEN_BY.items()
+            if name not in takers and now[option] != DEFAULTS[option]
+        }
+        wanted = NEEDED[name](now) if name in NEEDED else {}
+        options = ", ".join(f"{option} {value}" for option, value in wanted.items())
+        what = f"sync {name}{', ' if options else ''}{options}"
+        yield Change(what=what, changes={"sync": name} | unused | wanted, presumes=PRESUMES.get(name, ""))
+
+
+def of_one_argument(name: str) -> Callable[[Situation], Iterator[Change]]:
+    """Return what yields the other values of an argument that its row of the table says are worth trying."""
+    row = ARGUMENTS[name]
+    tries, takers = row.tries, TAKEN_BY[name]
+    assert tries is not None
+
+    def changes(now: Situation) -> Iterator[Change]:
+        _needs_one_of(now, takers)
+        found = tries(now, now[name])
+        if isinstance(found, str):
+            raise NotApplicableError(found)
+        for value, what in found.items():
+            yield Change(what=what, changes={name: value})
+
+    return changes
+
+
+def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
+    now.needs_training()
+    if now["sync"] not in WITH_SERVER:  # which one worker alone visits too
+        now.needs_training_together()
+    now.needs(now["sync"] in syncs, f"sync {now['sync']} does not take it")
+
+
+def periods(now: Situation) -> Iterator[Change]:
+    """Yield half as many visits of the server."""
+    _needs_one_of(now, TAKEN_BY["push_period"])
+    push, pull = 2 * now["push_period"], 2 * now["pull_period"]
+    yield Change(what=f"a push every {push} steps", changes={"push_period": push})
+    yield Change(what=f"a pull every {pull} steps", changes={"pull_period": pull})
+    yield Change(what=f"push and pull every {push} and {pull}", changes={"push_period": push, "pull_period": pull})
+
+
+NO_SOFTWARE: Final = ("generic", "library_calls")
+"""Framework files that are no framework to change to: an average one, and calls without any."""
+
+ANY_ARCHITECTURE: Final = "default"
+"""Table of a library's file for architectures that it does not list."""
+
+
+def dtype(now: Situation) -> Iterator[Change]:
+    """Yield every other data type that the processor has."""
+    spec = now.target.processor_spec
+    supported = getattr(spec, "dtypes", DTYPES)
+    for name in DTYPES:
+        if name in supported and name != now.base.dtype:
+            yield Change(what=f"dtype {name}", changes={"dtype": name})
+    missing = [name for name in DTYPES if name not in supported]
+    now.needs(not missing, f"{spec.name} has no {', '.join(missing)}")
+
+
+def framework(now: Situation) -> Iterator[Change]:
+    """Yield every other framework."""
+    now.needs(now.target.lowered_for != "measured", "a measured machine has its own framework")
+    for name in spec_files.names("frameworks"):
+        if name not in (*NO_SOFTWARE, now.prepared.profile.stem):
+            yield Change(what=f"framework {name}", changes={"framework": name})
+
+
+def library(now: Situation) -> Iterator[Change]:
+    """Yield every other version of a library in use."""
+    used = now.prepared.libraries
+    now.needs(used, "no library is used by its file")
+    architecture, without = now.target.architecture, []
+    for name in spec_files.names("libraries"):
+        other = load_library(name)
+        now_used = used.get(f"{other.processor}_{other.kind}")
+        if now_used is None or now_used.stem == name:
+            continue
+        if architecture in now_used.architecture and architecture not in other.architecture:
+            without.append(name)  # a gain would be that of values which are not known
+        else:
+            yield Change(what=f"library {name}", changes={"library": name})
+    now.needs(not without, f"no values for {architecture}, which those in use have: {', '.join(without)}")
+
+
+def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
+    """Say which library of a prediction cannot run on its GPU, because it is another vendor's.
+
+    Parameters
+    ----------
+    p : Prediction
+        What is predicted. [-]
+    known : sequence of LibraryProfile
+        All libraries that there is a file of. [-]
+
+    Returns
+    -------
+    str
+        The reason; empty where all can: where a library that has values for the GPU's architecture has some for
+        architectures of theirs too, or none has any for it. [-]
+    """
+    assert p.basis is not None
+    prepared = p.basis.prepared
+    architecture = prepared.target.architecture
+    for library in prepared.libraries.values():
+        if library.processor == "gpu" and not _may_run(library, architecture, known):
+            return f"{library.name} is another vendor's: it does not run on {architecture}"
+    return ""
+
+
+def _may_run(library: LibraryProfile, architecture: str, known: Sequence[LibraryProfile]) -> bool:
+    for_it = [other for other in known if architecture in other.architecture and other.kind == library.kind]
+    own = set(library.architecture) - {ANY_ARCHITECTURE}
+    return not for_it or any(own & set(other.architecture) for other in for_it)
