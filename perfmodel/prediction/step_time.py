@@ -127,9 +127,8 @@ class StepTime:
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
         """Return a step without copies, with them, and with its share of what the first step costs besides. [s]"""
         compute_s, memory_bound_s, overhead_s, update_s, _, *waits, _, sync_s, dispatch_s, launch_s = _FIELDS(self)
-        overhead_s = overhead_s + first_step_s
-        ahead = (compute_s, memory_bound_s, overhead_s, update_s, exposed_s, *waits)
-        return StepTime(*ahead, total_s, sync_s, dispatch_s, launch_s)
+        fields_ = (compute_s, memory_bound_s, overhead_s + first_step_s, update_s, exposed_s, *waits, total_s)
+        return StepTime(*fields_, sync_s, dispatch_s, launch_s)  # type: ignore[call-arg]
 
     @property
     def device_s(self) -> Quantity:

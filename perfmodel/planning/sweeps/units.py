@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.composition.compose import devices_of, worker_of
 from perfmodel.prediction.composition.stacking import taken
 from perfmodel.prediction.composition.work import Turned
 from perfmodel.prediction.device_memory import device_memory
-from perfmodel.prediction.messages import MERGED
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
