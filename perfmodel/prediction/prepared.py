@@ -188,6 +188,7 @@ class Prepared:
 
     def like(self, **changes: Any) -> Prepared:
         """Return the same with fields that no plan depends on changed; ``replace`` would take four times as long."""
+        _ = self._how  # worked out once for all of them
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **changes)
         for worked_out in ("nominal", "constant_names", "specs"):
