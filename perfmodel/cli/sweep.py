@@ -79,7 +79,12 @@ def sweep_command(
     if parquet is not None:
         s.to_parquet(parquet)
     shown = _chosen(s, best, pareto)
-    emit(lambda: str(shown), lambda: _content(s, shown), as_json=as_json, out=out)
+    emit(
+        lambda: str(shown) if shown is s else f"{shown}\nof {s.title}",
+        lambda: _content(s, shown),
+        as_json=as_json,
+        out=out,
+    )
 
 
 def _words(typed: list[str]) -> list[str]:
@@ -156,6 +161,7 @@ def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     return {
         "configurations": len(s),
         "fitting": len(s.feasible),
+        "refused": s.refused,
         "columns": list(s.columns),
         "rows": [row | plain({name: row[name] for name in s.space.by_name}) for row in shown],
     }
