@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -77,7 +78,8 @@ def sweep_command(
     if parquet is not None:
         s.to_parquet(parquet)
     shown = _chosen(s, best, pareto)
-    return Answer(text=lambda: str(shown), content=lambda: _content(s, shown))
+    text = partial(str, shown) if shown is s else lambda: f"{shown}\nof {s.title}"
+    return Answer(text=text, content=lambda: _content(s, shown))
 
 
 def _words(typed: list[str]) -> list[str]:
@@ -154,6 +156,7 @@ def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     return {
         "configurations": len(s),
         "fitting": len(s.feasible),
+        "refused": s.refused,
         "columns": list(s.columns),
         "rows": [row | plain({name: row[name] for name in s.space.by_name}) for row in shown],
     }

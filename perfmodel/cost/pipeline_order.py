@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 Way = Literal["forward", "backward"]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What a device does at a time: one phase of one micro-batch through one chunk of layers.
 
     Parameters
@@ -412,7 +411,9 @@ def _levels_of(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
         while len(by_level) <= level:
             by_level.append([])
         by_level[level].append(place)
-    slots, unused, slot_count = {}, [], NO_READER + 1
+    slots: dict[int, int] = {}
+    unused: list[int] = []
+    slot_count = NO_READER + 1
     levels = []
     for places in by_level:
         own = [events[place] for place in places]

@@ -45,7 +45,9 @@ def _of_layer(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Ope
     return _kept(node.layer, shapes, None if into is None else tuple(into), batch_size, shared)
 
 
-def _made(layer: Layer, shapes: tuple[Shape, ...], into: tuple[bool, ...] | None, batch_size: Any) -> Any:
+def _made(
+    layer: Layer, shapes: tuple[Shape, ...], into: tuple[bool, ...] | None, batch_size: Any
+) -> tuple[Operation, ...]:
     if into is None:
         return tuple(layer.forward_operations(shapes, batch_size=batch_size))
     return tuple(layer.gradient_operations(shapes, batch_size=batch_size, wanted=list(into)))
@@ -60,7 +62,7 @@ def _kept(
     kinds: tuple[type, ...],
 ) -> tuple[Operation, ...]:
     del kinds  # a shape that samples share equals one that they do not
-    return _made(layer, shapes, into, batch_size)  # type: ignore[no-any-return]
+    return _made(layer, shapes, into, batch_size)
 
 
 def wants_gradient(

@@ -133,7 +133,8 @@ class _Rows:
                 for need, offer, device in different.T
             ]
             said[full] = np.array(codes, dtype=np.int32)[np.ravel(of_row)]
-        return said
+        marked: NDArray[np.int32] = said
+        return marked
 
     def predicted(self, row: int, codes: Mapping[str, int]) -> None:
         """Write what predict says of one configuration."""

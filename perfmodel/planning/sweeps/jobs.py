@@ -220,8 +220,12 @@ class Jobs:
         if key not in section.kept:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
             for kind, places in section.by_framework:
-                changed: dict[str, Any] = {"target": target, "data_path": path}
-                fed = replace(kind.prepared, batch_size=section.batch_size[places], **changed)
+                changed: dict[str, Any] = {
+                    "target": target,
+                    "data_path": path,
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
                 before, meanwhile = fed.copies()
                 shared = target.shared_bytes_per_s
                 before_s[places] = before.time(shared_bytes_per_s=shared)
@@ -235,7 +239,7 @@ class Jobs:
         last = section.kept.get("applied")
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
-        return last[1]  # type: ignore[no-any-return]
+        return last[1]
 
 
 def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:

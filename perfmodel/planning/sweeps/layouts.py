@@ -239,7 +239,7 @@ class Layouts:
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
             fed = partial(stack.fed, of_unit=of_unit, batch=batch)
         copies_s = tuple(parts * each for each in taken(stack.copies_s, at))
-        composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)  # type: ignore[arg-type]
+        composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
         names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
         jobs = [unit.prepared for unit in units]

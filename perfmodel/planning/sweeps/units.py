@@ -178,7 +178,8 @@ class Unit:
         agreement, path = self.agreement, self.prepared.data_path
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
-        return (self.worker.device_of_chunk, tuple(each.chunks for each in self.memory), how, is_fed)
+        chunks = tuple(each.chunks for each in self.memory)
+        return (self.worker.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
 
     @property
     def waits_for_turns(self) -> bool:
@@ -197,7 +198,7 @@ class Unit:
             return (NO_EXCHANGE,) * len(self.memory)
         works, columns = self.works, self.columns
         if turns.ends is not None:
-            works = [replace(work, times=_Times.of(work.times, columns)) for work in works]
+            works = [replace(work, times=_Times.of(work.times, columns)) for work in works]  # type: ignore[arg-type]
             columns = np.arange(len(columns))
         return tuple(_exchanged(agreement, device, columns) for device in devices_of(works, turns))
 
@@ -233,4 +234,4 @@ def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[
 def _only(device: DeviceWork, place: slice) -> DeviceWork:
     """Return what a device exchanges in one configuration."""
     schedule = None if device.schedule is None else device.schedule.taken(place)
-    return replace(taken(replace(device, schedule=None), place), schedule=schedule)
+    return replace(taken(replace(device, schedule=None), place), schedule=schedule)  # type: ignore[no-any-return]

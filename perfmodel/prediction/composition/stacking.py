@@ -27,9 +27,8 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
     """
     first = records[0]
     if is_dataclass(first):
-        return type(first)(
-            **{name: stacked([getattr(each, name) for each in records], counts) for name in _names(type(first))}
-        )
+        kind: Any = type(first)
+        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in _names(kind)})
     if isinstance(first, tuple):
         return tuple(stacked(each, counts) for each in zip(*records, strict=True))
     is_plain = not any(isinstance(each, np.ndarray) and each.ndim for each in records)
@@ -68,7 +67,8 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
     if isinstance(record, tuple):
         return tuple(mapped(each, of_array) for each in record)
     if is_dataclass(record):
-        return type(record)(**{name: mapped(getattr(record, name), of_array) for name in _names(type(record))})  # type: ignore[call-arg]
+        kind: Any = type(record)
+        return kind(**{name: mapped(getattr(record, name), of_array) for name in _names(kind)})
     return record
 
 
