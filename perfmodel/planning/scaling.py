@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.effective_progress import steps_to_target
+from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.asked import check_options, listed
 from perfmodel.planning.scaling_report import ScalingReport, ScalingRow

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from perfmodel.records.operations import (
+    ELEMENT_BYTES,
     Attention,
     Contraction,
     Convolution,
     Gather,
     MemoryPass,
     Operation,
+    Phase,
+    Quantity,
     Recurrence,
+    Role,
+    Work,
 )
-from perfmodel.records.work import ELEMENT_BYTES, Phase, Quantity, Role, Work
 
 __all__ = [
     "ELEMENT_BYTES",
