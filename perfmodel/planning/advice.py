@@ -12,7 +12,7 @@ from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situ
 from perfmodel.planning.changes.software import foreign_library
 from perfmodel.planning.comparison import Comparison, compare
 from perfmodel.planning.wording import plain, signed_seconds_text
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.presentation.quantities import percent_text

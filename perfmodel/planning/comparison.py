@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.asked_differently import InputChange, input_changes
 from perfmodel.planning.wording import plain
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.report import PART_NAMES, memory_contents, part_names, title
 from perfmodel.presentation.tables import Table

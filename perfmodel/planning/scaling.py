@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.planning.asked import check_options, listed
 from perfmodel.planning.scaling_report import ScalingReport, ScalingRow
 from perfmodel.prediction.agreement_options import sync_names, taken
-from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
 from perfmodel.prediction.straggler import straggler_of

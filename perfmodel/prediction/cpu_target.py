@@ -28,7 +28,7 @@ from perfmodel.framework.profile import in_base_units
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.scaling import (
     NO_FACTORS,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, piece_of

@@ -157,10 +157,8 @@ class _Lowering:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
         if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
-            from perfmodel.prediction.reading_devices import reading_devices
-
             heads = machine.names[:: layout.stages * layout.tensor_size]
-            data_path = replace(data_path, machine=reading_devices(machine.system, heads))
+            data_path = replace(data_path, machine=machine.only(heads))
         feeding = self._feeding()
         agreement = None
         if job is not None and job.is_of_several:
@@ -267,13 +265,12 @@ class _Lowering:
         layout, machine = self.layout, self.target.machine
         if machine is None or layout.stages * layout.tensor_size == 1:
             return {}
-        from perfmodel.prediction.reading_devices import reading_devices
 
         def at(place_: int) -> tuple[str, ...]:
             every = enumerate(machine.names)
             return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
 
-        return {each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)}
+        return {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
         whole = self.subject

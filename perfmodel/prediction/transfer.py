@@ -16,7 +16,7 @@ from perfmodel.hardware.channel import Route
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.link_catalogue import negotiated_link
 from perfmodel.hardware.wired import Wired
-from perfmodel.prediction.arguments import flag, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
 from perfmodel.prediction.machine import saturated_channels
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
 from perfmodel.presentation.tables import Table

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
-from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
 
 

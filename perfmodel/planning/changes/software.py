@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.planning.changes.situation import Change, Situation
-from perfmodel.prediction.arguments import DTYPES
+from perfmodel.prediction.arguments.checks import DTYPES
 
 if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile

@@ -18,7 +18,7 @@ from perfmodel.planning.formulas.limits import refuse_open_ended
 from perfmodel.planning.formulas.points import checked_point, common_shape
 from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
 from perfmodel.planning.formulas.values import AtPoint, single_values
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS

@@ -23,7 +23,7 @@ from perfmodel.planning.plans.rows import Limits, PlanRow
 from perfmodel.planning.plans.terms import energy_terms, read_job, spot_terms, storage_terms
 from perfmodel.planning.plans.verdict import Verdict
 from perfmodel.prediction.agreement_options import sync_names
-from perfmodel.prediction.arguments import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA
 
