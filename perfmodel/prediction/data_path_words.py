@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.cost.input_pipeline import units_to_unbind
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.rows import StageRow
     from perfmodel.simulation import Timeline
-    from perfmodel.sync.asynchronous_times import AsynchronousTimes
+    from perfmodel.sync.asynchronous_scheme import AsynchronousTimes
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.sync.asynchronous_times import KindTimes
+    from perfmodel.sync.asynchronous_scheme import KindTimes
 
 
 ALONE: Final = "Workers exchange nothing."

@@ -20,10 +20,10 @@ from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,
+    AsynchronousTimes,
     at_the_server,
     server_network,
 )
-from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 _LEAST: Final = 1e-300
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round
-from perfmodel.sync.ranks import group_count
+from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
 
 
 def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
