@@ -248,7 +248,7 @@ def stragglers_command(
     """Say how much longer a synchronous step takes because it waits for the slowest of ever more workers."""
     from perfmodel.errors import ArgumentError
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
-    from perfmodel.prediction.arguments import whole_number
+    from perfmodel.prediction.arguments.checks import whole_number
 
     check_plot(plot)
     if mark is not None and plot is None:

@@ -121,7 +121,7 @@ def _executor(processes: str | None, stack: ExitStack) -> Any:
     """Return a pool of so many processes, which ends with the block; None for this one alone."""
     from concurrent.futures import ProcessPoolExecutor
 
-    from perfmodel.prediction.arguments import whole_number
+    from perfmodel.prediction.arguments.checks import whole_number
 
     if processes is None:
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.report import PART_NAMES, configuration, memory_contents, part_names, title

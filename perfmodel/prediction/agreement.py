@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
     from perfmodel.symbolic import Quantity
-    from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
-    from perfmodel.sync.asynchronous_times import AsynchronousTimes
+    from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.delay_compensation import extra_service_time
+from perfmodel.cost.staleness import extra_service_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum

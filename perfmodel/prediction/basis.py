@@ -123,6 +123,8 @@ def timed_prediction(
         parts=timed.parts,
         table=shown.stage.plan.table,
         groups=shown.groups,
+        launch_gap_s=shown.numbers.launch_s,
+        step_overhead_s=shown.numbers.step_overhead_s,
         peak_flop_per_s=target.peak_flop_per_s(dtype),
         memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
         basis=Basis(prepared=prepared, factors=factors, timed=timed, calibration=calibration, job=job),

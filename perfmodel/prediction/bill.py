@@ -9,7 +9,7 @@ from perfmodel.cost.money import energy, hire_cost
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.prediction.arguments import flag, from_zero_to, positive
+from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:

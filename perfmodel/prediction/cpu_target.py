@@ -28,8 +28,7 @@ from perfmodel.framework.profile import in_base_units
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
-from perfmodel.prediction.arguments import whole_number
-from perfmodel.prediction.by_row import by_row, distinct_names
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.scaling import (
     NO_FACTORS,
@@ -39,7 +38,7 @@ from perfmodel.prediction.scaling import (
     library_constants,
     scaled,
 )
-from perfmodel.prediction.step_time import ProcessorNumbers
+from perfmodel.prediction.step_time import ProcessorNumbers, by_row, distinct_names
 from perfmodel.prediction.target import Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
@@ -222,11 +221,6 @@ class CpuNumbers(ProcessorNumbers):
         return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
 
 
-def _isa_for(cpu: Cpu, library: LibraryProfile) -> str:
-    """Return the newest instruction set that both the chip and the library have."""
-    return [isa for isa in cpu.isas if isa in library.isa][-1]
-
-
 def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
     """Return what the threads of the active sockets stream together, of the local rate of one socket. [B/s]"""
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
@@ -242,20 +236,9 @@ POLICY = ("smt_gain", "oversubscription_penalty")
 """Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
 
 
-def _policy(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the part of a law of threads that counts beyond the cores; nothing where no thread is."""
-    return {name: own[name] for name in POLICY if name in own}
-
-
-def _matmul_law(blas: Mapping[str, Quantity], own: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the law of threads of products: the library's, as the framework's way to call it changes it."""
-    serial_fraction = minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0)
-    return {"serial_fraction": serial_fraction, **_policy(own)}
-
-
-def _pass_law(own: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return the law of threads of a framework's own loops."""
-    return {"serial_fraction": own["pass_serial_fraction"], **_policy(own)}
+def _law(serial_fraction: Quantity, own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return a law of threads; what counts beyond the cores is in it where threads are."""
+    return {"serial_fraction": serial_fraction} | {name: own[name] for name in POLICY if name in own}
 
 
 def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
@@ -305,7 +288,7 @@ def cpu_numbers(
     cores = sockets * cpu.core_count
     active_sockets = min(threads, sockets)
     active_cores = min(threads / active_sockets, cpu.core_count)
-    isa = _isa_for(cpu, library)
+    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
     blas = in_base_units(library_constants(library, cpu, factors=factors))
     unneeded = POLICY if threads <= cores else ()
     own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
@@ -333,8 +316,8 @@ def cpu_numbers(
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_law=_matmul_law(blas, own),
-        pass_law=_pass_law(own),
+        matmul_law=_law(minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0), own),
+        pass_law=_law(own["pass_serial_fraction"], own),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_side_per_thread=blas["smallest_side_per_thread"],

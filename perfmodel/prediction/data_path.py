@@ -24,7 +24,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Drive, Storage
 from perfmodel.numeric import exceeds, maximum, minimum
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.machine import Host, Machine, shared_rates, slowest_rate
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, scaled

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
 from perfmodel.cost.input_pipeline import units_to_unbind
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
@@ -286,14 +287,8 @@ def enough_ahead(basis: Basis) -> int:
     -----
     Found by bisection, as a depth never costs more than a smaller one.
     """
-    too_few, enough = 0, MOST_AHEAD
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if jitter_cost(basis, prefetch=middle) < NEGLIGIBLE:
-            enough = middle
-        else:
-            too_few = middle
-    return enough
+    depths = range(1, MOST_AHEAD)
+    return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
 
 
 STAGE_NAMES: Final = {

@@ -271,11 +271,14 @@ def as_dict(p: Prediction) -> dict[str, Any]:
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    if p.agreement is None:
+    """Return what a parameter server holds and how busy it is; a server that never bounds has no knee."""
+    if p.agreement is None or p.agreement.server is None:
         return None
-    from perfmodel.prediction.worker_words import server_dict
-
-    return server_dict(p)
+    found: dict[str, Any] = {"knee": None, "utilisation": None}
+    if p.visits is not None:
+        knee = float(p.visits.knee)
+        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
+    return p.agreement.server.to_dict() | found
 
 
 def _interval_dict(p: Prediction) -> dict[str, Any]:

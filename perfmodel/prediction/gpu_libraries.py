@@ -131,39 +131,37 @@ class RecurrentLibrary:
     persistent_efficiency: Quantity | None
     barrier_s: Quantity
 
+    def _of_rows(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> dict[str, Quantity]:
+        """Return what both kinds of products are timed by: extents, traffic, and the rates of the device."""
+        return {
+            **{extent: columns[extent] for extent in ("m", "n", "k")},
+            "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
+            "peak_flop_per_s": numbers.peak_flop_per_s * self.peak_ratio,
+            "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
+            "bandwidth_fraction": self.bandwidth_fraction,
+        }
+
     def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of products of one time step. [s]"""
         return recurrent_product_times(
-            m=columns["m"],
-            n=columns["n"],
-            k=columns["k"],
-            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
-            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
+            **self._of_rows(columns, numbers),
             unit_count=numbers.unit_count,
-            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             menu=self.menu,
             efficiency=self.efficiency,
             thin_efficiency=self.thin_efficiency,
             latency_s=self.latency_s,
             narrow_latency_s=self.narrow_latency_s,
             ramp_steps=self.ramp_steps,
-            bandwidth_fraction=self.bandwidth_fraction,
             step_s=self.step_s,
         )
 
     def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
         return persistent_product_times(
-            m=columns["m"],
-            n=columns["n"],
-            k=columns["k"],
+            **self._of_rows(columns, numbers),
             steps=columns["count"],
-            moved_bytes=columns["read_bytes"] + columns["written_bytes"],
-            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
-            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
             efficiency=self.persistent_efficiency,
             barrier_s=self.barrier_s,
-            bandwidth_fraction=self.bandwidth_fraction,
         )
 
 

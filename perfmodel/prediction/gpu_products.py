@@ -20,8 +20,8 @@ from perfmodel.cost.gpu import (
     with_strided_loads,
 )
 from perfmodel.derived import derived
-from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.gpu_libraries import MENU
+from perfmodel.prediction.step_time import by_row, distinct_names
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:

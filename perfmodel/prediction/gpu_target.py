@@ -24,7 +24,6 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for
 from perfmodel.numeric import first_array_length, maximum
-from perfmodel.prediction.by_row import by_row, distinct_names, rows_named
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.gpu_libraries import (
     REACH_VALUES,
@@ -39,7 +38,7 @@ from perfmodel.prediction.gpu_libraries import (
 from perfmodel.prediction.gpu_products import product_times
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.scaling import NO_FACTORS, Factors, host_constants, scaled
-from perfmodel.prediction.step_time import ProcessorNumbers
+from perfmodel.prediction.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.target import Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units

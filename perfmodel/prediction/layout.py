@@ -9,7 +9,7 @@ from perfmodel.parallelism import Layout
 from perfmodel.parallelism.base import SIZES
 from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.agreement_options import WITH_SERVER
-from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
 

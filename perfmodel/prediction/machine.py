@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
 from perfmodel.numeric import largest
@@ -61,10 +61,14 @@ class Machine:
         A system with devices. [-]
     worker_count : int
         Devices that work, one worker each. [1]
+    given : tuple of str
+        Nodes of devices, in the order of the job, where only some take mini-batches: the first stage of a pipeline, one
+        of each group; empty for those of the system. [-]
     """
 
     system: Wired
     worker_count: int
+    given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         devices = self.system.devices
@@ -90,6 +94,10 @@ class Machine:
             The job there. [-]
         """
         return replace(self, worker_count=worker_count)
+
+    def only(self, names: tuple[str, ...]) -> Machine:
+        """Return the job with some devices as its workers."""
+        return replace(self, worker_count=len(names), given=names)
 
     def describe(self) -> str:
         """Return the job's devices in a few words."""
@@ -159,7 +167,8 @@ class Machine:
     @property
     def names(self) -> tuple[str, ...]:
         """Nodes of the workers' devices."""
-        return tuple(name for name, _ in self.system.devices[: self.worker_count])
+        names = self.given or tuple(name for name, _ in self.system.devices)
+        return names[: self.worker_count]
 
     @cached_property
     def input_routes(self) -> tuple[Route, ...]:

@@ -16,11 +16,10 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.numeric import where
-from perfmodel.prediction.by_row import distinct_names
 from perfmodel.prediction.copies import Copy
 from perfmodel.prediction.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
-from perfmodel.prediction.step_time import ProcessorNumbers
+from perfmodel.prediction.step_time import ProcessorNumbers, distinct_names
 from perfmodel.prediction.target import Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.delay_compensation import extra_flop_count
+from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.machine import bus_bytes_per_s
 from perfmodel.prediction.memory import optimizer_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, piece_of
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.doubt import ConstantRow
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.prepared import Prepared
-    from perfmodel.prediction.provenance import ConstantRow
     from perfmodel.prediction.rows import StageRow
     from perfmodel.simulation import Timeline
-    from perfmodel.sync.asynchronous_times import AsynchronousTimes
+    from perfmodel.sync.asynchronous_scheme import AsynchronousTimes
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",
@@ -74,6 +74,10 @@ class Prediction(Billed):
         The lowered graph. [-]
     groups : GroupTimes
         What each unique operation costs. [s]
+    launch_gap_s : float
+        Time of one launch besides its kernel. [s]
+    step_overhead_s : float
+        Host time per step, whatever it computes. [s]
     peak_flop_per_s : float
         Peak rate of the target in the data type. [FLOP/s]
     memory_bandwidth_bytes_per_s : float or None
@@ -93,6 +97,8 @@ class Prediction(Billed):
     parts: StepTime
     table: KernelTable
     groups: GroupTimes
+    launch_gap_s: float
+    step_overhead_s: float
     peak_flop_per_s: float
     memory_bandwidth_bytes_per_s: float | None
     basis: Basis
@@ -139,7 +145,7 @@ class Prediction(Billed):
     @cached_property
     def provenance(self) -> Table[ConstantRow]:
         """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
-        from perfmodel.prediction.provenance import constant_table
+        from perfmodel.prediction.doubt import constant_table
 
         return constant_table(self)
 

@@ -219,10 +219,8 @@ class Lowering:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
         if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
-            from perfmodel.prediction.reading_devices import reading_devices
-
             heads = machine.names[:: layout.stages * layout.tensor_size]
-            data_path = replace(data_path, machine=reading_devices(machine.system, heads))
+            data_path = replace(data_path, machine=machine.only(heads))
         feeding = self._feeding()
         agreement = self._agreement(placement, job)
         return Prepared(
@@ -385,7 +383,6 @@ class Lowering:
         layout, machine = self.layout, self.target.machine
         if machine is None or layout.stages * layout.tensor_size == 1:
             return {}
-        from perfmodel.prediction.reading_devices import reading_devices
 
         def at(place_: int) -> tuple[str, ...]:
             every = enumerate(machine.names)
@@ -393,9 +390,7 @@ class Lowering:
 
         key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
         if key not in known:
-            known[key] = {
-                each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)
-            }
+            known[key] = {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:

@@ -15,7 +15,7 @@ from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.spec_files import folders_asked_for
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.machine import Machine

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.prediction.agreement import Asynchronous
 from perfmodel.prediction.data_path_words import STAGE_NAMES, source_words
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.sync.asynchronous_times import KindTimes
+    from perfmodel.sync.asynchronous_scheme import KindTimes
 
 
 ALONE: Final = "Workers exchange nothing."
@@ -134,31 +133,6 @@ def _held(server: ServerMemory) -> str:
     extra = server.compensation_flop_count
     computed = f" Compensation adds {flop_text(extra)} to an update." if extra else ""
     return f"{whose} {bytes_text(server.shard_bytes)} of {room} of host memory ({listed}).{computed}"
-
-
-def server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Return what a parameter server holds and how busy it is as plain values; None where there is none.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    dict or None
-        Bytes, and of visits that nobody waits for the knee [1] and the share of time that the server is busy [1]; a
-        server that never bounds has no knee.
-    """
-    agreement = p.agreement
-    if agreement is None or agreement.server is None:
-        return None
-    times = p.visits
-    found: dict[str, Any] = {"knee": None, "utilisation": None}
-    if times is not None:
-        knee = float(times.knee)
-        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(times.server_utilisation)}
-    return agreement.server.to_dict() | found
 
 
 def spread_words(p: Prediction) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
 from perfmodel.simulation.timeline import Span, Task, Timeline
 

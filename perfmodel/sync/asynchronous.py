@@ -12,19 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from perfmodel.cost.bounded_staleness import bounded_staleness_excess, served_in_step_time
-from perfmodel.cost.delay_compensation import backup_bytes
 from perfmodel.cost.queueing import ClosedNetwork
+from perfmodel.cost.staleness import backup_bytes, bounded_staleness_excess, served_in_step_time
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import (
     AsynchronousNumbers,
     AsynchronousScheme,
+    AsynchronousTimes,
     at_the_server,
     server_network,
 )
-from perfmodel.sync.asynchronous_times import AsynchronousTimes
 
 _LEAST: Final = 1e-300
 

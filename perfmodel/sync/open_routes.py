@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfmodel.cost.fair_share import longest_byte_time
+from perfmodel.cost.transfer import longest_byte_time
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:

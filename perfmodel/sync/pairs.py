@@ -6,8 +6,7 @@ import itertools
 from typing import Any
 
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round
-from perfmodel.sync.ranks import paired
+from perfmodel.sync.base import Collective, Hockney, Message, Round, paired
 
 
 class SendReceive(Collective):

@@ -63,6 +63,8 @@ def stated(**changes: Any) -> StatedPrediction:
         ),
         "table": None,
         "groups": None,
+        "launch_gap_s": 0.0,
+        "step_overhead_s": 0.0,
         "peak_flop_per_s": 8e12,
         "memory_bandwidth_bytes_per_s": 320e9,
         "basis": basis(),

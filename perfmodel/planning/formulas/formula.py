@@ -19,7 +19,7 @@ from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fraction
 from perfmodel.planning.formulas.system import most_workers
 from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.planning.formulas.workers import NoForm
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS

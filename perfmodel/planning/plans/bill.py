@@ -24,7 +24,7 @@ from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.plans.candidates import Candidate
-from perfmodel.prediction.arguments import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.memory import optimizer_bytes
 from perfmodel.prediction.subject import subject_of_graph, subject_of_run

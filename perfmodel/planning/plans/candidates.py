@@ -15,7 +15,7 @@ from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.price_catalogue import load_instance_price
 from perfmodel.hardware.wired import Wired
 from perfmodel.planning.asked import listed
-from perfmodel.prediction.arguments import positive, whole_number
+from perfmodel.prediction.arguments.checks import positive, whole_number
 from perfmodel.prediction.bill import check_processors
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.presentation.quantities import is_number

@@ -14,7 +14,7 @@ from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
 from perfmodel.planning.plans.candidates import FEED, Candidate
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
 from perfmodel.prediction.agreement_options import taken
-from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.bill import host_count_of, instances_of, processors_of
 from perfmodel.prediction.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict

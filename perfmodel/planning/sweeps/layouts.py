@@ -19,7 +19,7 @@ from perfmodel.planning.sweeps.axes import OF_WORKER
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.units import Kind, Unit
 from perfmodel.prediction.agreement import Asynchronous
-from perfmodel.prediction.arguments import resolved_batch_size
+from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.composition.compose import Composed, fed_with, stepped, turned
 from perfmodel.prediction.composition.stacking import stacked, taken
 from perfmodel.prediction.job import Job

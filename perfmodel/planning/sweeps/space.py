@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.rewired import system_with
 from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, LINK, Axis, axis_of, label
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:

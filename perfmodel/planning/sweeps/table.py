@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.tables import ROWS_SHOWN, Table
 
 if TYPE_CHECKING:
