@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_plan import Unknown
+    from perfmodel.hardware.calibration import Unknown
 
 
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.hardware.fit_plan import Unknown, load_fit_plan
+from perfmodel.hardware.calibration import Unknown, load_fit_plan
 from perfmodel.prediction.constants import StatedConstant, stated_constant
 from perfmodel.prediction.covariance import extended_covariance, prior_covariance
 
