@@ -15,9 +15,15 @@ import pytest
 import typer
 
 import perfmodel as pm
-from perfmodel.cli.planning import advise_command, compare_command, plan_command, scaling_command, stragglers_command
+from perfmodel.cli.planning import (
+    advise_command,
+    compare_command,
+    plan_command,
+    scaling_command,
+    stragglers_command,
+    sweep_command,
+)
 from perfmodel.cli.predict import predict_command
-from perfmodel.cli.sweep import sweep_command
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.planning.sweeps.axes import FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
 from perfmodel.prediction.agreement_options import FAMILIES, sync_names

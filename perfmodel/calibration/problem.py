@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.fit_plan import FitPlan, Unknown
+from perfmodel.hardware.calibration import FitPlan, Unknown
 from perfmodel.prediction.doubt import prior_covariance
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -15,10 +15,16 @@ from typer.core import TyperGroup
 from perfmodel.cli.arguments import Command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app, fit_command
 from perfmodel.cli.networks import audit_command
-from perfmodel.cli.planning import advise_command, compare_command, plan_command, scaling_command, stragglers_command
+from perfmodel.cli.planning import (
+    advise_command,
+    compare_command,
+    plan_command,
+    scaling_command,
+    stragglers_command,
+    sweep_command,
+)
 from perfmodel.cli.predict import predict_command
 from perfmodel.cli.specs import specs_app
-from perfmodel.cli.sweep import sweep_command
 from perfmodel.cli.transfer import transfer_command
 from perfmodel.cli.validate import COMMAND as VALIDATE_LIVE
 from perfmodel.cli.validate import ValidateCommand, validate_command, validate_live_command
@@ -148,16 +154,8 @@ def _refused(message: str) -> int:
     return BAD_INPUT
 
 
-def _shown(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _shown(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
     """Print a warning of ours as one line, without the source line that Python shows to programmers."""
-    del filename, lineno, file, line
     kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
     sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
 

@@ -56,9 +56,9 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
+    from perfmodel.hardware.calibration import load_fit_plan
     from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
     from perfmodel.hardware.collective_library import load_collective_library
-    from perfmodel.hardware.fit_plan import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
 
     return {

@@ -11,16 +11,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, field_validator
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.source import Count, InRange, NonNegativeNumber, PositiveNumber, SpecFile, at_most
-from perfmodel.numeric import minimum
-from perfmodel.symbolic import Quantity, is_symbolic
-from perfmodel.units import GIB, MIB
+from perfmodel.units import MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,34 +29,34 @@ class ReadLimits:
     ----------
     latency_s : float
         Time from asking to the first byte. [s]
-    stream_bytes_per_s : float, ndarray or sympy.Expr
+    stream_bytes_per_s : float
         What one stream delivers once it flows. [B/s]
-    most_bytes_per_s : float, ndarray or sympy.Expr
+    most_bytes_per_s : float
         What the whole delivers at most. [B/s]
-    most_reads_per_s : float, ndarray or sympy.Expr
+    most_reads_per_s : float
         Reads that the whole serves at most. [1/s]
-    most_outstanding_reads : float, ndarray or sympy.Expr
+    most_outstanding_reads : float
         Reads that can be under way at once for one host; infinity where only the reader decides. [1]
     """
 
     latency_s: float
-    stream_bytes_per_s: Quantity
-    most_bytes_per_s: Quantity
-    most_reads_per_s: Quantity
-    most_outstanding_reads: Quantity = math.inf
+    stream_bytes_per_s: float
+    most_bytes_per_s: float
+    most_reads_per_s: float
+    most_outstanding_reads: float = math.inf
 
 
-def check_quantity(name: str, given: Quantity, *, low: float, high: float, allowed: str) -> None:
-    """Raise unless a quantity lies in a range; symbols may stand for anything.
+def check_number(name: str, given: Any, *, low: float, high: float, allowed: str) -> None:
+    """Raise unless a number lies in a range.
 
     Parameters
     ----------
     name : str
         Argument it was given for. [-]
-    given : float, ndarray or sympy.Expr
+    given : float
         What was given. [as ``low``]
     low, high : float
-        Smallest and largest value allowed, in every element of an array. [any]
+        Smallest and largest value allowed. [any]
     allowed : str
         How a sentence calls that. [-]
 
@@ -69,14 +67,10 @@ def check_quantity(name: str, given: Quantity, *, low: float, high: float, allow
 
     Examples
     --------
-    >>> check_quantity("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
+    >>> check_number("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
     """
-    if is_symbolic(given):
-        return
-    is_array = isinstance(given, np.ndarray) and given.dtype.kind in "iuf"
     is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
-    within = is_array and bool(((given >= low) & (given <= high)).all())
-    if not (within or (is_number and not math.isnan(given) and low <= given <= high)):
+    if not is_number or not low <= given <= high:
         raise ArgumentError(name, given, allowed)
 
 
@@ -108,17 +102,8 @@ class Storage(SpecFile):
     """Whether a kind is behind the network, one for all hosts; else each host has one of its own."""
 
     @abstractmethod
-    def read_limits(
-        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
-    ) -> ReadLimits:
+    def read_limits(self) -> ReadLimits:
         """Return what limits reads.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray, sympy.Expr or None
-            Size of a disk whose rate depends on it; None for the size that the file states. [B]
-        connection_count : float, ndarray, sympy.Expr or None
-            Connections to a store whose rate depends on them; None for the count that the file states. [1]
 
         Returns
         -------
@@ -128,7 +113,7 @@ class Storage(SpecFile):
         Raises
         ------
         ArgumentError
-            If the rate depends on a size that nobody states, or on one that is not above zero.
+            If the rate depends on a size that the file does not state.
         """
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
@@ -200,21 +185,8 @@ class Drive(Storage):
         at_most("interface_gb_per_s")
     )
 
-    def read_limits(
-        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
-    ) -> ReadLimits:
-        """Return what limits reads; of a drive neither its size nor connections do.
-
-        Parameters
-        ----------
-        size_bytes, connection_count : float, ndarray, sympy.Expr or None
-            Without effect on a drive. [B, 1]
-
-        Returns
-        -------
-        ReadLimits
-            Latency and the highest rates. [-]
-        """
+    def read_limits(self) -> ReadLimits:
+        """Return what limits reads: latency and the highest rates. [-]"""
         sequential = self.in_base_units("sequential_read_gb_per_s")
         return ReadLimits(
             latency_s=self.latency_s,
@@ -285,20 +257,11 @@ class CloudDisk(Storage):
         ArgumentError
             If the size is none that a file could state.
         """
-        check_quantity("size_gib", size_gib, low=1, high=MOST_GIB, allowed=f"a number from 1 to {MOST_GIB:,} GiB")
+        check_number("size_gib", size_gib, low=1, high=MOST_GIB, allowed=f"a number from 1 to {MOST_GIB:,} GiB")
         return self.model_copy(update={"size_gib": float(size_gib)})
 
-    def read_limits(
-        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
-    ) -> ReadLimits:
-        """Return what limits reads from a disk of a size.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray, sympy.Expr or None
-            Size of the disk; None for the size that the file states. [B]
-        connection_count : float, ndarray, sympy.Expr or None
-            Without effect on a disk. [1]
+    def read_limits(self) -> ReadLimits:
+        """Return what limits reads from a disk of its size.
 
         Returns
         -------
@@ -308,21 +271,16 @@ class CloudDisk(Storage):
         Raises
         ------
         ArgumentError
-            If nobody states a size, or one that is not above zero.
+            If it has no size.
         """
-        if size_bytes is None and self.size_gib is not None:
-            size_bytes = self.size_gib * GIB
-        if size_bytes is None:
+        if self.size_gib is None:
             raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
-        allowed = f"a number of bytes from 1 to {MOST_GIB:,} GiB"
-        check_quantity("size_bytes", size_bytes, low=GIB, high=MOST_GIB * GIB, allowed=allowed)
-        size_gib = size_bytes / GIB
-        most = minimum(size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
+        most = min(self.size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
         return ReadLimits(
             latency_s=self.latency_s,
             stream_bytes_per_s=most,
             most_bytes_per_s=most,
-            most_reads_per_s=minimum(size_gib * self.read_iops_per_gib, self.in_base_units("most_read_kiops")),
+            most_reads_per_s=min(self.size_gib * self.read_iops_per_gib, self.in_base_units("most_read_kiops")),
         )
 
     def describe(self) -> str:
@@ -354,16 +312,12 @@ class ObjectStore(Storage):
     connection_count: Count
     most_request_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "kIOPS"))]
 
-    def read_limits(
-        self, *, size_bytes: Quantity | None = None, connection_count: Quantity | None = None
-    ) -> ReadLimits:
+    def read_limits(self, *, connection_count: float | None = None) -> ReadLimits:
         """Return what limits reads through a number of connections.
 
         Parameters
         ----------
-        size_bytes : float, ndarray, sympy.Expr or None
-            Without effect on a store. [B]
-        connection_count : float, ndarray, sympy.Expr or None
+        connection_count : float or None
             Connections; None for the count that the file states. [1]
 
         Returns
@@ -377,7 +331,7 @@ class ObjectStore(Storage):
             If the connections are fewer than one.
         """
         connections = self.connection_count if connection_count is None else connection_count
-        check_quantity("connection_count", connections, low=1, high=sys.float_info.max, allowed="finite and at least 1")
+        check_number("connection_count", connections, low=1, high=sys.float_info.max, allowed="finite and at least 1")
         stream = self.in_base_units("connection_gb_per_s")
         return ReadLimits(
             latency_s=self.latency_s,

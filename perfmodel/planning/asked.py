@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.prediction.agreement_options import refuse_unused
+from perfmodel.prediction.agreement_options import refuse_unused, taken
 from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
-from perfmodel.prediction.straggler import straggler_of_job
+from perfmodel.prediction.straggler import straggler_of, straggler_of_job
 
 
 def listed(argument: str, given: Any) -> list[Any]:
@@ -40,6 +40,29 @@ def listed(argument: str, given: Any) -> list[Any]:
     if not entries:
         raise ArgumentError(argument, given, "at least one")
     return list(dict.fromkeys(entries))
+
+
+def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str, Any]:
+    """Return the options that one way to agree takes, lasting times of unequal workers for the first so many.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Those of all ways. [-]
+    sync : str
+        The way to agree. [-]
+    workers : int
+        Workers. [1]
+
+    Returns
+    -------
+    dict of str to object
+        Arguments of ``predict``. [-]
+    """
+    wanted = taken(options, sync)
+    if wanted.get("straggler") is not None:
+        wanted["straggler"] = straggler_of(wanted["straggler"]).of_first(workers)
+    return wanted
 
 
 def check_options(

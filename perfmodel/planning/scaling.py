@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.asked import check_options, listed
+from perfmodel.planning.asked import check_options, listed, options_of
 from perfmodel.prediction.agreement_options import sync_names, taken
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import WIDTH, fit_sentence
 from perfmodel.prediction.straggler import straggler_of
 from perfmodel.presentation.tables import Table
+from perfmodel.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.measurements.run import Run
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.presentation.worker_curves import Curve
-
-SECONDS_PER_HOUR: Final = 3600.0
-"""By definition. [s/h]"""
 
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; a larger number is a slip of the pen. [1]"""
@@ -94,9 +92,7 @@ class _Question:
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; with the reason where it cannot be."""
-        options = taken(self.options, sync)
-        if options.get("straggler") is not None:
-            options["straggler"] = straggler_of(options["straggler"]).of_first(workers)
+        options = options_of(self.options, sync, workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
         except ArgumentError as error:
@@ -437,16 +433,11 @@ class ScalingReport:
         """Return a line over the rows of each way to agree that can be."""
         from perfmodel.presentation.worker_curves import Curve
 
-        curves = []
-        for sync in dict.fromkeys(self.rows.column("sync")):
-            rows = [row for row in self.rows if row.sync == sync and row.reason is None]
-            rows.sort(key=lambda row: row.workers)
-            if rows:
-                values = tuple(getattr(row, field) for row in rows)
-                curves.append(Curve(name=sync, workers=tuple(row.workers for row in rows), values=values))
-        if not curves:
+        able = [row for row in self.rows if row.reason is None]
+        if not able:
             raise ArgumentError("rows", self.rows[0].reason, "at least one that can be: there is nothing to draw")
-        return tuple(curves)
+        syncs = dict.fromkeys(row.sync for row in able)
+        return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was asked, the one worker, all rows and notes as plain values."""

@@ -97,13 +97,10 @@ class StragglerSlowdown:
         from perfmodel.presentation.quantities import percent_text
         from perfmodel.presentation.worker_curves import Curve, Panel, worker_figure
 
-        curves = []
-        for cv in dict.fromkeys(self.rows.column("cv")):
-            rows = sorted((row for row in self.rows if row.cv == cv), key=lambda row: row.workers)
-            values = tuple(row.slowdown for row in rows)
-            curves.append(
-                Curve(name=f"cv {percent_text(cv)}", workers=tuple(row.workers for row in rows), values=values)
-            )
+        curves = [
+            Curve.of(f"cv {percent_text(cv)}", [row for row in self.rows if row.cv == cv], "slowdown")
+            for cv in dict.fromkeys(self.rows.column("cv"))
+        ]
         figure = worker_figure(
             [Panel(label="slowdown: mean step over that of one worker", curves=tuple(curves))],
             title=self.rows.title,

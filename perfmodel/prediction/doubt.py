@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.hardware.fit_plan import Unknown, load_fit_plan
+from perfmodel.hardware.calibration import Unknown, load_fit_plan
 from perfmodel.prediction.scaling import StatedConstant, stated_constant
 from perfmodel.presentation.tables import Table
 

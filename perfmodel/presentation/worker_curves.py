@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS
 
@@ -45,6 +45,13 @@ class Curve:
     name: str
     workers: tuple[int, ...]
     values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, name: str, rows: Iterable[Any], field: str) -> Curve:
+        """Return the line of a field of rows that have ``workers``. [-]"""
+        ordered = sorted(rows, key=lambda row: row.workers)
+        values = tuple(getattr(row, field) for row in ordered)
+        return cls(name=name, workers=tuple(row.workers for row in ordered), values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

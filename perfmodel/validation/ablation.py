@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.calibration.fit_cache import fit_folds
-from perfmodel.hardware.fit_plan import factors_by_constant, load_fit_plan
+from perfmodel.hardware.calibration import factors_by_constant, load_fit_plan
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu_target import CpuNumbers, CpuTarget
 from perfmodel.prediction.gpu_libraries import MatmulLibrary, StreamEfficiency

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
-from perfmodel.hardware.fit_plan import factors_by_constant
+from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, factors_by_constant
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.scaling import stated_constant

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.calibration.interval_fit import FittedSpread
 from perfmodel.cost.interval import Exposure
-from perfmodel.hardware.fit_plan import factors_by_constant
+from perfmodel.hardware.calibration import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
@@ -19,7 +19,7 @@ from perfmodel.validation.interval_residuals import Residual, Residuals, path_of
 from perfmodel.validation.interval_scores import ALL_PROTOCOLS, SAME_PROTOCOL, ConstantRatio
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.fit_plan import Unknown
+    from perfmodel.hardware.calibration import Unknown
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.interval_residuals import CellKey

@@ -14,14 +14,14 @@ from scipy.optimize import least_squares
 from perfmodel.calibration.fit_cache import cached_fits, fingerprint
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.problem import KernelProblem
-from perfmodel.hardware.fit_plan import load_fit_plan
+from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.validation.cells import progress_of_part
 from perfmodel.validation.scores import METRICS, ScoreRow, score
 from perfmodel.validation.table_report import EVERY_ROW, PartScore
 
 if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
-    from perfmodel.hardware.fit_plan import FitPlan
+    from perfmodel.hardware.calibration import FitPlan
     from perfmodel.measurements.kernel_tables import KernelMeasurements, MeasuredKernel
 
 

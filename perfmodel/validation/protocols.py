@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.calibration.fit_cache import cached_fits, fingerprint
 from perfmodel.calibration.problem import Problem
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
-from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.subject import Subject
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, predict_cell
 

@@ -9,8 +9,8 @@ import pytest
 from perfmodel import zoo
 from perfmodel.calibration.fit import fit_unknowns
 from perfmodel.framework.profile import load_framework
+from perfmodel.hardware.calibration import UnknownTable, load_fit_plan
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.fit_plan import UnknownTable, load_fit_plan
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.subject import Subject

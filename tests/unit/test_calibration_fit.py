@@ -9,7 +9,7 @@ import perfmodel as pm
 from perfmodel.calibration.fit import Z_80, fit_unknowns, robust_loss
 from perfmodel.calibration.problem import Problem
 from perfmodel.errors import CalibrationError, SpecError, UnknownNameError
-from perfmodel.hardware.fit_plan import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.validation.cells import predict_cell, prepare_cells
 from perfmodel.validation.protocols import compiled, folds_of
 

@@ -11,7 +11,7 @@ from perfmodel.calibration.fit import fit_unknowns
 from perfmodel.calibration.kernel_boards import boards_of
 from perfmodel.calibration.problem import KernelProblem
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.fit_plan import load_fit_plan
+from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
 from perfmodel.measurements.kernel_tables import FORMATS, KernelMeasurements, MeasuredKernel

@@ -13,8 +13,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_table import UPDATE_KIND
 from perfmodel.framework.lowering import LOWERING
-from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn
-from perfmodel.hardware.fit_plan import Unknown
+from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, Unknown
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction import doubt

@@ -152,7 +152,7 @@ def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
 
 def test_many_folds_on_several_processes_are_those_of_one(gpu_cells, monkeypatch):
     from perfmodel.calibration import fit_cache
-    from perfmodel.hardware.fit_plan import load_fit_plan
+    from perfmodel.hardware.calibration import load_fit_plan
     from perfmodel.validation.protocols import compiled
 
     fit_folds = fit_cache.fit_folds

@@ -7,7 +7,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.fit_plan import load_fit_plan
+from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.step_time import StepTime

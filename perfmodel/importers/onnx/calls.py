@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.importers.onnx.batch import RECURRENT, Traced
 from perfmodel.importers.onnx.model import is_standard, node_name, schema_of
-from perfmodel.importers.onnx.values import Value
+from perfmodel.importers.onnx.shapes import Value
 from perfmodel.importers.program import VIEW
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall

@@ -23,7 +23,6 @@ from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
 from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
-from perfmodel.planning.plans.candidates import Candidate
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.memory import optimizer_bytes
@@ -33,6 +32,7 @@ from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.plans.question import Candidate
 
 SPOT = "spot"
 """Instances that may be taken away."""

@@ -18,8 +18,15 @@ from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.planning.asked import check_options, listed
 from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_job, spot_terms, storage_terms
-from perfmodel.planning.plans.candidates import CandidateLike, read_candidates
-from perfmodel.planning.plans.question import ON_DEMAND, PURCHASES, Entry, Question, entries_of
+from perfmodel.planning.plans.question import (
+    ON_DEMAND,
+    PURCHASES,
+    CandidateLike,
+    Entry,
+    Question,
+    entries_of,
+    read_candidates,
+)
 from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
 from perfmodel.planning.wording import at_least, cents_up
 from perfmodel.prediction.agreement_options import sync_names
