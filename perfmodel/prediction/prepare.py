@@ -256,7 +256,9 @@ class Lowering:
     def shared(self, prepared: Prepared, job: Job) -> Prepared:
         """Return a training job made ready that differs from one in what workers share only."""
         from perfmodel.parallelism.combine import shared_as
+        from perfmodel.prediction.exchange_times import PlacedExchanges
 
+        known = prepared.exchanges
         sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": self.layout.shard_stage}
         how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
         stages = tuple(replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages)
@@ -265,9 +267,9 @@ class Lowering:
             prepared,
             placement=placement,
             stages=stages,
-            exchanges=self._exchanges(placement, job)
-            if prepared.exchanges is None
-            else replace(prepared.exchanges, placement=placement),
+            exchanges=replace(known, placement=placement)
+            if isinstance(known, PlacedExchanges)
+            else self._exchanges(placement, job),
             agreement=self._agreement(placement, job),
         )
 
