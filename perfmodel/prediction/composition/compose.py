@@ -131,7 +131,18 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
+    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them.
+
+    Parameters
+    ----------
+    stages, orders, micro_batches, accumulation_steps, update_share, agreement : object
+        As ``compose`` takes them. [unit of each argument]
+
+    Returns
+    -------
+    Composed
+        Without copies and input. [s]
+    """
     count = micro_batches * accumulation_steps
     is_whole = len(stages) == 1 and count == 1 and isinstance(update_share, float) and update_share == 1
     worker = worker_of(stages, device_count=len(orders), is_whole=is_whole)
@@ -165,7 +176,20 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input.
+
+    Parameters
+    ----------
+    composed : Composed
+        The step without them. [s]
+    agreement, copies_s, first_step_s, fed : object
+        As ``compose`` takes them. [unit of each argument]
+
+    Returns
+    -------
+    Composed
+        The whole step. [s]
+    """
     before_s, meanwhile_s = copies_s
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = before_s + meanwhile_s, 0.0
@@ -245,7 +269,20 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without.
+
+    Parameters
+    ----------
+    worker : WorkerWork
+        Turns and transfers. [s]
+    orders : tuple of tuple of Turn
+        Turns of each device in a pass. [-]
+
+    Returns
+    -------
+    Turned
+        Ends; none for one device. [s]
+    """
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -315,7 +352,22 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 
 
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
-    """Return what a device exchanges with those of other workers in a step of so many micro-batches. [s]"""
+    """Return what a device exchanges with those of other workers in a step.
+
+    Parameters
+    ----------
+    agreement : Agreement
+        How workers agree. [-]
+    device : DeviceWork
+        Gradients and parameters of the device. [s]
+    count : int
+        Micro-batches of the step. [1]
+
+    Returns
+    -------
+    tuple of 2 float, ndarray or sympy.Expr
+        All of it, and what is exposed. [s]
+    """
     total_s, exposed_s = agreement.exchanged(device)
     if not device.gathers:
         return total_s, exposed_s
