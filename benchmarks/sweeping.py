@@ -37,6 +37,23 @@ SPACE = {
     "prefetch": [0, 1, 2],
 }
 COLUMNS = ["step_s", "usd_per_epoch"]
+LAYOUTS = {
+    "system": "dgx_a100_x4",
+    "devices": 32,
+    "dtype": "bf16",
+    "optimizer": "adam",
+    "framework": "pytorch_2",
+    "parallelism": "pipeline",
+    "stages": [1, 2, 3, 4, 6, 8, 12, 24],
+    "tensor_size": [1, 2, 4, 8],
+    "shard_stage": [0, 1, 2, 3],
+    "schedule": ["1f1b", "gpipe", "interleaved"],
+    "interleave": [1, 2, 3],
+    "recompute": [None, "full"],
+    "micro_batches": [1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96],
+    "accumulation_steps": [1, 2, 4, 8, 16, 32],
+    "batch_size": [96, 192, 384, 768, 1536, 3072],
+}
 
 
 def swept(graph, space, **options):
@@ -76,6 +93,33 @@ def rate_and_rows(runs, row_count):
     print(f"  {row_count:,} random rows: {compared:,} equal predict, at worst to {worst:.1e}; {refused} refused alike")
     assert worst < 1e-9
     assert compared > row_count / 2
+    assert compared + refused == row_count
+
+
+def layouts(row_count):
+    """Sweep layouts of a GPT over 32 GPUs in a process of its own, and hold rows against predict."""
+    graph = pm.zoo.gpt(layers=24, width=2048, heads=16, sequence_length=1024, vocabulary=51_200)
+    begun, worked = time.perf_counter(), time.process_time()
+    s = pm.sweep(graph, **LAYOUTS)
+    took, worked = time.perf_counter() - begun, time.process_time() - worked
+    possible = int(np.count_nonzero(np.isfinite(s["step_s"])))
+    print(f"{s.title}")
+    print(
+        f"  {possible:,} layouts can be: {possible / took:,.0f} a second, {possible / worked:,.0f} a second of the core;"
+        f" {took:.1f} s from the first call on"
+    )
+    rows = np.random.default_rng(1).choice(len(s), size=row_count, replace=False)
+    worst, compared, refused = 0.0, 0, 0
+    for row in rows.tolist():
+        try:
+            p = s.prediction(row)
+        except PerfmodelError as error:
+            refused += s.row(row)["reason"] == str(error)
+            continue
+        worst = max(worst, abs(s["step_s"][row] / p.step_s - 1))
+        compared += 1
+    print(f"  {row_count:,} random rows: {compared:,} equal predict, at worst to {worst:.1e}; {refused} refused alike")
+    assert worst < 1e-12
     assert compared + refused == row_count
 
 
@@ -153,15 +197,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one run, 200 rows, one million configurations")
     parser.add_argument("--figure", help="where to save how the time grows")
+    parser.add_argument("--layouts", type=int, help="only layouts of a GPT, so many rows of which predict answers too")
     parser.add_argument("--many", type=int, help="only so many configurations, and the memory that they take")
     given = parser.parse_args()
     if given.many:
         many(given.many)
         return
+    if given.layouts:
+        layouts(given.layouts)
+        return
     rate_and_rows(1 if given.quick else 5, 200 if given.quick else 1000)
     sys.stdout.flush()
     own = [sys.executable, __file__, "--many", "1000000" if given.quick else "10000000"]
     subprocess.run(own, check=True)
+    subprocess.run([sys.executable, __file__, "--layouts", "100" if given.quick else "1000"], check=True)
     growth(given.figure)
 
 

@@ -25,7 +25,7 @@ from perfmodel.cli.planning import (
 )
 from perfmodel.cli.predict import predict_command
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.planning.sweeps.axes import FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.axes import DEVICES, FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
 from perfmodel.prediction.agreement_options import FAMILIES, sync_names
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
@@ -106,7 +106,7 @@ def test_a_command_may_take_one_argument_only():
 
 
 def test_every_argument_is_an_axis_of_a_sweep_once():
-    assert set(LOADED_BY) == {*ARGUMENTS, LINK}
+    assert set(LOADED_BY) == {*ARGUMENTS, LINK, DEVICES}
     assert sorted([*OF_WORKER, *OF_JOB]) == sorted(LOADED_BY)
     assert set(FED_BY) < set(OF_JOB)
     assert OF_WORKER[-1] == "batch_size"  # varies fastest

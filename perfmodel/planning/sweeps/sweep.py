@@ -66,8 +66,9 @@ def sweep(
         Whether a bar on the error stream shows how far it is. [-]
     **axes : object
         Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Besides: ``link``, a link
-        in place of those of its kind of ``system=`` (the fabric of a cluster, PCIe slots, NVLink), and ``device``
-        together with ``system=``, GPUs in place of the system's own. [-]
+        in place of those of its kind of ``system=`` (the fabric of a cluster, PCIe slots, NVLink), ``device``
+        together with ``system=``, GPUs in place of the system's own, and ``devices``, so many of a system's instead of
+        ``workers``, which fill them: as many as they have room for with ``stages`` x ``tensor_size`` each. [-]
 
     Returns
     -------
@@ -85,7 +86,8 @@ def sweep(
 
     Notes
     -----
-    A row equals ``predict`` with the same arguments (to 1e-9; ``s.prediction(i)`` is that prediction).
+    A row equals ``predict`` with the same arguments (to 1e-9, layouts to 1e-12; ``s.prediction(i)`` is that
+    prediction).
 
     Examples
     --------

@@ -137,25 +137,17 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step up to the copies of mini-batches and what brings them.
+    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them.
 
     Parameters
     ----------
-    stages : sequence of StageWork
-        In the order of the network. [s]
-    orders : tuple of tuple of Turn
-        Turns of each device of a worker in a pass. [-]
-    micro_batches, accumulation_steps : int
-        Micro-batches of a pass, and passes before the update. [1]
-    update_share : float, ndarray or sympy.Expr
-        Part of the update that a device does. [1]
-    agreement : Agreement or None
-        How workers agree; None where they do not. [-]
+    stages, orders, micro_batches, accumulation_steps, update_share, agreement : object
+        As ``compose`` takes them. [unit of each argument]
 
     Returns
     -------
     Composed
-        As ``compose`` returns it, without copies and input. [s]
+        Without copies and input. [s]
     """
     count = micro_batches * accumulation_steps
     if agreement is None and len(stages) == count == 1 and not stages[0].is_shared:
@@ -199,14 +191,8 @@ def fed_with(
     ----------
     composed : Composed
         The step without them. [s]
-    agreement : Agreement or None
-        How workers agree: what copies may hide behind. [-]
-    copies_s : tuple of 2 float, ndarray or sympy.Expr
-        Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
-    first_step_s : float, ndarray or sympy.Expr
-        Share of what the first step of a process costs besides. [s]
-    fed : callable or None
-        Adds to a StepTime what it waits for its input; None where that is there. [-]
+    agreement, copies_s, first_step_s, fed : object
+        As ``compose`` takes them. [unit of each argument]
 
     Returns
     -------
@@ -292,7 +278,20 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without.
+
+    Parameters
+    ----------
+    worker : WorkerWork
+        Turns and transfers. [s]
+    orders : tuple of tuple of Turn
+        Turns of each device in a pass. [-]
+
+    Returns
+    -------
+    Turned
+        Ends; none for one device. [s]
+    """
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -362,7 +361,22 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 
 
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
-    """Return what a device exchanges with those of other workers in a step of so many micro-batches. [s]"""
+    """Return what a device exchanges with those of other workers in a step.
+
+    Parameters
+    ----------
+    agreement : Agreement
+        How workers agree. [-]
+    device : DeviceWork
+        Gradients and parameters of the device. [s]
+    count : int
+        Micro-batches of the step. [1]
+
+    Returns
+    -------
+    tuple of 2 float, ndarray or sympy.Expr
+        All of it, and what is exposed. [s]
+    """
     total_s, exposed_s = agreement.exchanged(device)
     if not device.gathers:
         return total_s, exposed_s
