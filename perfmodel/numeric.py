@@ -195,15 +195,31 @@ def exponential(value: Quantity) -> Quantity:
     >>> float(exponential(0.0))
     1.0
     """
-    if not is_symbolic(value):
-        return np.exp(value)
+    return _by_name("exp", value)
 
-    def power(exponent: Any) -> Any:
+
+def logarithm(value: Quantity) -> Quantity:
+    """Return the natural logarithm, element by element.
+
+    Examples
+    --------
+    >>> float(logarithm(1.0))
+    0.0
+    """
+    return _by_name("log", value)
+
+
+def _by_name(name: str, value: Quantity) -> Quantity:
+    """Apply a function that numpy and sympy know by one name."""
+    if not is_symbolic(value):
+        return getattr(np, name)(value)
+
+    def of_symbol(each: Any) -> Any:
         import sympy
 
-        return sympy.exp(exponent)
+        return getattr(sympy, name)(each)
 
-    return elementwise(power, value)
+    return elementwise(of_symbol, value)
 
 
 def exponential_less_one(value: Quantity) -> Quantity:

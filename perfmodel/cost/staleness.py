@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from perfmodel.numeric import maximum, minimum, where
-from perfmodel.symbolic import Quantity, is_symbolic, named
+from perfmodel.numeric import exponential, logarithm, maximum, minimum, where
+from perfmodel.symbolic import Quantity, named
 
 FLOP_PER_PARAMETER: Final = 5
 """Difference, three products and a sum, besides those of a plain update [1]_. [FLOP]
@@ -176,7 +176,7 @@ def bounded_staleness_excess(
     ----------
     .. [1] Q. Ho et al., More effective distributed ML via a stale synchronous parallel parameter server, NIPS 2013.
     """
-    leaders = LEADERS_OF_TWO + LEADERS_PER_LOGARITHM * _logarithm(worker_count / 2)
+    leaders = LEADERS_OF_TWO + LEADERS_PER_LOGARITHM * logarithm(worker_count / 2)
     spread = maximum(leaders, 0) * variation**2
     return largest_excess * spread / maximum(spread + staleness_bound * largest_excess, _LEAST)
 
@@ -233,28 +233,12 @@ def served_in_step_time(
     smooth = minimum(service_variation**2, 1.0)
     for count, (before, now) in enumerate(pairwise(arrival_s), start=2):
         gap = now - before
-        varying = left * _exponential(-gap / maximum(left, _LEAST))
+        varying = left * exponential(-gap / maximum(left, _LEAST))
         waited = smooth * varying + (1 - smooth) * maximum(left - gap, 0)
         left = named(service_s / server_count + maximum(waited, service_s - service_s / server_count), "left to serve")
         ended = now + left
         found = ended if worker_count is None else where(np.asarray(worker_count) >= count, ended, found)
     return found
-
-
-def _logarithm(value: Quantity) -> Quantity:
-    return _function("log", value)
-
-
-def _exponential(value: Quantity) -> Quantity:
-    return _function("exp", value)
-
-
-def _function(name: str, value: Quantity) -> Any:
-    if is_symbolic(value):
-        import sympy
-
-        return getattr(sympy, name)(value)
-    return getattr(np, name)(value)
 
 
 def steps_to_target(

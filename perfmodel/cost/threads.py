@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.numeric import exceeds, logarithm, maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic
 
 
@@ -142,7 +142,8 @@ def fork_join_time(*, threads: Quantity, barrier_s: Quantity) -> Quantity:
     .. [1] J. M. Bull, F. Reid, N. McDonnell, A microbenchmark suite for OpenMP tasks, IWOMP 2012 (EPCC suite:
        parallel-region overhead by thread count), doi:10.1007/978-3-642-30961-8_24.
     """
-    return barrier_s * _log2(threads)
+    doublings = logarithm(threads) / math.log(2) if is_symbolic(threads) else np.log2(threads)
+    return barrier_s * doublings
 
 
 def usable_threads(*, threads: Quantity, pieces: Quantity) -> Quantity:
@@ -255,14 +256,3 @@ def serial_if_narrow(
     least = smallest_side_per_thread * threads
     wide = where(exceeds(least, m), 1.0, where(exceeds(least, n), 1.0, threads))
     return where(exceeds(count, 1.0), threads, wide)
-
-
-def _log2(value: Quantity) -> Quantity:
-    """Return the base-2 logarithm of a number, an array, a symbol or an array of symbols."""
-    if not is_symbolic(value):
-        return np.log2(value)
-    if isinstance(value, np.ndarray):
-        return np.frompyfunc(_log2, 1, 1)(value)
-    import sympy
-
-    return sympy.log(value) / math.log(2)
