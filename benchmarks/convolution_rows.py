@@ -11,8 +11,7 @@ import pandas as pd
 from fitting import Constants, menu
 from kernel_rows import BOARDS, FLOOR, HALF_ON_TENSOR_CORES, SINGLE, operation_of, with_board
 
-from perfmodel.cost.gpu import tiled_matmul_time
-from perfmodel.cost.tile_output import write_out_steps
+from perfmodel.cost.gpu import tiled_matmul_time, write_out_steps
 from perfmodel.framework.convolution import convolution_alternatives, shape_class
 from perfmodel.kernels import Matmul
 

@@ -3,7 +3,7 @@
     python benchmarks/dispatch_forms.py                       # nothing fitted: shi2016 and other laboratories
     python benchmarks/dispatch_forms.py leave_one_device_out  # a protocol that fits, on shi2016 (GPU)
 
-The prediction's own form is the smooth maximum of each launch (``perfmodel/cost/dispatch.py``). The others replace what
+The prediction's own form is the smooth maximum of each launch (``perfmodel/cost/roofline.py``). The others replace what
 it exposes and leave all else alone, so that a protocol fits its constants anew for each form:
 
 - sum: nothing is hidden

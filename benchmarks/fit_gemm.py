@@ -22,8 +22,7 @@ from fitting import FOLDS, Constants, Unknown, cross_validated, fit, menu
 from kernel_rows import FLOOR, HALF_ON_TENSOR_CORES, deepbench_gemms
 
 import perfmodel as pm
-from perfmodel.cost.gpu import TileMenu, matmul_memory_time, tiled_matmul_time
-from perfmodel.cost.gpu_layout import strided_time, with_strided_loads
+from perfmodel.cost.gpu import TileMenu, matmul_memory_time, strided_time, tiled_matmul_time, with_strided_loads
 
 LANE_TILES = ((128, 128), (128, 64), (64, 64), (32, 32))
 TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))

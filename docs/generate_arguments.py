@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfmodel.prediction.arguments.argument import GROUPS, Argument
-from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
 
 PAGE = Path(__file__).parent / "arguments.md"
 TYPED = Path(__file__).parent.parent / "perfmodel" / "prediction" / "arguments" / "typed.py"

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.prediction.refresh import refresh
-    from perfmodel.prediction.transfer import transfer
+    from perfmodel.prediction.transfer import refresh, transfer
     from perfmodel.records import Work
     from perfmodel.validation.fit_table import fit
     from perfmodel.validation.live import validate_live
@@ -93,7 +92,7 @@ _MODULE_OF = {
     "max_batch_size": "perfmodel.prediction.batch_limit",
     "plan": "perfmodel.planning.plans.plan",
     "predict": "perfmodel.prediction.predict",
-    "refresh": "perfmodel.prediction.refresh",
+    "refresh": "perfmodel.prediction.transfer",
     "scaling": "perfmodel.planning.scaling",
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
     "sweep": "perfmodel.planning.sweeps.sweep",

@@ -84,6 +84,64 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
     return np.minimum(first, second)
 
 
+def largest(values: Iterable[Quantity]) -> Quantity:
+    """Return the largest of some numbers, or an expression for it: what is certain not to be is left out.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> time = sympy.Symbol("t", positive=True)
+    >>> largest([1.0, 3.0, 2.0]), largest([time, 2 * time + 1])
+    (3.0, 2*t + 1)
+    """
+    values = list(values)
+    if not is_symbolic(*values):
+        return max(values)
+    return reduce(maximum, [value for (value,) in undominated((value,) for value in values)])
+
+
+def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ...]]:
+    """Return the rows of numbers or expressions of which none is certain to be at most another, number for number.
+
+    Examples
+    --------
+    >>> undominated([(1.0, 2.0), (2.0, 2.0), (0.0, 3.0)])
+    [(2.0, 2.0), (0.0, 3.0)]
+    """
+
+    def is_below(row: tuple[Quantity, ...], other: tuple[Quantity, ...]) -> bool:
+        return all(never_exceeds(*ends) for ends in zip(row, other, strict=True))
+
+    kept: list[tuple[Quantity, ...]] = []
+    for row in rows:
+        if not any(is_below(row, other) for other in kept):
+            kept = [*(other for other in kept if not is_below(other, row)), row]
+    return kept
+
+
+def never_exceeds(first: Quantity, second: Quantity) -> bool:
+    """Tell whether one number is at most another, or an expression certain to be, maximum for maximum.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> time = sympy.Symbol("t", positive=True)
+    >>> never_exceeds(time, maximum(time, 2.0)), never_exceeds(time, 2.0)
+    (True, False)
+    """
+    if not is_symbolic(first, second):
+        return bool(first <= second)
+    return all(any((high - low).is_nonnegative for high in _of_max(second)) for low in _of_max(first))
+
+
+def _of_max(value: Any) -> list[Any]:
+    """Return what a maximum is taken of, nested ones among them."""
+    import sympy
+
+    value = sympy.sympify(value)
+    return [each for inner in value.args for each in _of_max(inner)] if isinstance(value, sympy.Max) else [value]
+
+
 def _scalar_ceiling(value: Any) -> Any:
     import sympy
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,11 @@ def exact(value: Quantity) -> Quantity:
     return elementwise(fraction, value)
 
 
-Namer = Callable[[Any, str, int], Any]
-"""Gets an expression, what it is, and its place in its array; returns the symbol that stands for it from then on."""
+Namer = Callable[..., Any]
+"""Gets an expression, what it is, its place in its array, and ``part``, what it belongs to; returns its symbol."""
 
 _NAMER: ContextVar[Namer | None] = ContextVar("namer", default=None)
+_NO_NAMES = nullcontext()
 
 
 @contextmanager
@@ -86,6 +88,19 @@ def naming(namer: Namer) -> Iterator[None]:
         yield
     finally:
         _NAMER.reset(token)
+
+
+def naming_of(part: object) -> AbstractContextManager[None]:
+    """Let names that are made meanwhile belong to a part of the formula, such as a stage; else nothing.
+
+    Examples
+    --------
+    >>> with naming_of("first stage"):
+    ...     named(3.0, "kernel")
+    3.0
+    """
+    namer = _NAMER.get()
+    return _NO_NAMES if namer is None else naming(partial(namer, part=part))
 
 
 def named(value: Quantity, name: str) -> Quantity:

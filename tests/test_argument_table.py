@@ -27,8 +27,7 @@ from perfmodel.cli.predict import predict_command
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.planning.sweeps.axes import FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
 from perfmodel.prediction.agreement_options import FAMILIES, sync_names
-from perfmodel.prediction.arguments.argument import GROUPS
-from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.predict import predict
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.calibration import FitPlan, Unknown
-from perfmodel.prediction.covariance import prior_covariance
+from perfmodel.prediction.doubt import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -253,7 +254,7 @@ def stragglers_command(
     """Say how much longer a synchronous step takes because it waits for the slowest of ever more workers."""
     from perfmodel.errors import ArgumentError
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
-    from perfmodel.prediction.arguments import whole_number
+    from perfmodel.prediction.arguments.checks import whole_number
 
     check_plot(plot)
     if mark is not None and plot is None:
@@ -332,7 +333,8 @@ def sweep_command(
     if parquet is not None:
         s.to_parquet(parquet)
     shown = _chosen(s, best, pareto)
-    return Answer(text=lambda: str(shown), content=lambda: _content(s, shown))
+    text = partial(str, shown) if shown is s else lambda: f"{shown}\nof {s.title}"
+    return Answer(text=text, content=lambda: _content(s, shown))
 
 
 def _words(typed: list[str]) -> list[str]:
@@ -374,7 +376,7 @@ def _executor(processes: str | None, stack: ExitStack) -> Any:
     """Return a pool of so many processes, which ends with the block; None for this one alone."""
     from concurrent.futures import ProcessPoolExecutor
 
-    from perfmodel.prediction.arguments import whole_number
+    from perfmodel.prediction.arguments.checks import whole_number
 
     if processes is None:
         return None
@@ -395,6 +397,7 @@ def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     return {
         "configurations": len(s),
         "fitting": len(s.feasible),
+        "refused": s.refused,
         "columns": list(s.columns),
         "rows": [row | plain({name: row[name] for name in s.space.by_name}) for row in shown],
     }

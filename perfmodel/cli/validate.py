@@ -325,7 +325,7 @@ def write_scoreboard(
         section.
     """
     from perfmodel.measurements.kernel_tables import read_data_folder
-    from perfmodel.prediction.arguments import one_of
+    from perfmodel.prediction.arguments.checks import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
     from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
     from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard

@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Final, Literal, NamedTuple
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.symbolic import Quantity, is_symbolic, named
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Way = Literal["forward", "backward"]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """What a device does at a time: one phase of one micro-batch through one chunk of layers.
 
     Parameters
@@ -165,7 +168,11 @@ SCHEDULES: Final[Mapping[str, Callable[..., Orders]]] = {
 """Name to the order of work."""
 
 
-@lru_cache(maxsize=512)
+MOST_ORDERS: Final = 1024
+"""Orders that are kept, with what follows from them. [1]"""
+
+
+@lru_cache(maxsize=MOST_ORDERS)
 def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
     """Return what each device does, the same object for the same arguments; chunks of one device follow one another.
 
@@ -193,6 +200,11 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
     >>> orders_of("1f1b", stage_count=1, micro_batch_count=1, interleave=1, trains=False)
     ((Turn(phase='forward', chunk=0, micro_batch=0),),)
     """
+    plain = "1f1b"
+    if schedule != plain and (stage_count == 1 or (schedule, interleave) == ("interleaved", 1)):  # the same turns
+        return orders_of(
+            plain, stage_count=stage_count, micro_batch_count=micro_batch_count, interleave=interleave, trains=trains
+        )
     if stage_count > 1:
         orders = SCHEDULES[schedule](
             stage_count=stage_count, micro_batch_count=micro_batch_count, interleave=interleave
@@ -210,52 +222,6 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
     if trains:
         return orders
     return tuple(tuple(turn for turn in order if turn.phase == "forward") for order in orders)
-
-
-def pipeline_makespan(
-    orders: Orders,
-    *,
-    forward_s: Sequence[Quantity],
-    backward_s: Sequence[Quantity],
-    forward_send_s: Sequence[Quantity],
-    backward_send_s: Sequence[Quantity],
-) -> Quantity:
-    """Time of all micro-batches: the longest path through turns and transfers.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of each device. [-]
-    forward_s, backward_s : sequence of float or ndarray
-        Of one micro-batch in each chunk. [s]
-    forward_send_s, backward_send_s : sequence of float or ndarray
-        Of one micro-batch from each chunk to the next, and of its gradient back; one less than chunks. [s]
-
-    Returns
-    -------
-    float or ndarray
-        From the first forward to the last backward phase. [s]
-
-    Notes
-    -----
-    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
-    time, which keeps no device busy. Ignores: the update; links that several transfers share.
-
-    Examples
-    --------
-    >>> orders = one_forward_one_backward_order(stage_count=4, micro_batch_count=8)
-    >>> float(pipeline_makespan(orders, forward_s=[1.0] * 4, backward_s=[2.0] * 4, forward_send_s=[0.0] * 3,
-    ...     backward_send_s=[0.0] * 3))
-    33.0
-    """
-    ends = pipeline_ends(
-        orders,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        forward_send_s=forward_send_s,
-        backward_send_s=backward_send_s,
-    )
-    return ends.latest_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +271,8 @@ def pipeline_ends(
 
     Notes
     -----
-    Exact for chunks of any length. Valid and ignoring as ``pipeline_makespan``.
+    Exact for chunks of any length. Valid for: a link of its own in each direction between two chunks, one transfer at a
+    time, which keeps no device busy. Ignores: the update; links that several transfers share.
 
     Examples
     --------
@@ -313,9 +280,12 @@ def pipeline_ends(
     >>> pipeline_ends(orders, forward_s=[1.0] * 2, backward_s=[2.0] * 2, forward_send_s=[0.0], backward_send_s=[0.0])
     PipelineEnds(device_s=(12.0, 10.0), chunk_s=(12.0, 10.0))
     """
-    later = _later([*forward_s, *backward_s, *forward_send_s, *backward_send_s])
     work_s = (*forward_s, *backward_s)
     send_s = (*forward_send_s, *backward_send_s)
+    if any(np.ndim(each) for each in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
+        return _ends_of_many(orders, work_s, send_s)
+    later = _later([*work_s, *send_s])
+    ended = named if later is maximum else _as_it_is  # a turn of numbers is no time for questions
     device_s: list[Quantity] = [0.0] * len(orders)
     chunk_s: list[Quantity] = [0.0] * len(forward_s)
     link_s: list[Quantity] = [0.0] * len(send_s)
@@ -324,16 +294,42 @@ def pipeline_ends(
         start = device_s[event.device]
         if event.source is not None:
             start = later(start, arrived[event.source])
-        end = device_s[event.device] = chunk_s[event.chunk] = start + work_s[event.work]
+        end = device_s[event.device] = chunk_s[event.chunk] = ended(start + work_s[event.work], "end of turn")
         if event.link is not None:
-            end = link_s[event.link] = later(end, link_s[event.link]) + send_s[event.link]
+            end = link_s[event.link] = ended(later(end, link_s[event.link]) + send_s[event.link], "end of transfer")
         arrived.append(end)
+    return PipelineEnds(tuple(device_s), tuple(chunk_s))
+
+
+def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
+    """Return the ends of many configurations: turns that wait for none of one another are added up together."""
+    count = max(np.size(each) for each in (*work_s, *send_s))
+    chunk_count = len(work_s) // 2
+    work, send = (np.stack([np.broadcast_to(each, count) for each in (*some, 0.0)]) for some in (work_s, send_s))
+    device_s, chunk_s = np.zeros((len(orders), count)), np.zeros((chunk_count, count))
+    levels, slot_count = _levels(orders, chunk_count)
+    link_s, arrived = np.zeros((len(send_s), count)), np.zeros((slot_count, count))
+    for level in levels:
+        end = np.maximum(device_s[level.device], arrived[level.source])
+        end += work[level.work]
+        device_s[level.device] = end
+        chunk_s[level.chunk] = end
+        if len(level.sent):
+            sent = np.maximum(end[level.sent], link_s[level.link])
+            sent += send[level.link]
+            link_s[level.link] = end[level.sent] = sent
+        arrived[level.slot] = end
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
 
 def _later(given: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
     is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
     return max if is_plain else maximum  # several times as fast
+
+
+def _as_it_is(value: Quantity, name: str) -> Quantity:
+    del name
+    return value
 
 
 class _Event(NamedTuple):
@@ -347,8 +343,6 @@ class _Event(NamedTuple):
 
 
 _EVENTS: Final[dict[int, tuple[Orders, tuple[_Event, ...]]]] = {}
-MOST_ORDERS: Final = 1024
-"""Orders whose events are kept. [1]"""
 
 
 def _events(orders: Orders, chunk_count: int) -> tuple[_Event, ...]:
@@ -382,6 +376,84 @@ def _in_time(orders: Orders, chunk_count: int) -> Iterator[_Event]:
                 work = turn.chunk + (chunk_count if turn.phase == "backward" else 0)
                 yield _Event(device, turn.chunk, work, sources.get(turn), link)
     assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
+
+
+class _Level(NamedTuple):
+    """Turns none of which waits for another, as arrays of the places of what they read and write."""
+
+    device: NDArray[np.intp]
+    chunk: NDArray[np.intp]
+    work: NDArray[np.intp]
+    source: NDArray[np.intp]
+    slot: NDArray[np.intp]
+    sent: NDArray[np.intp]
+    link: NDArray[np.intp]
+
+
+NO_SOURCE: Final = 0
+"""Place of what has always arrived. [1]"""
+NO_READER: Final = 1
+"""Place of results that nothing waits for. [1]"""
+
+
+@lru_cache(maxsize=MOST_ORDERS)
+def _levels_of(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
+    """Return turns level by level, and the places of results that wait to be read, each used again once it was."""
+    events = _events(key.orders, chunk_count)
+    read = {event.source for event in events}
+    depth: list[int] = []
+    of_device = [0] * len(key.orders)
+    by_level: list[list[int]] = []
+    for place, event in enumerate(events):
+        level = max(of_device[event.device], 0 if event.source is None else depth[event.source])
+        depth.append(level + 1)
+        of_device[event.device] = level + 1
+        while len(by_level) <= level:
+            by_level.append([])
+        by_level[level].append(place)
+    slots: dict[int, int] = {}
+    unused: list[int] = []
+    slot_count = NO_READER + 1
+    levels = []
+    for places in by_level:
+        own = [events[place] for place in places]
+        sources = [NO_SOURCE if event.source is None else slots.pop(event.source) for event in own]
+        unused += [slot for slot in sources if slot != NO_SOURCE]
+        for place in places:
+            if place not in read:
+                continue
+            if not unused:
+                unused.append(slot_count)
+                slot_count += 1
+            slots[place] = unused.pop()
+        columns = (
+            [event.device for event in own],
+            [event.chunk for event in own],
+            [event.work for event in own],
+            sources,
+            [slots.get(place, NO_READER) for place in places],
+            [index for index, event in enumerate(own) if event.link is not None],
+            [event.link for event in own if event.link is not None],
+        )
+        levels.append(_Level(*(np.array(column, dtype=np.intp) for column in columns)))
+    return tuple(levels), slot_count
+
+
+def _levels(orders: Orders, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
+    return _levels_of(_ById(orders), chunk_count)
+
+
+class _ById:
+    """Turns, or orders, that are the same object: their turns are many to compare."""
+
+    def __init__(self, orders: Any) -> None:
+        self.orders = orders
+
+    def __hash__(self) -> int:
+        return id(self.orders)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and other.orders is self.orders
 
 
 def is_first(turn: Turn) -> bool:
@@ -434,9 +506,25 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     >>> int(most_kept(order, kept_bytes={0: 10}))
     40
     """
-    now: Quantity = 0
-    most: Quantity = 0
-    for turn in order:
-        now = now + (kept_bytes[turn.chunk] if turn.phase == "forward" else -kept_bytes[turn.chunk])
-        most = maximum(most, now)
-    return most
+    counts = _kept_counts(_ById(order), tuple(kept_bytes))
+    sums = [
+        reduce(add, [count * kept for count, kept in zip(each, kept_bytes.values(), strict=True) if count], 0)
+        for each in counts
+    ]
+    return reduce(maximum, sums, 0)
+
+
+@lru_cache(maxsize=MOST_ORDERS)
+def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the micro-batches of each chunk that a device keeps, at moments at which no other keeps more of all."""
+    places = {chunk: place for place, chunk in enumerate(chunks)}
+    now = [0] * len(chunks)
+    found: set[tuple[int, ...]] = set()
+    for turn in key.orders:
+        now[places[turn.chunk]] += 1 if turn.phase == "forward" else -1
+        found.add(tuple(now))
+    return tuple(
+        each
+        for each in sorted(found)
+        if not any(other != each and all(a >= b for a, b in zip(other, each, strict=True)) for other in found)
+    )

@@ -2,12 +2,18 @@
 
 Both compositions are here: the roofline, where arithmetic and traffic overlap perfectly, and their sum, where
 they do not overlap at all. A measured kernel lies between them: t_max <= t <= t_sum <= 2 t_max.
+
+The host's time to issue kernels costs a step what the kernels do not hide.
 """
 
 from __future__ import annotations
 
-from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity
+import math
+
+import numpy as np
+
+from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.symbolic import Quantity, is_symbolic, named
 
 
 def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
@@ -80,3 +86,85 @@ def ridge_point(*, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity) -
     .. [1] S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785.
     """
     return peak_flop_per_s / bandwidth_bytes_per_s
+
+
+def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exponent: float) -> Quantity:
+    r"""Time that issuing a kernel adds to the time the device is busy with it.
+
+    .. math:: t = \left(b^p + d^p\right)^{1/p} - b
+
+    With p = 1 the two follow one another, with p to infinity only what exceeds the kernel is seen. In between, short
+    kernels wait for the host and long ones hide it, without a sharp border: the queue between them is not always full
+    enough to hide a whole dispatch, nor always empty.
+
+    Parameters
+    ----------
+    busy_s : float, ndarray or sympy.Expr
+        Time the device is busy with one launch, b. [s]
+    dispatch_s : float, ndarray or sympy.Expr
+        Time the host needs to issue one launch, d. [s]
+    overlap_exponent : float
+        How well the two overlap, p >= 1; infinity allowed. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Exposed time of one launch, between max(d - b, 0) and d. [s]
+
+    Notes
+    -----
+    Valid for: many launches of like size in sequence. Ignores: how far the host has run ahead when a long kernel
+    follows short ones, which a queue of a thousand entries would exploit.
+
+    Examples
+    --------
+    >>> [float(exposed_dispatch_time(busy_s=3e-6, dispatch_s=4e-6, overlap_exponent=p) * 1e6) for p in (1, 2, math.inf)]
+    [4.0, 2.0, 1.0]
+
+    References
+    ----------
+    .. [1] J. Appleyard, T. Kocisky, P. Blunsom, Optimizing performance of recurrent neural networks on GPUs,
+       arXiv:1604.01946: launch-bound and device-bound kernels of unfused LSTM cells.
+    """
+    single = not getattr(overlap_exponent, "shape", ())
+    dispatched = None if is_symbolic(dispatch_s) else np.count_nonzero(dispatch_s)
+    if (single and overlap_exponent == 1) or dispatched == 0:
+        return dispatch_s + 0 * busy_s
+    if single and math.isinf(overlap_exponent):
+        return maximum(dispatch_s - busy_s, 0.0)
+    # Powers of the ratio to the longer one: those of microseconds themselves vanish at exponents of 55 and more.
+    longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
+    longer = named(longer, "longer of kernel and dispatch")
+    # the longer of the two can only be nothing where there is no dispatch
+    ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
+    return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
+
+
+def queued_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity) -> Quantity:
+    r"""Time that issuing kernels adds between two synchronisations, where the host runs ahead of the device.
+
+    .. math:: t = \max\left(\sum d - \sum b, 0\right)
+
+    Parameters
+    ----------
+    busy_s : float, ndarray or sympy.Expr
+        Time the device is busy with all kernels in between, the sum of b. [s]
+    dispatch_s : float, ndarray or sympy.Expr
+        Time the host needs to issue them all, the sum of d. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Exposed time of all of them together. [s]
+
+    Notes
+    -----
+    Valid for: a queue that holds all the launches between two synchronisations, with long kernels early enough that
+    the host gets ahead. Ignores: that the device waits for the first launch.
+
+    Examples
+    --------
+    >>> float(queued_dispatch_time(busy_s=3e-3, dispatch_s=4e-3) * 1e3)
+    1.0
+    """
+    return maximum(dispatch_s - busy_s, 0.0)

@@ -1,16 +1,27 @@
-"""Time of copies: a latency and a rate.
+"""Time of copies: a latency and a rate, and who gets how much of a channel that flows share, max-min fairly.
 
 A route is described by what it is to a copy: the sum of its latencies and the bandwidth of its slowest link. Flows
-that share a link get less of it; who gets how much is another module's matter.
+that share a link get less of it.
+
+A refresh renews the memory of several devices over one host link while they compute: each computes on what its
+memory holds, then wants all of it anew. The readings differ in what a device may do during its own copy, and in whether
+that copy is counted at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum, minimum
 from perfmodel.symbolic import Quantity
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 def copy_time(
@@ -138,3 +149,239 @@ def staging(
     legs = [latency + chunk / bandwidth for latency, bandwidth in zip(latencies_s, bandwidths_bytes_per_s, strict=True)]
     slowest = reduce(maximum, legs)
     return sum(legs[1:], legs[0]) - slowest, chunk / slowest
+
+
+def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:
+    r"""Time between two refreshes as a survey counts it: a device waits for the others' copies, its own is free.
+
+    .. math:: P = \max(C, (n - 1) t)
+
+    Parameters
+    ----------
+    transfer_s : float, ndarray or sympy.Expr
+        Time to refresh one device, t. [s]
+    compute_s : float, ndarray or sympy.Expr
+        Time a device computes on one filling, C. [s]
+    device_count : float, ndarray or sympy.Expr
+        Devices on the link, n. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Period. [s]
+
+    Notes
+    -----
+    Valid for: nothing real; it is one device better than ``double_buffer_period``. Kept because it is printed.
+
+    Examples
+    --------
+    >>> period_s = survey_period(transfer_s=8 / 31.5, compute_s=0.5, device_count=4)
+    >>> float(period_s - 0.5), float(0.5 / period_s)
+    (0.261905, 0.65625)
+
+    References
+    ----------
+    .. [1] J. Wünsche, Performance factors of deep learning and shallow neural network applications: a beginner's
+       guide, section on transfers between host and GPUs.
+    """
+    return maximum(compute_s, (device_count - 1) * transfer_s)
+
+
+def single_buffer_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:
+    r"""Time between two refreshes when a device cannot compute during its own: there is one buffer, its memory.
+
+    .. math:: P = t + \max(C, (n - 1) t)
+
+    Parameters
+    ----------
+    transfer_s : float, ndarray or sympy.Expr
+        Time to refresh one device, t. [s]
+    compute_s : float, ndarray or sympy.Expr
+        Time a device computes on one filling, C. [s]
+    device_count : float, ndarray or sympy.Expr
+        Devices on the link, n. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Period. [s]
+
+    Notes
+    -----
+    Valid for: devices in a steady round, one after the other. Its own copy and the computation take t + C at least;
+    the link is busy for n t.
+
+    Examples
+    --------
+    >>> float(0.5 / single_buffer_period(transfer_s=8 / 31.5, compute_s=0.5, device_count=4))
+    0.492188
+    """
+    return transfer_s + maximum(compute_s, (device_count - 1) * transfer_s)
+
+
+def double_buffer_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:
+    r"""Time between two refreshes when a device computes on one buffer while the other is filled.
+
+    .. math:: P = \max(C, n t)
+
+    Parameters
+    ----------
+    transfer_s : float, ndarray or sympy.Expr
+        Time to refresh one device, t. [s]
+    compute_s : float, ndarray or sympy.Expr
+        Time a device computes on one filling, C. [s]
+    device_count : float, ndarray or sympy.Expr
+        Devices on the link, n. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Period. [s]
+
+    Notes
+    -----
+    Valid for: two buffers of half the memory each, both filled once in a period: the bytes are the same.
+
+    Examples
+    --------
+    >>> [float(0.5 / double_buffer_period(transfer_s=8 / 31.5, compute_s=0.5, device_count=n)) for n in (2, 4)]
+    [0.984375, 0.492188]
+    """
+    return maximum(compute_s, device_count * transfer_s)
+
+
+PERIOD_BY_READING: Final[Mapping[str, Callable[..., Quantity]]] = {
+    "survey": survey_period,
+    "single_buffer": single_buffer_period,
+    "double_buffer": double_buffer_period,
+}
+"""What a reading is called -> its period."""
+
+
+TIE: Final = 1e-12
+"""Levels this close to one another are one: channels that fill up together do so in one round. [1]"""
+
+
+def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
+    r"""Rates of flows that share channels max-min fairly, by progressive filling.
+
+    The rates of all flows rise together until a channel is full; the flows over it keep what they have, the others go
+    on rising. In the end
+
+    .. math:: \sum_f u_{fc} r_f \le B_c
+
+    for every channel c, and every flow has a full channel on which no other flow has a larger :math:`r_f / w_f`, which
+    only one set of rates fulfils.
+
+    Parameters
+    ----------
+    capacity : array_like, shape (channels,)
+        What each channel carries, B; positive. [B/s]
+    uses : array_like, shape (flows, channels)
+        Bytes on a channel for every byte of a flow, u: 0 where a flow does not pass, 1 where it does, 2 where it
+        passes twice. A row may also stand for n equal flows, with n times their uses; its rate is then that of one
+        of them. [1]
+    weights : array_like, shape (flows,), or None
+        How much of a full channel flows get in relation to one another, w; positive; None for equal ones. [1]
+
+    Returns
+    -------
+    ndarray, shape (flows,)
+        Rate of each flow, r. [B/s]
+
+    Raises
+    ------
+    ArgumentError
+        If shapes do not fit, a capacity or a weight is not positive, a use is negative, or a flow uses no channel.
+
+    Notes
+    -----
+    Valid for: flows long against a round trip, arbiters that serve their inputs in turn. Ignores: what a switch loses
+    where it is full, unequal packet sizes. Each round fills at least one channel, and is a few products of arrays.
+
+    Examples
+    --------
+    Two flows over a root of 10 B/s, one of which has a link of 2 B/s of its own:
+
+    >>> max_min_rates(capacity=[10.0, 2.0], uses=[[1, 0], [1, 1]])
+    array([8., 2.])
+
+    References
+    ----------
+    .. [1] D. Bertsekas and R. Gallager, Data Networks, 2nd edition, 1992, section 6.5.2.
+    """
+    capacity, uses = np.asarray(capacity, dtype=float), np.asarray(uses, dtype=float)
+    weight = np.ones(uses.shape[:1]) if weights is None else np.asarray(weights, dtype=float)
+    _check(capacity, uses, weight)
+    rates = np.zeros(len(uses))
+    rising = np.ones(len(uses), dtype=bool)
+    level = 0.0
+    while rising.any():
+        load = (weight * rising) @ uses
+        left = np.maximum(capacity - rates @ uses, 0.0)
+        levels = np.full(len(capacity), np.inf)
+        np.divide(left, load, out=levels, where=load > 0)
+        level = max(level, float(levels.min()))  # rounding alone could lower it
+        full = levels <= level * (1 + TIE)
+        stopped = rising & (uses[:, full] > 0).any(axis=1)
+        rates[stopped] = level * weight[stopped]
+        rising &= ~stopped
+    return rates
+
+
+def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    """Raise on what has no fair rates."""
+    if capacity.ndim != 1 or uses.ndim != 2 or uses.shape[1] != len(capacity):
+        allowed = f"one row a flow, one column for each of {capacity.size} channels"
+        raise ArgumentError(argument="uses", given=f"shape {uses.shape}", allowed=allowed)
+    if weight.shape != uses.shape[:1]:
+        raise ArgumentError(argument="weights", given=f"shape {weight.shape}", allowed=f"one for each of {len(uses)}")
+    for name, values in (("capacity", capacity), ("weights", weight)):
+        wrong = values[~((values > 0) & (values < np.inf))]
+        if wrong.size:
+            raise ArgumentError(argument=name, given=float(wrong[0]), allowed="finite and above 0")
+    wrong = uses[~((uses >= 0) & (uses < np.inf))]
+    if wrong.size:
+        raise ArgumentError(argument="uses", given=float(wrong[0]), allowed="finite and not below 0")
+    without = np.flatnonzero(~(uses > 0).any(axis=1))
+    if without.size:
+        raise ArgumentError(argument="uses", given=f"flow {without[0]} without a channel", allowed="at least one each")
+
+
+def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int]) -> Quantity:
+    r"""Time of a byte of a flow that has an even share of every channel it passes.
+
+    .. math:: \beta = \max_c \frac{k_c}{B_c}
+
+    Parameters
+    ----------
+    capacity : sequence of float or sympy.Expr
+        What each of its channels carries, B. [B/s]
+    flow_counts : sequence of int
+        Flows over each, k; one that passes it twice counts twice. [1]
+
+    Returns
+    -------
+    float or sympy.Expr
+        Inverse of the rate. [s/B]
+
+    Notes
+    -----
+    Exact under max-min fairness for the slowest of all flows, whose channel fills up first. Ignores: what flows that
+    are bound elsewhere leave to the others.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> rate = sympy.Symbol("B", positive=True)
+    >>> longest_byte_time(capacity=[rate, 2 * rate, 10.0], flow_counts=[1, 4, 2])
+    Max(0.2, 2/B)
+    """
+    import sympy
+
+    crowds: dict[Any, Any] = {}
+    for bandwidth, count in zip(capacity, flow_counts, strict=True):
+        coefficient, rest = sympy.sympify(1 / bandwidth).as_coeff_Mul()
+        crowds[rest] = max(crowds.get(rest, 0), count * coefficient)
+    return reduce(maximum, [coefficient * rest for rest, coefficient in crowds.items() if coefficient])

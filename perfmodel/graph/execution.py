@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from perfmodel.graph.checkpoints import segments
 from perfmodel.graph.node import Node
-from perfmodel.layers import Shape
+from perfmodel.layers import Layer, Shape
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import element_count
 from perfmodel.records import Gather, MemoryPass, Operation, Role
@@ -32,11 +33,36 @@ def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperat
     tuple of tuple
         Pairs (layer, operation). [-]
     """
-    return tuple(
-        (node.name, operation)
-        for node in nodes
-        for operation in node.layer.forward_operations(node.input_shapes, batch_size=node.runs(batch_size))
-    )
+    return tuple((node.name, operation) for node in nodes for operation in _of_layer(node, None, node.runs(batch_size)))
+
+
+def _of_layer(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
+    """Return the operations of a layer, forward or back to inputs that want a gradient; equal layers share them."""
+    shapes = node.input_shapes
+    if type(batch_size) is not int:
+        return _made(node.layer, shapes, None if into is None else tuple(into), batch_size)
+    shared = tuple([type(shape) for shape in shapes])
+    return _kept(node.layer, shapes, None if into is None else tuple(into), batch_size, shared)
+
+
+def _made(
+    layer: Layer, shapes: tuple[Shape, ...], into: tuple[bool, ...] | None, batch_size: Any
+) -> tuple[Operation, ...]:
+    if into is None:
+        return tuple(layer.forward_operations(shapes, batch_size=batch_size))
+    return tuple(layer.gradient_operations(shapes, batch_size=batch_size, wanted=list(into)))
+
+
+@lru_cache(maxsize=8192)
+def _kept(
+    layer: Layer,
+    shapes: tuple[Shape, ...],
+    into: tuple[bool, ...] | None,
+    batch_size: int,
+    kinds: tuple[type, ...],
+) -> tuple[Operation, ...]:
+    del kinds  # a shape that samples share equals one that they do not
+    return _made(layer, shapes, into, batch_size)
 
 
 def wants_gradient(
@@ -96,9 +122,7 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
 
 def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
     """Return the backward operations of one layer: its own, and what its frozen or shared parameters change."""
-    operations = node.layer.gradient_operations(
-        node.input_shapes, batch_size=node.runs(batch_size), wanted=node.into(wanted)
-    )
+    operations = _of_layer(node, node.into(wanted), node.runs(batch_size))
     operations = tuple(operation for operation in operations if _is_of_use(operation, node))
     shared_count = node.trained_shared_count
     if shared_count:

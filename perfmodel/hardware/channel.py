@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from perfmodel.errors import ArgumentError
+from perfmodel.symbolic import is_symbolic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +43,14 @@ class Channel:
     link: str = ""
 
     def __post_init__(self) -> None:
-        for key in ("capacity_bytes_per_s", "raw_bytes_per_s"):
+        rates, delays = ("capacity_bytes_per_s", "raw_bytes_per_s"), ("latency_s", "startup_s")
+        if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
+            return  # nothing is known of a symbol
+        for key in rates:
             if not 0 < (given := getattr(self, key)) < math.inf:
                 msg = f"{key} of channel {self.name!r}"
                 raise ArgumentError(msg, given, "finite and above 0 B/s")
-        for key in ("latency_s", "startup_s"):
+        for key in delays:
             if not 0 <= (given := getattr(self, key)) < math.inf:
                 msg = f"{key} of channel {self.name!r}"
                 raise ArgumentError(msg, given, "finite and at least 0 s")

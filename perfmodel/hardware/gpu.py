@@ -296,7 +296,7 @@ class Gpu(Device):
     @property
     def sustained_clocks_mhz(self) -> dict[str, float]:
         """Clock that each kind of arithmetic holds, where it is not the boost clock. [MHz]"""
-        return {name: clock for name, clock in self.sustained_clock_mhz if clock is not None}
+        return {name: clock for name, clock in vars(self.sustained_clock_mhz).items() if clock is not None}
 
     def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
         """Return the rate at which the board can issue arithmetic on tensors of a data type, at the clock it holds.

@@ -17,6 +17,7 @@ from typing import Final
 from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Place, Route, Wire
+from perfmodel.numeric import largest
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
@@ -114,6 +115,11 @@ class Topology:
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
+
+    @property
+    def stated(self) -> Topology:
+        """The same with numbers alone, which tell the way of data: itself, unless links are left open."""
+        return self
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of all nodes of a ``kind`` [-], e.g. ``switch``, in file order."""
@@ -431,7 +437,8 @@ class Topology:
         """Return what a message costs once: over a network its adapters start it, else whoever copies. [s]"""
         ends = zip(itertools.pairwise(nodes), channels, strict=True)
         over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
-        return max((channel.startup_s for channel in over_network or channels), default=0.0)
+        startups_s = [channel.startup_s for channel in over_network or channels]
+        return largest(startups_s) if startups_s else 0.0
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Return from each node that data may leave the next ones and the channels to them."""

@@ -29,8 +29,7 @@ from perfmodel.layers.shapes import (
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
 from perfmodel.numeric import maximum, share_of
-from perfmodel.records import Attention, Contraction, Operation, Role
-from perfmodel.records.attention import STATISTIC_BYTES
+from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, Operation, Role
 
 SCORES = ("recomputed", "materialised")
 MASK_BYTES = 1

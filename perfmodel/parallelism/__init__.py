@@ -19,4 +19,5 @@ from perfmodel.parallelism.base import Exchange as Exchange
 from perfmodel.parallelism.base import Layout as Layout
 from perfmodel.parallelism.base import Parallelism as Parallelism
 from perfmodel.parallelism.base import Placement as Placement
+from perfmodel.parallelism.base import Request as Request
 from perfmodel.parallelism.base import StageGraph as StageGraph

@@ -52,7 +52,7 @@ class Exchange:
         return self.fixed_bytes + self.bytes_per_sample * batch_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class StageGraph:
     """Layers that one device, or one group that shares them, runs in a row.
 
@@ -259,6 +259,11 @@ class Parallelism(ABC):
     @abstractmethod
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the graphs that devices run, in order, with their exchanges; ArgumentError where it cannot be."""
+
+    def cut(self, request: Request) -> tuple[int, ...]:
+        """Return the layers before each cut; none where nothing is cut by the time of layers."""
+        del request
+        return ()
 
     def resolved(self, layout: Layout) -> Layout:
         """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""

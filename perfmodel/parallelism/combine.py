@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
-from perfmodel.parallelism.base import Exchange, Request, StageGraph, in_order
+from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.sharded import gradient_exchanges
-from perfmodel.parallelism.stages import cut_into_stages
+from perfmodel.parallelism.stages import Cut, chosen_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
+
+MOST_PLACED: Final = 1024
+"""Ways to place a graph that are kept; the oldest goes first. [1]"""
+
+_PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
@@ -33,41 +43,119 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     ArgumentError
         If a group cannot share the layers, or there are more stages than places to cut.
     """
+    shard, cuts = _cut(request)
+    layout, element_bytes = request.layout, request.element_bytes
+    # workers decide only whether there are others to exchange with
+    data_size = min(layout.data_size, 2)
+    key = (shard.graph.fingerprint, layout.tensor_size, layout.sequence_parallel, layout.stages, cuts, data_size,
+           layout.shard_stage, element_bytes)  # fmt: skip
+    kept = _PLACED.setdefault(request.graph, {})
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        found = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+        if any(stage.graph is request.graph for stage in found):  # it would keep itself alive
+            return found
+        kept[key] = found
+    return kept[key]
+
+
+def cut_places(request: Request) -> tuple[int, ...]:
+    """Return the layers before each cut of a network that is placed as ``combined`` does."""
+    return tuple(cut.place for cut in _cut(request)[1])
+
+
+def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
+    """Return what one device of a group has of the network, and where stages begin."""
     layout, whole = request.layout, request.graph
     if layout.sequence_parallel and layout.tensor_size == 1:
         allowed = "False where tensor_size=1: there is nobody to share positions with"
         raise ArgumentError("sequence_parallel", True, allowed)
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
-        shard = tensor_split(
+        shard = _shard(
             whole,
+            whole.fingerprint,
             tensor_size=layout.tensor_size,
             element_bytes=request.element_bytes,
             sequence_parallel=layout.sequence_parallel,
         )
     count = layout.stages * layout.interleave
-    stages: tuple[StageGraph, ...] = (shard,)
-    if count > 1:
-        stages = cut_into_stages(
-            shard.graph,
-            stage_count=count,
-            element_bytes=request.element_bytes,
-            layer_s=request.layer_s,
-            send_s=request.send_s,
-            argument="stages" if layout.interleave == 1 else "interleave",
-        )
-        stages = _with_copies(shard.graph, stages, element_bytes=request.element_bytes)
-        stages = tuple(_of_shard(stage, shard, position=index) for index, stage in enumerate(stages))
-    sizes = {"data_size": layout.data_size, "shard_stage": layout.shard_stage, "element_bytes": request.element_bytes}
-    placed = []
-    for index, stage in enumerate(stages):
-        exchanges = in_order(stage.graph, (*stage.exchanges, *gradient_exchanges(stage.graph, **sizes)))
-        placed.append(replace(stage, device=index % layout.stages, exchanges=exchanges))
-    return tuple(placed)
+    if count == 1:
+        return shard, ()
+    return shard, chosen_cuts(
+        shard.graph,
+        stage_count=count,
+        element_bytes=request.element_bytes,
+        layer_s=request.layer_s,
+        send_s=request.send_s,
+        argument="stages" if layout.interleave == 1 else "interleave",
+    )
 
 
-def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGraph:
-    """Return a stage with what a group exchanges in its layers."""
+@derived
+def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
+    del fingerprint  # a graph may have grown since
+    return tensor_split(whole, **how)
+
+
+def _placed(
+    shard: StageGraph, cuts: tuple[Cut, ...], *, layout: Layout, data_size: int, element_bytes: int
+) -> tuple[StageGraph, ...]:
+    stages = [shard]
+    if cuts:
+        ends = pairwise([None, *cuts, None])
+        stages = [_between(shard, first, last, element_bytes=element_bytes) for first, last in ends]
+    copies = _copies(shard.graph, stages, element_bytes=element_bytes)
+    sizes = {"data_size": data_size, "shard_stage": layout.shard_stage, "element_bytes": element_bytes}
+    return tuple(
+        _on_device(stage, index % layout.stages, copies.get(index, ()), **sizes) for index, stage in enumerate(stages)
+    )
+
+
+@derived
+def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
+    """Return a stage with what data-parallel workers exchange of it where they share something else.
+
+    Parameters
+    ----------
+    stage : StageGraph
+        On a device. [-]
+    **sizes : int
+        As ``gradient_exchanges`` takes them. [1]
+
+    Returns
+    -------
+    StageGraph
+        The same layers. [-]
+    """
+    within = tuple(each for each in stage.exchanges if each.group != "data")
+    return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
+
+
+@derived
+def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
+    """Return a stage on a device, with the sums of copies and what data-parallel workers exchange of it."""
+    own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
+    return replace(stage, device=device, exchanges=in_order(stage.graph, own))
+
+
+_BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDictionary()
+
+
+def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    """Return a stage with what a group exchanges in its layers, made once for all that are cut there."""
+    kept = _BETWEEN.setdefault(shard.graph, {})
+    key = (len(shard.graph.layers), first, last, element_bytes)
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        kept[key] = _made_between(shard, first, last, element_bytes=element_bytes)
+    return kept[key]
+
+
+def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    stage = stage_between(shard.graph, first, last, element_bytes=element_bytes)
     names = {node.name for node in stage.graph.layers}
     own = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
     replicated = {name: count for name, count in shard.replicated.items() if name in names}
@@ -75,28 +163,26 @@ def _of_shard(stage: StageGraph, shard: StageGraph, *, position: int) -> StageGr
         stage,
         exchanges=(*stage.exchanges, *own),
         replicated=replicated,
-        padding=0 if position else shard.padding,
+        padding=0 if first is not None else shard.padding,
         replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
     )
 
 
-def _with_copies(graph: LayerGraph, stages: tuple[StageGraph, ...], *, element_bytes: int) -> tuple[StageGraph, ...]:
-    """Return stages that add up the gradients of parameters of which several have a copy (tied tables)."""
-    extra: dict[int, list[Exchange]] = {}
-    place_of = {node.name: index for index, stage in enumerate(stages) for node in stage.graph.layers}
+def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
+    """Return the sums of gradients of parameters of which several stages have a copy (tied tables)."""
+    found: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
-                if place_of[owner] == index or parameter not in stage.graph.node(name).parameter_shapes:
+                own = next(place for place, each in enumerate(stages) if owner in each.graph)
+                if own == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
                 shape = stage.graph.node(name).parameter_shapes[parameter]
                 assert not any(map(is_open_size, shape))
                 size = element_bytes * math.prod(shape)
-                for where, layer in ((place_of[owner], owner), (index, name)):
+                for where, layer in ((own, owner), (index, name)):
                     summed = Exchange(
                         kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
                     )
-                    extra.setdefault(where, []).append(summed)
-    return tuple(
-        replace(stage, exchanges=(*stage.exchanges, *extra.get(index, ()))) for index, stage in enumerate(stages)
-    )
+                    found[where] = (*found.get(where, ()), summed)
+    return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, final
 
-from perfmodel.cost.pipeline_order import SCHEDULES
+from perfmodel.cost.pipeline_order import SCHEDULES, orders_of
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.parallelism.base import SIZES, Layout, Parallelism, Request, StageGraph
-from perfmodel.parallelism.combine import combined
+from perfmodel.parallelism.combine import combined, cut_places
 
 
 class Combined(Parallelism):
@@ -17,6 +17,10 @@ class Combined(Parallelism):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return the stages of the layout."""
         return combined(request)
+
+    def cut(self, request: Request) -> tuple[int, ...]:
+        """Return the layers before each stage but the first."""
+        return cut_places(request)
 
 
 @final
@@ -59,8 +63,12 @@ class PipelineParallelism(Combined):
         if layout.interleave > 1 and layout.stages == 1:
             raise ArgumentError("interleave", layout.interleave, "1 with one stage, which waits for nobody")
         if layout.stages > 1:
-            SCHEDULES[layout.schedule](
-                stage_count=layout.stages, micro_batch_count=layout.micro_batches, interleave=layout.interleave
+            orders_of(
+                layout.schedule,
+                stage_count=layout.stages,
+                micro_batch_count=layout.micro_batches,
+                interleave=layout.interleave,
+                trains=True,
             )
         if layout.shard_stage == 3 and layout.stages > 1:
             allowed = "0, 1 or 2 in a pipeline, every micro-batch of which would gather the parameters anew"

@@ -10,7 +10,7 @@ from typing import Final
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node
 
-MOST_PARTS: Final = 128
+MOST_PARTS: Final = 1024
 """Parts kept of one graph; the oldest goes first. [1]"""
 
 _PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakref.WeakKeyDictionary()

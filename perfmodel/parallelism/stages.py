@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
-from perfmodel.graph.node import Node
 from perfmodel.layers import SharedShape
 from perfmodel.parallelism.base import Exchange, LayerSeconds, StageGraph
 from perfmodel.parallelism.part import part_of
@@ -179,7 +178,13 @@ def _least(
     return float(best[-1]), tuple(reversed(way))
 
 
-def cut_into_stages(
+@derived
+def _cuts_of(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
+    del fingerprint  # a graph may have grown since
+    return cuts_of(graph)
+
+
+def chosen_cuts(
     graph: LayerGraph,
     *,
     stage_count: int,
@@ -187,8 +192,8 @@ def cut_into_stages(
     layer_s: LayerSeconds | None = None,
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
-) -> tuple[StageGraph, ...]:
-    """Return a network as stages, each a graph whose input is the tensor that crosses.
+) -> tuple[Cut, ...]:
+    """Return the cuts that make the longest stage of a network shortest.
 
     Parameters
     ----------
@@ -207,42 +212,46 @@ def cut_into_stages(
 
     Returns
     -------
-    tuple of StageGraph
-        In order, stage i on device i. [-]
+    tuple of Cut
+        In order, one less than stages. [-]
 
     Raises
     ------
     ArgumentError
         If there are more stages than the network has places to cut, and one.
     """
-    cuts = cuts_of(graph)
+    cuts = _cuts_of(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
-    nodes = graph.layers
-    work = [float(weights.get(node.name, 0.0)) for node in nodes]
+    work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
     boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
     chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
     if chosen is None:
         allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
         raise ArgumentError(argument, stage_count, allowed)
-    ends = [cuts[index] for index in chosen]
-    places = [0, *(cut.place for cut in ends), len(nodes)]
-    return tuple(
-        _stage(
-            graph,
-            nodes[start:end],
-            device=index,
-            first=ends[index - 1] if index else None,
-            last=ends[index] if index < len(ends) else None,
-            element_bytes=element_bytes,
-        )
-        for index, (start, end) in enumerate(pairwise(places))
-    )
+    return tuple(cuts[index] for index in chosen)
 
 
-def _stage(
-    graph: LayerGraph, nodes: Sequence[Node], *, device: int, first: Cut | None, last: Cut | None, element_bytes: int
-) -> StageGraph:
-    part, copied = part_of(graph, nodes, name=f"{graph.name}, stage {device}")
+def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
+    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+    first, last : Cut or None
+        Where it begins and ends; None for the beginning and the end of the network. [-]
+    element_bytes : int
+        Size of an element of what crosses. [B]
+
+    Returns
+    -------
+    StageGraph
+        With what it sends to the stages before and after it. [-]
+    """
+    start = 0 if first is None else first.place
+    end = len(graph.layers) if last is None else last.place
+    nodes = graph.layers[start:end]
+    part, copied = part_of(graph, nodes, name=f"{graph.name}, layers {start + 1} to {end}")
     exchanges = []
     if last is not None:
         size = element_bytes * last.elements
@@ -258,7 +267,6 @@ def _stage(
         )
     return StageGraph(
         graph=part,
-        device=device,
         input_gradient=first is not None and first.wanted,
         exchanges=tuple(exchanges),
         copied=copied,

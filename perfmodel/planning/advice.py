@@ -14,7 +14,7 @@ from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situ
 from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare
 from perfmodel.planning.wording import plain, signed_seconds_text
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import WIDTH, configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
@@ -205,7 +205,6 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
     """Return remarks on the links of a system, which a change of them says itself."""
-    assert p.basis is not None
     machine = p.basis.prepared.target.machine
     return () if machine is None else machine.system.remarks
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.agreement_options import refuse_unused, taken
-from perfmodel.prediction.arguments.table import ARGUMENTS
-from perfmodel.prediction.arguments.together import asked_of
+from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
 from perfmodel.prediction.straggler import straggler_of, straggler_of_job
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER
-from perfmodel.prediction.arguments import one_of
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.report import PART_NAMES, configuration, memory_contents, part_names, title
@@ -387,7 +387,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
     """
     facts = [_facts(p) for p in (first, second)]
     rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
-    jobs = [None if p.basis is None else p.basis.job for p in (first, second)]
+    jobs = [p.basis.job for p in (first, second)]
     if jobs[0] is not None and jobs[1] is not None:
         rows += _argument_changes(jobs[0], jobs[1])
     specs = [{(type(spec), spec.name): spec for spec in p.sources} for p in (first, second)]
@@ -399,7 +399,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
 
 def _facts(p: Prediction) -> dict[str, Any]:
     """Return what a prediction itself says of its network and target."""
-    job = None if p.basis is None else p.basis.job
+    job = p.basis.job
     return {
         "network": p.subject,
         "parameter_count": None if job is None else job.subject.graph.parameter_count,

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.effective_progress import steps_to_target
+from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.asked import check_options, listed, options_of
 from perfmodel.prediction.agreement_options import sync_names, taken
-from perfmodel.prediction.arguments import NO_SYNC, from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import WIDTH, fit_sentence
 from perfmodel.prediction.straggler import straggler_of

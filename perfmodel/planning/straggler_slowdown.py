@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.straggler import straggler_of
 from perfmodel.presentation.tables import Table
 

@@ -6,31 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.delay_compensation import extra_service_time
+from perfmodel.cost.staleness import extra_service_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
 from perfmodel.parallelism import Layout, Placement
-from perfmodel.prediction.agreement import Agreement
-from perfmodel.prediction.agreement_arguments import with_habits_of
-from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER
-from perfmodel.prediction.asynchronous_agreement import Asynchronous
+from perfmodel.prediction.agreement import Agreement, Asynchronous
+from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.parameter_server import (
     memory_bytes_per_s,
     served_s_per_byte,
     server_memories,
     server_memory,
     update_passes,
+    visit_of,
 )
-from perfmodel.prediction.server_visit import visit_of
 from perfmodel.prediction.synchronous_agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.collectives import ALL_REDUCES, collective
 from perfmodel.sync.library import LibraryCollective, place_library
-from perfmodel.sync.placed import Placed, place
-from perfmodel.sync.placed_once import placed_once
+from perfmodel.sync.placed import Placed, place, placed_once
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.graph.checkpoints import check_recompute
-from perfmodel.prediction.arguments import DTYPES, one_of
+from perfmodel.prediction.arguments.checks import DTYPES, one_of
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.subject import subject_of_graph
@@ -120,10 +121,5 @@ def max_batch_size(
     fits, too_large = 0, 1
     while _fits(prepared, too_large):
         fits, too_large = too_large, 2 * too_large
-    while too_large - fits > 1:
-        middle = (fits + too_large) // 2
-        if _fits(prepared, middle):
-            fits = middle
-        else:
-            too_large = middle
-    return fits
+    between = range(fits + 1, too_large)
+    return fits + bisect_left(between, True, key=lambda size: not _fits(prepared, size))

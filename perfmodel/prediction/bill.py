@@ -9,7 +9,7 @@ from perfmodel.cost.money import energy, hire_cost
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.prediction.arguments import flag, from_zero_to, positive
+from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
@@ -131,29 +131,6 @@ def effectiveness_of(given: float) -> float:
     return float(given)
 
 
-def target_of(p: Prediction) -> Target:
-    """Return what a prediction is for.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-
-    Returns
-    -------
-    Target
-        A GPU, alone or of a system, or sockets. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it was not made by ``predict``.
-    """
-    if p.basis is None:
-        raise ArgumentError("basis", None, "what predict() keeps of the hardware: without it there is no price")
-    return p.basis.prepared.target
-
-
 def processors_of(p: Prediction) -> int:
     """Return how many devices work: GPUs, or sockets of a machine.
 
@@ -167,7 +144,7 @@ def processors_of(p: Prediction) -> int:
     int
         Devices. [1]
     """
-    target = target_of(p)
+    target = p.basis.prepared.target
     if target.machine is not None:
         return target.machine.worker_count
     return target.socket_count
@@ -186,7 +163,7 @@ def host_count_of(p: Prediction) -> int:
     int
         Machines. [1]
     """
-    machine = target_of(p).machine
+    machine = p.basis.prepared.target.machine
     return 1 if machine is None else len(machine.hosts)
 
 
@@ -212,7 +189,7 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
     ArgumentError
         If nobody states a power that matters.
     """
-    device = target_of(p).processor_spec
+    device = p.basis.prepared.target.processor_spec
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
         raise ArgumentError("device", device.name, "one whose file states its power: a measured machine has none")
@@ -325,7 +302,7 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
     ArgumentError
         If its devices or processors are others, or fewer than work on one host.
     """
-    target = target_of(p)
+    target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name
     if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:

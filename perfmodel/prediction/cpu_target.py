@@ -1,23 +1,342 @@
-"""CPU sockets with their threads, made into plain numbers."""
+"""CPU sockets with their threads, their BLAS and a framework, made into the plain numbers that a step wants."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cost.cpu import (
+    capped_efficiency,
+    cpu_matmul_time,
+    cpu_scalar_time,
+    cpu_stream_time,
+    numa_bandwidth,
+    register_tiles,
+    subnormal_assist_time,
+)
+from perfmodel.cost.threads import (
+    effective_clock,
+    fork_join_time,
+    serial_below,
+    serial_if_narrow,
+    thread_speedup,
+    usable_threads,
+)
+from perfmodel.framework.profile import in_base_units
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.numeric import exceeds, first_array_length, minimum, where
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.copies import Copy
-from perfmodel.prediction.cpu import CpuNumbers, cpu_numbers
-from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.scaling import (
+    NO_FACTORS,
+    Factors,
+    device_constants,
+    framework_constants,
+    library_constants,
+    scaled,
+)
+from perfmodel.prediction.step_time import ProcessorNumbers, by_row, distinct_names
 from perfmodel.prediction.target import Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
-    from perfmodel.prediction.step_time import ProcessorNumbers
+
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuNumbers(ProcessorNumbers):
+    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place.
+
+    Parameters
+    ----------
+    threads, matmul_threads : float
+        Threads in use, and those that products get. [1]
+    peak_flop_per_s_per_core : float
+        SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
+    clock_hz : float
+        Clock of the scalar code. [Hz]
+    core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s : float
+        Memory bandwidth of one thread, and of all threads together. [B/s]
+    cache_bytes : float
+        Last-level cache in use. [B]
+    gemm_efficiency, packing_efficiency : float
+        Share of the peak, and of the streaming bandwidth while packing. [1]
+    core_copy_bytes_per_s, core_cache_bandwidth_bytes_per_s : float
+        Rate at which one core packs what the cache holds, and at which its passes stream through the last level. [B/s]
+    tile_rows, tile_columns, result_passes : float
+        Register tile of the BLAS, and times a result passes through memory. [1]
+    matmul_law, pass_law : mapping of str to float
+        Serial fraction of products and of passes; with more threads than cores also the SMT gain and
+        the over-subscription penalty. [1]
+    physical_cores : float
+        Cores of all sockets. [1]
+    smallest_parallel_product, smallest_side_per_thread : float
+        m n k below which, and rows or columns for each thread below which, a product runs on one thread. [1]
+    smallest_parallel_bytes : float
+        Traffic below which a pass runs on one thread. [B]
+    fork_join_s : float
+        Cost of one parallel region. [s]
+    cycles_per_flop, cycles_per_byte : mapping of str to float
+        Instructions of each pass by name; ``default`` for the rest. [cycle/FLOP, cycle/B]
+    element_bytes : int
+        Size of one element. [B]
+    pass_slowdown : float
+        Time of the framework's own loops over that of plain loops. [1]
+    subnormal_assist_cycles : float
+        Microcode of one product with a subnormal operand or result. [cycle]
+    launch_s, dispatch_s, step_overhead_s : float
+        Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
+    library_issue_s : float
+        Zero: a library's loops are part of its call. [s]
+    overlap_exponent : float
+        Calls run in line with the work, so nothing hides them: 1. [1]
+    """
+
+    threads: Quantity
+    matmul_threads: Quantity
+    peak_flop_per_s_per_core: Quantity
+    clock_hz: Quantity
+    core_bandwidth_bytes_per_s: Quantity
+    total_bandwidth_bytes_per_s: Quantity
+    cache_bytes: Quantity
+    gemm_efficiency: Quantity
+    packing_efficiency: Quantity
+    core_copy_bytes_per_s: Quantity
+    core_cache_bandwidth_bytes_per_s: Quantity
+    tile_rows: Quantity
+    tile_columns: Quantity
+    result_passes: Quantity
+    matmul_law: Mapping[str, Quantity]
+    pass_law: Mapping[str, Quantity]
+    physical_cores: Quantity
+    smallest_parallel_product: Quantity
+    smallest_side_per_thread: Quantity
+    smallest_parallel_bytes: Quantity
+    fork_join_s: Quantity
+    cycles_per_flop: Mapping[str, Quantity]
+    cycles_per_byte: Mapping[str, Quantity]
+    element_bytes: int
+    dispatch_s: Quantity
+    step_overhead_s: Quantity
+    pass_slowdown: Quantity = 1.0
+    subnormal_assist_cycles: Quantity = 0.0
+    launch_s: Quantity = 0.0
+    library_issue_s: Quantity = 0.0
+    overlap_exponent: float = 1.0
+
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return first_array_length(getattr(self, field.name) for field in fields(self))
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]
+
+        Packing is part of the compute time: it alternates with arithmetic on the same core.
+        """
+        del efficiency
+        m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+        # Independent products share the threads whatever the size of one.
+        work = m * n * k * count
+        tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
+        threads = serial_if_narrow(
+            threads=self.matmul_threads, m=m, n=n, count=count, smallest_side_per_thread=self.smallest_side_per_thread
+        )
+        threads = serial_below(
+            threads=usable_threads(threads=threads, pieces=tiles),
+            work=work,
+            smallest_parallel_work=self.smallest_parallel_product,
+        )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
+        compute_s = cpu_matmul_time(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            peak_flop_per_s_per_core=self.peak_flop_per_s_per_core,
+            efficiency=self.gemm_efficiency,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            packing_efficiency=self.packing_efficiency,
+            cache_bytes=self.cache_bytes,
+            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
+            tile_m=self.tile_rows,
+            tile_n=self.tile_columns,
+            result_passes=self.result_passes,
+            element_bytes=self.element_bytes,
+        )
+        return compute_s + self._region_s(threads), 0.0
+
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        names, code_of_row = distinct_names(efficiency)
+        cycles_per_flop, cycles_per_byte = (
+            by_row([cycles.get(name, cycles["default"]) for name in names], code_of_row, axes=moved_bytes.ndim)
+            for cycles in (self.cycles_per_flop, self.cycles_per_byte)
+        )
+        threads = serial_below(
+            threads=self.threads, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
+        )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.pass_law)
+        compute_s = self.pass_slowdown * cpu_scalar_time(
+            flop_count=columns["flop_count"],
+            cycles_per_flop=cycles_per_flop,
+            moved_bytes=moved_bytes,
+            cycles_per_byte=cycles_per_byte,
+            clock_hz=self.clock_hz,
+            speedup=speedup,
+        )
+        memory_s = cpu_stream_time(
+            moved_bytes=moved_bytes,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
+        )
+        region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
+        return compute_s + region_s, memory_s + region_s
+
+    def subnormal_time(self, product_count: Quantity) -> Quantity:
+        """Return what SIMD products with a subnormal operand or result cost besides themselves. [s]"""
+        return subnormal_assist_time(
+            product_count=product_count,
+            assist_cycles=self.subnormal_assist_cycles,
+            clock_hz=self.clock_hz,
+            speedup=thread_speedup(threads=self.threads, physical_cores=self.physical_cores, **self.matmul_law),
+        )
+
+    def _region_s(self, parallelism: Quantity) -> Quantity:
+        """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
+        return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
+
+
+def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
+    """Return what the threads of the active sockets stream together, of the local rate of one socket. [B/s]"""
+    remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
+    if system is None or remote is None or active_sockets == 1:
+        return local
+    spread = active_sockets * numa_bandwidth(
+        local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
+    )
+    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
+
+
+POLICY = ("smt_gain", "oversubscription_penalty")
+"""Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
+
+
+def _law(serial_fraction: Quantity, own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return a law of threads; what counts beyond the cores is in it where threads are."""
+    return {"serial_fraction": serial_fraction} | {name: own[name] for name in POLICY if name in own}
+
+
+def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
+    """Return the share of the peak that products reach in a data type, called by a framework. [1]"""
+    of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
+    return capped_efficiency(efficiency=blas["gemm_efficiency"] * own["blas_efficiency"] * of_dtype)
+
+
+def cpu_numbers(
+    cpu: Cpu,
+    profile: FrameworkProfile,
+    library: LibraryProfile,
+    *,
+    system: System | None,
+    threads: int,
+    dtype: str,
+    element_bytes: int,
+    factors: Factors = NO_FACTORS,
+) -> CpuNumbers:
+    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers.
+
+    Parameters
+    ----------
+    cpu : Cpu
+        The processor in each socket. [-]
+    profile : FrameworkProfile
+        The framework. [-]
+    library : LibraryProfile
+        Its BLAS. [-]
+    system : System or None
+        The machine; None for one socket by itself. [-]
+    threads : int
+        Threads in use; they spread evenly over sockets, as the operating system places them. [1]
+    dtype : str
+        Data type. [-]
+    element_bytes : int
+        Size of one element. [B]
+    factors : mapping of str to float or ndarray of shape (configurations,)
+        Factors on constants by name. [1]
+
+    Returns
+    -------
+    CpuNumbers
+        Everything the step's path needs.
+    """
+    sockets = 1 if system is None else system.socket_count
+    cores = sockets * cpu.core_count
+    active_sockets = min(threads, sockets)
+    active_cores = min(threads / active_sockets, cpu.core_count)
+    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
+    blas = in_base_units(library_constants(library, cpu, factors=factors))
+    unneeded = POLICY if threads <= cores else ()
+    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
+    memory = in_base_units(device_constants(cpu, factors=factors))
+    cycles_per_flop, cycles_per_byte = (
+        scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
+        for table in ("cycles_per_flop", "cycles_per_byte")
+    )
+    clock = scaled({"clock_base_ghz": 1.0}, place=f"devices/{cpu.stem}/", factors=factors)["clock_base_ghz"]
+    simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
+    return CpuNumbers(
+        threads=threads,
+        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
+        peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
+        clock_hz=clock * _clock_hz(cpu, None, active_cores),
+        core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
+        total_bandwidth_bytes_per_s=_total_bandwidth(
+            cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
+        ),
+        cache_bytes=active_sockets * cpu.l3_bytes,
+        gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
+        packing_efficiency=blas["packing_efficiency"],
+        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
+        tile_rows=blas["register_tile_rows"],
+        tile_columns=blas["register_tile_columns"],
+        result_passes=blas["result_passes"],
+        matmul_law=_law(minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0), own),
+        pass_law=_law(own["pass_serial_fraction"], own),
+        physical_cores=cores,
+        smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_side_per_thread=blas["smallest_side_per_thread"],
+        smallest_parallel_bytes=own["smallest_parallel_bytes"],
+        fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
+        cycles_per_flop=cycles_per_flop,
+        cycles_per_byte=cycles_per_byte,
+        element_bytes=element_bytes,
+        pass_slowdown=own["pass_slowdown"],
+        subnormal_assist_cycles=cpu.subnormal_assist_cycles,
+        dispatch_s=own["dispatch_us"],
+        step_overhead_s=own["step_overhead_us"],
+    )
+
+
+def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
+    """Return the clock that a number of busy cores of a socket hold under an instruction set. [Hz]"""
+    clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
+    return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
 
 
 class CpuTarget(Target):

@@ -1,18 +1,295 @@
-"""What ``explain()`` says of the way of mini-batches to the devices."""
+"""What ``explain()`` says of the way of mini-batches to the devices: what bounds it, and what would let it keep up."""
 
 from __future__ import annotations
 
+import math
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.copy_lanes import lanes_needed
-from perfmodel.prediction.jitter import NEGLIGIBLE, enough_ahead, jitter_cost
-from perfmodel.prediction.job_size import COPY, DEVICE, JobSize, job_size, job_sizes, most_useful, units_needed
+import numpy as np
+
+from perfmodel.cost.input_pipeline import units_to_unbind
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.machine import Machine
+
+
+SHORTER: Final = 0.01
+"""Relative gain of samples per second below which more workers make an epoch no shorter to speak of. [1]"""
+
+COPY, DEVICE = "transfer", "device"
+"""Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSize:
+    """A job with a number of workers.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers. [1]
+    period_s : float
+        Time of a step of all of them. [s]
+    stage_s : dict of str to float
+        Time of each stage per step: ``read``, ``decode``, ``host_copy``, ``transfer``, ``device``. [s]
+    samples_per_s : float
+        Samples of all workers together. [samples/s]
+    """
+
+    worker_count: int
+    period_s: float
+    stage_s: dict[str, float]
+    samples_per_s: float
+
+    @property
+    def bound_by(self) -> str:
+        """The slowest stage."""
+        return max(self.stage_s, key=lambda stage: self.stage_s[stage])
+
+
+def job_size(basis: Basis, worker_count: int) -> JobSize:
+    """Return the period of a predicted job with another number of workers.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+    worker_count : int
+        Workers. [1]
+
+    Returns
+    -------
+    JobSize
+        Its period and stages. [s]
+    """
+    prepared = basis.prepared
+    path = prepared.data_path
+    assert path is not None
+    path = path.with_workers(worker_count)
+    target = prepared.target.with_workers(worker_count * prepared.layout.stages * prepared.layout.tensor_size)
+    there = replace(prepared, target=target, data_path=path)
+    composed = there.composed(basis.timed.stages, basis.factors)
+    stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
+    period_s = float(composed.parts.step_s)
+    return JobSize(
+        worker_count=worker_count,
+        period_s=period_s,
+        stage_s=stages | {COPY: float(composed.parts.transfer_s), DEVICE: float(composed.parts.device_s)},
+        samples_per_s=worker_count * prepared.batch_size / period_s,
+    )
+
+
+def job_sizes(basis: Basis) -> list[JobSize]:
+    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    list of JobSize
+        By rising number of workers; one entry where no system is known. [-]
+    """
+    machine = basis.prepared.target.machine
+    most = 1 if machine is None else machine.alike_count
+    return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
+
+
+def most_useful(sizes: list[JobSize]) -> JobSize | None:
+    """Return the smallest job that is as fast as any larger one.
+
+    Parameters
+    ----------
+    sizes : list of JobSize
+        By rising number of workers. [-]
+
+    Returns
+    -------
+    JobSize or None
+        The first that no larger one beats by more than ``SHORTER``; None where that is the largest. [-]
+    """
+    best = max(size.samples_per_s for size in sizes)
+    useful = next(size for size in sizes if size.samples_per_s * (1 + SHORTER) >= best)
+    return None if useful is sizes[-1] else useful
+
+
+def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
+    """Return how many units stages have that the devices wait for, and how many would keep up with the devices.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    dict of str to tuple of int
+        Stage to units it has and units it needs: storages for ``read``, cores for ``decode``; only stages that are
+        slower than the devices. What copies need is for ``lanes_needed`` to say. [1]
+    """
+    path = basis.prepared.data_path
+    assert path is not None
+    size = job_size(basis, path.worker_count)
+    device_s = size.stage_s[DEVICE]
+    have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
+    if path.read_limited_by_storage:
+        have["read"] = 1
+    found = {}
+    for stage, units in have.items():
+        if size.stage_s[stage] > device_s:
+            needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
+            found[stage] = (units, math.ceil(float(needed)))
+    return found
+
+
+MOST_WIDENED: Final = 10
+"""Doublings of lanes after which none are advised. [1]"""
+
+_LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanesNeeded:
+    """What would let copies keep up.
+
+    Parameters
+    ----------
+    lanes : dict of str to tuple of int
+        Place whose link towards the sockets it is (a device, switch or root) to lanes it has and lanes that let the
+        worker who gets least be fed no later than it computes; empty where copies keep up already, or where no number
+        of lanes would help. [1]
+    limit : str
+        What bounds them however many lanes there are, such as a memory bus; empty where lanes help. [-]
+    """
+
+    lanes: dict[str, tuple[int, int]]
+    limit: str = ""
+
+
+def lanes_needed(basis: Basis) -> LanesNeeded:
+    """Return the links that copies to the devices wait for, with their lanes and those that would be enough.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    LanesNeeded
+        By link. [1]
+
+    Notes
+    -----
+    Valid for: links whose rate is that of one lane times their lanes, which come in powers of two. What bounds the
+    copies is widened, all that has become the bound then too, and the shares of all workers are worked out again.
+    """
+    prepared = basis.prepared
+    machine = prepared.target.machine
+    if machine is None:
+        return LanesNeeded(lanes={})
+    before, meanwhile = prepared.copies(basis.factors)
+    fixed_s = sum(float(copy.host_s) + copy.latency_s for copy in (before, meanwhile))
+    left_s = float(basis.timed.parts.device_s) - fixed_s
+    copied_bytes = before.copied_bytes + meanwhile.copied_bytes
+    if not copied_bytes or left_s <= 0:
+        return LanesNeeded(lanes={})
+    own_rate = min(float(copy.bytes_per_s) for copy in (before, meanwhile) if copy.copied_bytes)
+    return _widened(machine, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
+
+
+def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
+    """Double the lanes of what bounds the copies until all workers get the rate they need."""
+    routes = machine.input_routes
+    channels = {channel.name: channel for route in routes for channel in route.channels}
+    below = {wire.downward.name: wire.lower for wire in machine.system.topology.wires}
+    names = list(channels)
+    capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
+    own = np.array([names.index(route.channel_names[-1]) for route in routes])
+    uses = np.array([[float(name in route.channel_names) for name in names] for route in routes])
+    times = np.ones(len(names), dtype=int)
+    for _ in range(MOST_WIDENED):
+        shares = max_min_rates(capacity=capacity * times, uses=uses)
+        of_link = own_bytes_per_s * times[own]  # from pageable memory less than the link carries
+        short = np.minimum(shares, of_link) < needed_bytes_per_s * (1 - 1e-9)
+        if not short.any():
+            widened = {names[place]: int(count) for place, count in enumerate(times) if count > 1}
+            lanes = {name: int(_LANES_IN_NAME.fullmatch(channels[name].link)["lanes"]) for name in widened}  # type: ignore[index]
+            of_place = {below[name]: (lanes[name], lanes[name] * count) for name, count in widened.items()}
+            return LanesNeeded(lanes=of_place)
+        full = (shares @ uses >= capacity * times * (1 - 1e-9)) & uses[short].any(axis=0)
+        full[own[short & (of_link < needed_bytes_per_s)]] = True
+        links = [channels[names[place]].link for place in np.flatnonzero(full)]
+        without = next((link for link in links if _LANES_IN_NAME.fullmatch(link) is None), None)
+        if without is not None:
+            return LanesNeeded(lanes={}, limit=without)
+        times[full] *= 2
+    return LanesNeeded(lanes={})
+
+
+NEGLIGIBLE: Final = 0.01
+"""Share of a step below which what varying times cost is not worth fetching more ahead. [1]"""
+
+MOST_AHEAD: Final = 4096
+"""Mini-batches ahead that make up for any variation that is allowed, with much to spare. [1]"""
+
+
+def jitter_cost(basis: Basis, *, prefetch: int) -> float:
+    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted, with something fetched ahead. [-]
+    prefetch : int
+        Mini-batches fetched ahead instead, at least 1. [1]
+
+    Returns
+    -------
+    float
+        Share. [1]
+    """
+    prepared = basis.prepared
+    assert prepared.data_path is not None
+    varying = replace(prepared.data_path, prefetch=prefetch)
+    steady = replace(varying, input_variation=0.0)
+    varying_s, steady_s = (
+        float(path.fed(basis.timed.parts, batch_size=prepared.batch_size, factors=basis.factors).step_s)
+        for path in (varying, steady)
+    )
+    return varying_s / steady_s - 1
+
+
+def enough_ahead(basis: Basis) -> int:
+    """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted, with something fetched ahead. [-]
+
+    Returns
+    -------
+    int
+        The smallest depth with a cost below ``NEGLIGIBLE``. [1]
+
+    Notes
+    -----
+    Found by bisection, as a depth never costs more than a smaller one.
+    """
+    depths = range(1, MOST_AHEAD)
+    return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
+
 
 STAGE_NAMES: Final = {
     "read": "reading",

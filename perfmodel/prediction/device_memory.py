@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,51 +11,130 @@ import numpy as np
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.graph.liveness import MemoryRules
+from perfmodel.numeric import maximum
 from perfmodel.prediction.memory import MemoryFootprint, memory_footprint, workspace_bytes
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perfmodel.prediction.prepared import Prepared, TimedStep
+    from perfmodel.parallelism import Layout
+    from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.stage import Stage, TimedStage
 
 
-def device_memory(prepared: Prepared, timed: TimedStep, place: int, order: Sequence[Turn]) -> MemoryFootprint:
-    """Return what a device keeps.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeviceMemory:
+    """What a device of a worker keeps, whatever its order of micro-batches.
+
+    Parameters
+    ----------
+    chunks : tuple of int
+        Stages of the network on it. [1]
+    alone : MemoryFootprint
+        Where one micro-batch goes through one stage. [B]
+    among : MemoryFootprint
+        Otherwise, without what waits between forward and backward phase, and without what arrives. [B]
+    waiting_bytes, arriving_bytes : tuple of float or ndarray
+        What a micro-batch leaves in each stage between its forward and backward phase, and brings to it. [B]
+    trains : bool
+        Whether there is a backward phase. [-]
+    """
+
+    chunks: tuple[int, ...]
+    alone: MemoryFootprint
+    among: MemoryFootprint
+    waiting_bytes: tuple[Any, ...]
+    arriving_bytes: tuple[Any, ...]
+    trains: bool
+
+    def shared(self, layout: Layout) -> DeviceMemory:
+        """Return what it keeps where workers share parameters, gradients or the optimizer's state."""
+        if not layout.shard_stage:
+            return self
+
+        def of(found: MemoryFootprint) -> MemoryFootprint:
+            weights, gradients, optimizer = model_state_bytes(
+                weights_bytes=found.weights_bytes,
+                gradients_bytes=found.gradients_bytes,
+                optimizer_bytes=found.optimizer_bytes,
+                shard_stage=layout.shard_stage,
+                worker_count=layout.data_size,
+            )
+            return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
+
+        return replace(self, alone=of(self.alone), among=of(self.among))
+
+    def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
+        """Return what it keeps at the peak of a step.
+
+        Parameters
+        ----------
+        order : sequence of Turn
+            Its turns in a pass. [-]
+        parts : int
+            Micro-batches of a step, in all passes. [1]
+
+        Returns
+        -------
+        MemoryFootprint
+            By kind of content. [B]
+        """
+        if len(self.chunks) == 1 and parts == 1:
+            return self.alone
+        waiting, arriving = (
+            dict(zip(self.chunks, each, strict=True)) for each in (self.waiting_bytes, self.arriving_bytes)
+        )
+        return replace(
+            self.among,
+            activations_bytes=self.among.activations_bytes + most_kept(order, kept_bytes=waiting),
+            input_bytes=most_kept(order, kept_bytes=arriving) if self.trains else reduce(maximum, arriving.values()),
+        )
+
+
+def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, *, in_parts: bool) -> DeviceMemory:
+    """Return what a device keeps where workers share nothing.
 
     Parameters
     ----------
     prepared : Prepared
         The job. [-]
-    timed : TimedStep
-        With the algorithms that run, which need scratch memory. [-]
+    stages : sequence of TimedStage
+        The stages of a worker, with the algorithms that run, which need scratch memory. [-]
     place : int
         Place of the device among those of a worker. [1]
-    order : sequence of Turn
-        Its turns in a pass. [-]
+    in_parts : bool
+        Whether mini-batches come in several parts. [-]
 
     Returns
     -------
-    MemoryFootprint
-        At the peak of a step. [B]
+    DeviceMemory
+        For any order of micro-batches. [B]
     """
-    layout = prepared.layout
-    own = {index: each for index, each in enumerate(timed.stages) if each.stage.placed.device == place}
-    footprints = {index: _of_stage(prepared, each) for index, each in own.items()}
-    found = next(iter(footprints.values()))
-    if len(own) > 1 or layout.parts > 1:
-        found = _of_micro_batches(prepared, own, footprints, order)
-    if not layout.shard_stage:
-        return found
-    weights, gradients, optimizer = model_state_bytes(
-        weights_bytes=found.weights_bytes,
-        gradients_bytes=found.gradients_bytes,
-        optimizer_bytes=found.optimizer_bytes,
-        shard_stage=layout.shard_stage,
-        worker_count=layout.data_size,
+    own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
+    footprints = [_of_stage(prepared, each) for each in own.values()]
+    waits = [_waiting_bytes(prepared, each.stage) for each in own.values()]
+    alone, among = footprints[0], footprints[0]
+    if len(own) > 1 or in_parts:
+        among = replace(
+            alone,
+            weights_bytes=sum(each.weights_bytes for each in footprints),
+            gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in own.values()),
+            optimizer_bytes=sum(each.optimizer_bytes for each in footprints),
+            activations_bytes=reduce(
+                maximum, [each.activations_bytes - kept for each, kept in zip(footprints, waits, strict=True)]
+            ),
+            workspace_bytes=reduce(maximum, [each.workspace_bytes for each in footprints]),
+        )
+
+    return DeviceMemory(
+        chunks=tuple(own),
+        alone=alone,
+        among=among,
+        waiting_bytes=tuple(waits),
+        arriving_bytes=tuple(each.input_bytes for each in footprints),
+        trains=prepared.trains,
     )
-    return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
@@ -75,28 +155,6 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     if stage.is_fed or not is_doubled:
         return found
     return replace(found, input_bytes=found.input_bytes / 2 + ahead_bytes)
-
-
-def _of_micro_batches(
-    prepared: Prepared,
-    own: dict[int, TimedStage],
-    footprints: dict[int, MemoryFootprint],
-    order: Sequence[Turn],
-) -> MemoryFootprint:
-    """Return what several stages, or several micro-batches, keep together."""
-    waits = {index: _waiting_bytes(prepared, each.stage) for index, each in own.items()}
-    beyond = max(footprints[index].activations_bytes - waits[index] for index in own)
-    arriving = {index: footprints[index].input_bytes for index in own}
-    inputs = most_kept(order, kept_bytes=arriving) if prepared.trains else max(arriving.values())
-    return replace(
-        next(iter(footprints.values())),
-        weights_bytes=sum(each.weights_bytes for each in footprints.values()),
-        gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in own.values()),
-        optimizer_bytes=sum(each.optimizer_bytes for each in footprints.values()),
-        activations_bytes=beyond + most_kept(order, kept_bytes=waits),
-        workspace_bytes=max(each.workspace_bytes for each in footprints.values()),
-        input_bytes=inputs,
-    )
 
 
 def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:

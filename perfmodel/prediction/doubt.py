@@ -1,7 +1,8 @@
-"""How far a step time follows its uncertain constants: sensitivities, what is known of the constants, and the sum."""
+"""How far a step time follows its uncertain constants, what is known of these, and where each comes from."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -9,16 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.hardware.calibration import Unknown, load_fit_plan
-from perfmodel.prediction.constants import StatedConstant, stated_constant
-from perfmodel.prediction.covariance import extended_covariance, prior_covariance
+from perfmodel.prediction.scaling import StatedConstant, stated_constant
+from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.hardware.interval_scale import ConstantSpreads
+    from perfmodel.hardware.source import Source
+    from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.scaling import Factors
+
 
 LEAST_STEP: Final = 0.02
 """How far a constant is lowered at least to see what the step makes of it, in ln(constant). [1]"""
@@ -169,3 +173,197 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
             for place in range(count)
         )
         return np.array([prepared.step(one).parts.step_s for one in each])
+
+
+def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Return the covariance of unknowns before any row is seen.
+
+    Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+
+    Parameters
+    ----------
+    unknowns : sequence of Unknown
+        Free numbers: logarithms of factors. [1]
+
+    Returns
+    -------
+    ndarray, shape (unknowns, unknowns)
+        Covariance. [1]
+    """
+    groups = np.array([unknown.group for unknown in unknowns])
+    shared = np.array([unknown.shared_spread for unknown in unknowns])
+    own = np.array([unknown.spread for unknown in unknowns])
+    together = groups[:, None] == groups[None, :]
+    covariance: NDArray[np.float64] = np.diag(own**2) + together * shared[:, None] * shared[None, :]
+    return covariance
+
+
+def extended_covariance(
+    fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
+) -> NDArray[np.float64]:
+    r"""Return the covariance of fitted unknowns and of further ones that the fit has not met.
+
+    A further unknown keeps its own part and hears of its group's mean what the fit has learned of it:
+
+    .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
+
+    Parameters
+    ----------
+    fitted : sequence of Unknown
+        Unknowns of the fit. [-]
+    covariance : ndarray, shape (fitted, fitted)
+        Theirs after the fit, C. [1]
+    further : sequence of Unknown
+        Unknowns of constants that no fitted row used. [-]
+
+    Returns
+    -------
+    ndarray, shape (fitted + further, fitted + further)
+        Joint covariance. [1]
+    """
+    if not further:
+        return covariance
+    prior, count = prior_covariance((*fitted, *further)), len(fitted)
+    follow = np.linalg.solve(prior[:count, :count], prior[:count, count:]).T
+    across = follow @ covariance
+    own = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
+    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, own]])
+    return joint
+
+
+LEAST_SENSITIVITY: Final = 1e-6
+"""Relative change of the step time per relative change of a constant below which it does not count. [1]"""
+
+WORDS_OF_NOTE: Final = 110
+"""Columns of a source's note that stand for it. [1]"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRow:
+    """One constant of a prediction.
+
+    Parameters
+    ----------
+    constant : str
+        Full name: kind folder, file and place in it. [-]
+    value : float
+        Value that timed the step, after any fit. [``unit``]
+    unit : str
+        Unit of the value; 1 for a fraction or a count. [-]
+    provenance : str
+        ``datasheet``, ``measured``, ``fitted``, ``calculation``, ``estimate`` or ``memory``. [-]
+    source : str
+        Document, measured table, or how it was estimated. [-]
+    rows : int or None
+        Measured rows it was fitted on. [1]
+    residual_percent : float or None
+        Median error on rows that the fit held out; of a calibration, the mean error on its own. [%]
+    verified : bool
+        Whether somebody looked at the source itself. [-]
+    spread_percent : float
+        Standard deviation of the constant. [%]
+    sensitivity : float
+        Relative change of the step time per relative change of the constant. [1]
+    share : float
+        Its share of the variance that uncertain constants make. [1]
+    """
+
+    constant: str
+    value: float
+    unit: str
+    provenance: str
+    source: str
+    rows: int | None
+    residual_percent: float | None
+    verified: bool
+    spread_percent: float
+    sensitivity: float
+    share: float
+
+    def describe(self) -> str:
+        """Return value, provenance and source in one line."""
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        told = [] if self.rows is None else [f"{self.rows} rows"]
+        told += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
+        doubt = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
+        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{doubt} ({', '.join([self.source, *told])})"
+
+
+def constant_table(p: Prediction) -> Table[ConstantRow]:
+    """Return the constants that move a prediction, the most uncertain contribution first.
+
+    Parameters
+    ----------
+    p : Prediction
+        The prediction. [-]
+
+    Returns
+    -------
+    Table of ConstantRow
+        Constants whose change changes the step; tile menus and other lists are left out. [-]
+    """
+    doubt = p.interval.doubt
+    variance = doubt.variance or 1.0
+    rows = []
+    for place in np.argsort(-doubt.contribution, kind="stable"):
+        if abs(doubt.sensitivity[place]) < LEAST_SENSITIVITY:
+            continue
+        constant = doubt.constants[place]
+        rows.append(
+            _row(
+                constant,
+                factor=float(p.basis.factors.get(constant.name, 1.0)),
+                calibration=p.basis.calibration,
+                spread=float(doubt.spread[place]),
+                sensitivity=float(doubt.sensitivity[place]),
+                share=float(doubt.contribution[place] / variance),
+            )
+        )
+    return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)
+
+
+def _row(
+    constant: StatedConstant,
+    *,
+    factor: float,
+    calibration: CalibrationFile | None,
+    spread: float,
+    sensitivity: float,
+    share: float,
+) -> ConstantRow:
+    assert not isinstance(constant.value, tuple)
+    value, source = constant.value * factor, constant.source
+    if constant.described is not None:
+        value = min(max(value, constant.described.valid_min), constant.described.valid_max)
+    numbers = {"value": value, "spread_percent": 100 * spread, "sensitivity": sensitivity, "share": share}
+    if calibration is not None and factor != 1.0:
+        fitted = calibration.fitted_on
+        return ConstantRow(
+            constant=constant.name,
+            unit=constant.unit,
+            provenance="fitted",
+            source=f"{calibration.name}; before: {_title(source)}",
+            rows=fitted.row_count,
+            residual_percent=fitted.mape_percent,
+            verified=True,
+            **numbers,
+        )
+    return ConstantRow(
+        constant=constant.name,
+        unit=constant.unit,
+        provenance="estimate" if source is None else source.kind,
+        source=_title(source),
+        rows=None if source is None else source.rows,
+        residual_percent=None if source is None else source.residual_percent,
+        verified=source is not None and source.is_verified,
+        **numbers,
+    )
+
+
+def _title(source: Source | None) -> str:
+    """Return the measured table of a source, else its document; an estimate says how it was made."""
+    if source is None:
+        return "no source"
+    if source.kind in ("estimate", "calculation") and source.note is not None:
+        return textwrap.shorten(source.note, WORDS_OF_NOTE, placeholder=" ...")
+    return source.table or source.title

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
-from perfmodel.sync.placed_once import placed_once
+from perfmodel.sync.placed import placed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,12 +145,20 @@ class PlacedExchanges:
     topology: Topology
     names: tuple[str, ...]
     library: CollectiveLibrary | None = None
-    _known: dict[object, Placed | LibraryCollective] = field(default_factory=dict)
+    _known: dict[object, Placed | LibraryCollective | None] = field(default_factory=dict)
+    _times: dict[tuple[int, bytes], Any] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
         placed = self.placed(exchange, stage)
-        return 0.0 if placed is None else placed.time(size_bytes)
+        if placed is None:
+            return 0.0
+        if not isinstance(size_bytes, np.ndarray) or size_bytes.dtype == object:
+            return placed.time(size_bytes)
+        key = (id(placed), size_bytes.tobytes())
+        if key not in self._times:
+            self._times[key] = placed.time(size_bytes)
+        return self._times[key]
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
@@ -173,12 +183,13 @@ class PlacedExchanges:
         Placed, LibraryCollective or None
             With its time; None for a device that has nobody to exchange with. [-]
         """
-        groups = self._groups(exchange, stage)
-        if len(groups[0]) == 1:
-            return None
-        key = (exchange.kind, exchange.group, groups)
+        among = (
+            stage.batch_factor if exchange.group == "tensor" else (exchange.phase, exchange.fixed_bytes, stage.device)
+        )
+        key = (exchange.kind, exchange.group, among)
         if key not in self._known:
-            self._known[key] = self._placed(exchange, self.topology, groups)
+            groups = self._groups(exchange, stage)
+            self._known[key] = None if len(groups[0]) == 1 else self._placed(exchange, self.topology, groups)
         return self._known[key]
 
     def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:

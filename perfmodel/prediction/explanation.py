@@ -102,7 +102,7 @@ def explain(p: Prediction) -> str:
         _on_memory(p),
     ]
     blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
-    return "\n\n".join([*blocks, *remark_lines(p), *_on_uncertain_constants(p), _on_constants(p)])
+    return "\n\n".join([*blocks, *remark_lines(p), _on_uncertain_constants(p), _on_constants(p)])
 
 
 def _filled(text: str) -> str:
@@ -128,8 +128,6 @@ def _on_bottleneck(p: Prediction) -> str:
 
 
 def _on_interval(p: Prediction) -> str:
-    if p.basis is None:
-        return ""
     interval = p.interval
     parts = sorted(interval.shares.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
@@ -143,12 +141,10 @@ def _on_interval(p: Prediction) -> str:
     )
 
 
-def _on_uncertain_constants(p: Prediction) -> list[str]:
-    if p.basis is None:
-        return []
+def _on_uncertain_constants(p: Prediction) -> str:
     lines = ["The constants that make it most uncertain, with their share of what all constants do:"]
     lines += [_indented(f"{percent_text(row.share)} {row.describe()}") for row in p.provenance.head(CONSTANTS_SHOWN)]
-    return ["\n".join(lines)]
+    return "\n".join(lines)
 
 
 def _on_arithmetic(p: Prediction) -> str:
@@ -198,14 +194,12 @@ def _on_transfer(p: Prediction) -> str:
 
 
 def _on_workers(p: Prediction) -> tuple[str, ...]:
-    if p.basis is None:
-        return ()
     if p.spread is not None:
-        from perfmodel.prediction.spread_words import spread_words
+        from perfmodel.prediction.worker_words import spread_words
 
         return (spread_words(p),)
-    from perfmodel.prediction.agreement_words import agreement_words
     from perfmodel.prediction.data_path_words import data_path_words
+    from perfmodel.prediction.worker_words import agreement_words
 
     return data_path_words(p.basis), agreement_words(p.basis)
 
@@ -271,22 +265,23 @@ def as_dict(p: Prediction) -> dict[str, Any]:
         "memory": memory,
         "remarks": list(p.remarks),
         "interval": _interval_dict(p),
-        "constants": [] if p.basis is None else p.provenance.to_dicts(),
+        "constants": p.provenance.to_dicts(),
         "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
     }
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    if p.agreement is None:
+    """Return what a parameter server holds and how busy it is; a server that never bounds has no knee."""
+    if p.agreement is None or p.agreement.server is None:
         return None
-    from perfmodel.prediction.agreement_words import server_dict
+    found: dict[str, Any] = {"knee": None, "utilisation": None}
+    if p.visits is not None:
+        knee = float(p.visits.knee)
+        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
+    return p.agreement.server.to_dict() | found
 
-    return server_dict(p)
 
-
-def _interval_dict(p: Prediction) -> dict[str, Any] | None:
-    if p.basis is None:
-        return None
+def _interval_dict(p: Prediction) -> dict[str, Any]:
     low_s, high_s = p.interval_s
     return {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares}
 

@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.gpu import TileMenu, matmul_memory_time, stream_time, tile_menu, tiled_matmul_time
-from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.cost.gpu import (
+    TileMenu,
+    matmul_memory_time,
+    stream_time,
+    strided_time,
+    tile_menu,
+    tiled_matmul_time,
+    unaligned_efficiency,
+    with_strided_loads,
+)
 from perfmodel.derived import derived
-from perfmodel.prediction.by_row import by_row, distinct_names
 from perfmodel.prediction.gpu_libraries import MENU
+from perfmodel.prediction.step_time import by_row, distinct_names
 from perfmodel.symbolic import Quantity, is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.prediction.gpu import GpuNumbers
     from perfmodel.prediction.gpu_libraries import MatmulLibrary, MatmulReach
+    from perfmodel.prediction.gpu_target import GpuNumbers
 
 TRANSPOSED = "_transposed"
 """Ending of the name of a product that reads its weights against the way they lie."""

@@ -20,12 +20,12 @@ from perfmodel.cost.interval import (
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
 from perfmodel.prediction.doubt import Doubt, KnownConstants, doubt_of, known_constants
-from perfmodel.prediction.exchange_doubt import exchange_variance
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import FittedOn
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.prepared import Prepared, TimedStep
+
 
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
 """What a calibration tells about that does not say on what it was fitted."""
@@ -265,3 +265,33 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         doubt=doubt,
         scale=scale,
     )
+
+
+def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: ExchangeSpreads | None) -> float:
+    """Return the variance of ln(step time) that comes from how long exchanges take.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The step. [-]
+    timed : TimedStep
+        Its times. [s]
+    spreads : ExchangeSpreads or None
+        Standard deviation of ln(exchange time); None where no collective was measured. [1]
+
+    Returns
+    -------
+    float
+        Square of half the change of ln(step time) from exchanges that are one spread shorter to one spread longer. [1]
+
+    Notes
+    -----
+    Valid for: all exchanges of a step off by one factor. A hidden exchange that stays hidden adds nothing; one that
+    would not counts with what it would expose. Of a network that is spread as much stays hidden as is. Ignores: copies
+    that would be hidden.
+    """
+    if spreads is None or not timed.parts.sync_s:
+        return 0.0
+    spread = spreads.library if prepared.exchanges_by_library else spreads.algorithm
+    logs = [np.log(prepared.step_with_exchanges(timed, slower=float(np.exp(sign * spread)))) for sign in (-1, 1)]
+    return float((logs[1] - logs[0]) / 2) ** 2

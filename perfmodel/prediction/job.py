@@ -14,20 +14,19 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size
-from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
-from perfmodel.prediction.arguments.together import asked_of, check_together
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
-from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.basis import timed_prediction
+from perfmodel.prediction.data_path import resolve_data_path
 from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.spread_arguments import refuse_missing_devices
 from perfmodel.prediction.subject import Subject, subject_of_graph, subject_of_run
-from perfmodel.prediction.targets import resolve_by_name, resolve_target
-from perfmodel.prediction.timed_prediction import timed_prediction
+from perfmodel.prediction.targets import refuse_missing_devices, resolve_by_name, resolve_target
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.parallelism import Placement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.prepared import Prepared
@@ -149,6 +148,10 @@ class Job(JobAttributes):
     @cached_property
     def prepared(self) -> Prepared:
         """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        return self.prepared_on(None)
+
+    def prepared_on(self, placement: Placement | None) -> Prepared:
+        """Return its step on a placement [-] that was made before; None makes one."""
         return prepare(
             self.subject,
             target=self.target,
@@ -160,6 +163,7 @@ class Job(JobAttributes):
             recompute=self.recompute,
             data_path=self.data_path,
             job=self,
+            placement=placement,
         )
 
     @property

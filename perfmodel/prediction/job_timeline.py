@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.prediction.data_path import HOST_PASSES, DataPath
 from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
-from perfmodel.simulation.pipeline_schedule import Hop
+from perfmodel.simulation.pipeline import Hop
 from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchronous_tasks
 
 if TYPE_CHECKING:

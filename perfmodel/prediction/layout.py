@@ -9,12 +9,13 @@ from perfmodel.parallelism import Layout
 from perfmodel.parallelism.base import SIZES
 from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.agreement_options import WITH_SERVER
-from perfmodel.prediction.arguments import NO_SYNC
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
+
 
 RING: Final = "ring_all_reduce"
 """How groups add up where nothing else is said."""

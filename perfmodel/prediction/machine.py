@@ -7,13 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
+from perfmodel.numeric import largest
+from perfmodel.sync.open_routes import byte_times, has_open_links
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -59,10 +61,14 @@ class Machine:
         A system with devices. [-]
     worker_count : int
         Devices that work, one worker each. [1]
+    given : tuple of str
+        Nodes of devices, in the order of the job, where only some take mini-batches: the first stage of a pipeline, one
+        of each group; empty for those of the system. [-]
     """
 
     system: Wired
     worker_count: int
+    given: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         devices = self.system.devices
@@ -88,6 +94,10 @@ class Machine:
             The job there. [-]
         """
         return replace(self, worker_count=worker_count)
+
+    def only(self, names: tuple[str, ...]) -> Machine:
+        """Return the job with some devices as its workers."""
+        return replace(self, worker_count=len(names), given=names)
 
     def describe(self) -> str:
         """Return the job's devices in a few words."""
@@ -157,7 +167,8 @@ class Machine:
     @property
     def names(self) -> tuple[str, ...]:
         """Nodes of the workers' devices."""
-        return tuple(name for name, _ in self.system.devices[: self.worker_count])
+        names = self.given or tuple(name for name, _ in self.system.devices)
+        return names[: self.worker_count]
 
     @cached_property
     def input_routes(self) -> tuple[Route, ...]:
@@ -182,7 +193,7 @@ class Machine:
         return tuple(ways)
 
     @property
-    def copy_bytes_per_s(self) -> float:
+    def copy_bytes_per_s(self) -> Any:
         """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
         return slowest_rate(self.input_routes)
 
@@ -193,9 +204,9 @@ class Machine:
         return bool(rates.max() <= rates.min() * (1 + 1e-9))
 
     @property
-    def copy_latency_s(self) -> float:
+    def copy_latency_s(self) -> Any:
         """Time before the first byte reaches a device. [s]"""
-        return max(route.latency_s for route in self.input_routes)
+        return largest(route.latency_s for route in self.input_routes)
 
     def link_of(self, name: str) -> Link:
         """Return the link that a device hangs on, as device and slot settled it.
@@ -283,7 +294,7 @@ def _received(adapter: str, network: Link) -> Route:
     return Route(nodes=("network", adapter), channels=(link,), latency_s=network.latency_s)
 
 
-def slowest_rate(routes: tuple[Route, ...]) -> float:
+def slowest_rate(routes: tuple[Route, ...]) -> Any:
     """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly.
 
     Parameters
@@ -293,9 +304,11 @@ def slowest_rate(routes: tuple[Route, ...]) -> float:
 
     Returns
     -------
-    float
+    float or sympy.Expr
         Rate. [B/s]
     """
+    if has_open_links(routes):
+        return 1 / largest(byte_times(routes))
     return float(shared_rates(routes).min(initial=math.inf))
 
 

@@ -1,21 +1,28 @@
-"""A measured machine as a target: one calibration stands for device, libraries and framework together."""
+"""A measured machine as a target: one calibration stands for device, libraries and framework, a curve for a class."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
 from perfmodel.errors import ArgumentError, SpecError
-from perfmodel.framework.kernel_classes import family_of
+from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.numeric import where
 from perfmodel.prediction.copies import Copy
-from perfmodel.prediction.layer_memory import layer_memory
-from perfmodel.prediction.measured import CallTimes, Curve, MeasuredNumbers
+from perfmodel.prediction.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.step_time import ProcessorNumbers, distinct_names
 from perfmodel.prediction.target import Libraries, Target
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIB
 
 if TYPE_CHECKING:
@@ -26,7 +33,306 @@ if TYPE_CHECKING:
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.prepared import Prepared, TimedStep
-    from perfmodel.prediction.step_time import ProcessorNumbers
+    from perfmodel.prediction.reuse_distance import LayerMemory
+
+
+Quantity = Any
+
+FAR: Final = "s_per_far_byte"
+"""Constant of a byte that is beyond the near cache."""
+
+CALL: Final = "call_s"
+"""Constant of a call, which a CPU's thread bears in line, and a GPU with each kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """Time of one class of kernels as plain numbers.
+
+    Parameters
+    ----------
+    name, family : str
+        Class, and what its constants are multiplied by. [-]
+    constants : mapping of str to float
+        Measured constants. [s, s/FLOP, s/B]
+    cold_s_per_byte : float
+        Time that each byte takes longer which is in no cache. [s/B]
+    """
+
+    name: str
+    family: str
+    constants: Mapping[str, Quantity]
+    cold_s_per_byte: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTimes:
+    """What a framework takes around its kernels.
+
+    Parameters
+    ----------
+    grad_forward_s, backward_s, parameter_s : float
+        Per forward operation that is recorded, per node of back-propagation, per parameter tensor. [s]
+    step_s : float
+        Per step that trains. [s]
+    dispatch_s : float
+        Host time per launch on a GPU; zero on a CPU. [s]
+    """
+
+    grad_forward_s: Quantity = 0.0
+    backward_s: Quantity = 0.0
+    parameter_s: Quantity = 0.0
+    step_s: Quantity = 0.0
+    dispatch_s: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRows:
+    """Rows of one class, with the curve that times them and what its constants are multiplied by.
+
+    Parameters
+    ----------
+    name : str
+        Their class. [-]
+    curve : Curve
+        Its own, or that of a class which stands in. [-]
+    rows : ndarray of int, shape (rows of the class,)
+        Places among the kernel rows of the same kind. [1]
+    features : mapping of str to ndarray
+        What each constant is multiplied by, but calls on a CPU. [1, FLOP, B]
+    cold_bytes : float or ndarray
+        Bytes in no cache. [B]
+    """
+
+    name: str
+    curve: Curve
+    rows: Any
+    features: Mapping[str, Quantity]
+    cold_bytes: Quantity
+
+    @property
+    def arithmetic_s(self) -> Quantity:
+        """Time that arithmetic takes. [s]"""
+        own = {name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()}
+        return measured_kernel_time(self.features, own)
+
+    @property
+    def memory_s(self) -> Quantity:
+        """Time that memory and, on a GPU, the call take. [s]"""
+        own = {name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC}
+        return measured_kernel_time(
+            self.features, own, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredNumbers(ProcessorNumbers):
+    """Plain numbers of a measured machine in one data type, and of the step that it is to run.
+
+    Parameters
+    ----------
+    machine : str
+        Its name, for messages. [-]
+    curves : mapping of str to Curve
+        Measured classes. [-]
+    element_bytes : int
+        Size of one element. [B]
+    vector_lanes : int
+        Elements of single precision that one instruction handles. [1]
+    near_cache_bytes, reuse_bytes : float
+        Cache of one kernel's operands; traffic after which data has left all caches. [B]
+    calls : CallTimes
+        What the framework adds. [s]
+    in_line : bool
+        True on a CPU, whose threads do all themselves; False on a GPU, whose host runs ahead of it. [-]
+    product_cold_bytes, stream_cold_bytes : float or ndarray, shape (rows,) or (rows, configurations)
+        Bytes of each kernel row that are in no cache. [B]
+    product_gone_bytes, stream_gone_bytes : float or ndarray, shape (rows,) or (rows, configurations)
+        Bytes of each kernel row that are no longer in the near cache, where they were when it was measured. [B]
+    dispatch_s : float or ndarray, shape (rows,) or (rows, 1)
+        Time around one kernel of each row. [s]
+    step_overhead_s : float
+        Time per step. [s]
+    calls_of_stream : float or ndarray, shape (stream rows,) or (stream rows, 1)
+        Calls of each stream row: an update makes one for each parameter tensor. [1]
+    launch_s, library_issue_s : float
+        Zero: a kernel was measured with its launch and all that its library does. [s]
+    overlap_exponent : float
+        1: dispatch follows kernel, but where ``queued`` says otherwise of the whole step. [1]
+    """
+
+    machine: str
+    curves: Mapping[str, Curve]
+    element_bytes: int
+    vector_lanes: int
+    near_cache_bytes: float
+    reuse_bytes: float
+    calls: CallTimes
+    in_line: bool
+    product_cold_bytes: Quantity = 0.0
+    stream_cold_bytes: Quantity = 0.0
+    product_gone_bytes: Quantity = 0.0
+    stream_gone_bytes: Quantity = 0.0
+    dispatch_s: Quantity = 0.0
+    step_overhead_s: Quantity = 0.0
+    calls_of_stream: Quantity = 1.0
+    launch_s: float = 0.0
+    library_issue_s: float = 0.0
+    overlap_exponent: float = 1.0
+
+    @property
+    def queued(self) -> bool:
+        """Whether the host issues kernels ahead of the device, so that only the sum of its times can show."""
+        return not self.in_line
+
+    def curve_of(self, name: str) -> Curve:
+        """Return the curve of a class, or of the nearest class that stands in for it.
+
+        Parameters
+        ----------
+        name : str
+            Class of a kernel. [-]
+
+        Returns
+        -------
+        Curve
+            ``name`` tells which one it is. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If none was measured.
+        """
+        for candidate in (name, *pooled_classes(name)):
+            curve = self.curves.get(candidate)
+            if curve is not None and (curve.family == "stream") != is_product_class(name):
+                return curve
+        tried = ", ".join((name, *pooled_classes(name)))
+        allowed = f"one that was calibrated for kernels of class {name} (or of one that stands in): has none of {tried}"
+        raise ArgumentError("device", self.machine, allowed)
+
+    def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
+        """Yield kernel rows class by class.
+
+        Parameters
+        ----------
+        columns : mapping of str to ndarray, shape (rows,) or (rows, configurations)
+            Columns of product rows, or of stream rows. [-]
+        efficiency : tuple of str
+            Class of each row. [-]
+
+        Yields
+        ------
+        ClassRows
+            With the features of its curve.
+        """
+        names, code_of_row = distinct_names(efficiency)
+        products = "m" in columns
+        cold = self.product_cold_bytes if products else self.stream_cold_bytes
+        gone = self.product_gone_bytes if products else self.stream_gone_bytes
+        calls: Quantity = 1.0 if products else self.calls_of_stream
+        for code, name in enumerate(names):
+            rows = np.flatnonzero(code_of_row == code)
+            curve = self.curve_of(name)
+            features = dict(
+                kernel_features(
+                    curve.family,
+                    {column: values[rows] for column, values in columns.items()},
+                    element_bytes=self.element_bytes,
+                    vector_lanes=self.vector_lanes,
+                    near_cache_bytes=self.near_cache_bytes,
+                )
+            )
+            features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
+            if self.in_line:
+                del features[CALL]
+            else:
+                features[CALL] = features[CALL] * (calls[rows] if np.ndim(calls) else calls)
+            yield ClassRows(name, curve, rows, features, cold[rows] if np.ndim(cold) else cold)
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return the whole time of a row in the branch that takes more of it, and in the other its own part. [s]"""
+        shape = np.shape(columns["launches"])
+        symbolic = is_symbolic(*columns.values())
+        compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
+        for each in self.class_rows(columns, efficiency):
+            compute_s[each.rows], memory_s[each.rows] = each.arithmetic_s, each.memory_s
+        whole = compute_s + memory_s
+        if symbolic:  # which branch is longer is not known: the whole counts as arithmetic
+            return whole, 0 * whole
+        longer = compute_s >= memory_s
+        return where(longer, whole, compute_s), where(longer, memory_s, whole)
+
+    stream_times = matmul_times
+
+    def in_step(
+        self,
+        table: KernelTable,
+        *,
+        batch_size: Quantity,
+        tensor_counts: Mapping[str, int],
+        memory: Mapping[str, LayerMemory],
+    ) -> MeasuredNumbers:
+        """Return the numbers for one step: what is cold in it, and what is called around its kernels.
+
+        Parameters
+        ----------
+        table : KernelTable
+            The step's kernels in their order. [-]
+        batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
+            Samples. [samples]
+        tensor_counts : mapping of str to int
+            Trained parameter tensors by layer. [1]
+        memory : mapping of str to LayerMemory
+            What memory each layer touches. [-]
+
+        Returns
+        -------
+        MeasuredNumbers
+            The same machine in that step.
+        """
+        order = step_order(table)
+        products = table.matmul.row_count
+        cold, gone = (
+            cold_bytes(
+                table,
+                memory=memory,
+                batch_size=batch_size,
+                element_bytes=self.element_bytes,
+                cache_bytes=cache_bytes,
+            )
+            for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
+        )
+        updates = order.phase == Phase.UPDATE.value
+        tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
+        calls_of = np.where(updates, tensors, 1.0)
+        around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
+        around = around + order.begins_backward * self.calls.backward_s
+        if order.trains:
+            around = around + np.where(order.phase == Phase.FORWARD.value, self.calls.grad_forward_s, 0.0)
+        classes = (*table.matmul_efficiency, *table.stream_efficiency)
+        if self.in_line:
+            call_s = np.array([self.curve_of(name).constants.get(CALL, 0.0) for name in classes])[order.row]
+            around = around + calls_of * call_s
+        else:
+            around = around + calls_of * self.calls.dispatch_s
+        overhead_s = self.calls.step_s if order.trains else 0.0
+        if self.queued:  # the loop's own time passes while the device works, as that of any call
+            around, overhead_s = around + overhead_s / len(order.row), 0.0
+        dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
+        if np.ndim(cold) == 2:
+            dispatch_s, calls_of_row = dispatch_s[:, None], calls_of_row[:, None]
+        return replace(
+            self,
+            product_cold_bytes=cold[:products],
+            stream_cold_bytes=cold[products:],
+            product_gone_bytes=gone[:products],
+            stream_gone_bytes=gone[products:],
+            dispatch_s=dispatch_s,
+            step_overhead_s=overhead_s,
+            calls_of_stream=calls_of_row[products:],
+        )
+
 
 PROFILE_OF_BACKEND: Final[dict[str, str]] = {"torch": "pytorch_2", "numpy": "generic"}
 """Backend of a calibration -> framework whose memory policy and feed are taken; its times are not."""
@@ -196,7 +502,7 @@ class MeasuredTarget(Target):
 
     def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
         """Return which kernels follow the curve of another class, and which lie outside what was measured."""
-        from perfmodel.prediction.measured_classes import extrapolation_remarks
+        from perfmodel.prediction.measured_interval import extrapolation_remarks
 
         return extrapolation_remarks(self.measured, prepared, timed)
 

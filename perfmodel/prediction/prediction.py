@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
 from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
-from perfmodel.prediction.layer_row import LayerRow, Piece, piece_of
+from perfmodel.prediction.rows import LayerRow, piece_of
 from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.data_path import DataPath
+    from perfmodel.prediction.doubt import ConstantRow
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.memory import MemoryFootprint
     from perfmodel.prediction.prepared import Prepared
-    from perfmodel.prediction.provenance import ConstantRow
-    from perfmodel.prediction.stage_rows import StageRow
+    from perfmodel.prediction.rows import StageRow
     from perfmodel.simulation import Timeline
-    from perfmodel.sync.asynchronous_times import AsynchronousTimes
+    from perfmodel.sync.asynchronous_scheme import AsynchronousTimes
 
 BOTTLENECK_OF_PART = {
     "compute_s": "compute",
@@ -82,7 +82,7 @@ class Prediction(Billed):
         Peak rate of the target in the data type. [FLOP/s]
     memory_bandwidth_bytes_per_s : float or None
         Peak bandwidth to the target's memory. [B/s]
-    basis : Basis or None
+    basis : Basis
         The step and the constants that timed it, from which memory, sources, remarks, interval and provenance are made
         when asked for. [-]
     """
@@ -100,8 +100,8 @@ class Prediction(Billed):
     launch_gap_s: float
     step_overhead_s: float
     peak_flop_per_s: float
-    memory_bandwidth_bytes_per_s: float | None = None
-    basis: Basis | None = None
+    memory_bandwidth_bytes_per_s: float | None
+    basis: Basis
 
     def __getattr__(self, name: str) -> Any:
         """Give each part and total of the step by its name, e.g. ``compute_s``."""
@@ -113,25 +113,18 @@ class Prediction(Billed):
     @cached_property
     def memory(self) -> MemoryFootprint:
         """What the step keeps in memory. [B]"""
-        return self._of_predict.prepared.footprint(self._of_predict.timed)
+        return self.basis.prepared.footprint(self.basis.timed)
 
     @cached_property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers were used: framework, libraries, device, system, link, calibration."""
-        basis = self._of_predict
-        return (*basis.prepared.sources, *(() if basis.calibration is None else (basis.calibration,)))
+        calibration = self.basis.calibration
+        return (*self.basis.prepared.sources, *(() if calibration is None else (calibration,)))
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
-        return (*self._of_predict.prepared.remarks, *self._of_predict.remarks)
-
-    @property
-    def _of_predict(self) -> Basis:
-        if self.basis is None:
-            argument, allowed = "basis", "what predict() keeps of the step: without it only its times are known"
-            raise ArgumentError(argument, None, allowed)
-        return self.basis
+        return (*self.basis.prepared.remarks, *self.basis.remarks)
 
     @cached_property
     def interval(self) -> Interval:
@@ -140,9 +133,9 @@ class Prediction(Billed):
         Raises
         ------
         ArgumentError
-            If the prediction was not made by :func:`perfmodel.predict` for one configuration.
+            If the prediction is not of one configuration.
         """
-        return self._of_predict.prepared.target.interval_of(self._of_predict)
+        return self.basis.prepared.target.interval_of(self.basis)
 
     @property
     def interval_s(self) -> tuple[float, float]:
@@ -152,7 +145,7 @@ class Prediction(Billed):
     @cached_property
     def provenance(self) -> Table[ConstantRow]:
         """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
-        from perfmodel.prediction.provenance import constant_table
+        from perfmodel.prediction.doubt import constant_table
 
         return constant_table(self)
 
@@ -165,7 +158,7 @@ class Prediction(Billed):
         ArgumentError
             If the prediction was not made by :func:`perfmodel.predict` or a :class:`perfmodel.Job`.
         """
-        job = self._of_predict.job
+        job = self.basis.job
         if job is None:
             argument, allowed = "job", "what predict() was asked: this step was timed without a job"
             raise ArgumentError(argument, None, allowed)
@@ -173,13 +166,13 @@ class Prediction(Billed):
 
     @property
     def data_path(self) -> DataPath | None:
-        """The way of mini-batches to the workers; None where the prediction was not made by ``predict``."""
-        return None if self.basis is None else self.basis.prepared.data_path
+        """The way of mini-batches to the workers; None where the step was prepared without one."""
+        return self.basis.prepared.data_path
 
     @property
     def worker_count(self) -> int:
         """Workers of the job, each with a mini-batch of its own. [1]"""
-        return 1 if self.basis is None else self.basis.prepared.worker_count
+        return self.basis.prepared.worker_count
 
     @property
     def samples_per_s(self) -> float:
@@ -189,23 +182,22 @@ class Prediction(Billed):
     @property
     def agreement(self) -> Agreement | None:
         """How the workers agree; None where they have nothing to agree on."""
-        return None if self.basis is None else self.basis.prepared.agreement
+        return self.basis.prepared.agreement
 
     @property
     def counted_workers(self) -> int:
         """Workers whose gradients of a step are used: all but backups. [1]"""
-        return 1 if self.basis is None else self.basis.prepared.counted_workers
+        return self.basis.prepared.counted_workers
 
     @property
     def samples_per_update(self) -> int:
         """Samples whose gradients make up one update of a network; workers that exchange nothing have one each."""
-        return self.batch_size if self.basis is None else self.basis.prepared.batches_per_update * self.batch_size
+        return self.basis.prepared.batches_per_update * self.batch_size
 
     @property
     def updates_per_s(self) -> float:
         """Updates of a network; workers that exchange nothing have one each. [1/s]"""
-        networks = 1 if self.basis is None else self.basis.prepared.network_count
-        return self.samples_per_s / networks / self.samples_per_update
+        return self.samples_per_s / self.basis.prepared.network_count / self.samples_per_update
 
     @property
     def mean_staleness(self) -> float:
@@ -215,7 +207,7 @@ class Prediction(Billed):
     @cached_property
     def visits(self) -> AsynchronousTimes | None:
         """What visits of a server come to, with knee and utilisation; None where nobody visits without waiting."""
-        return None if self.agreement is None else self.agreement.visits(self._of_predict.timed.own)
+        return None if self.agreement is None else self.agreement.visits(self.basis.timed.own)
 
     def epoch_s(self, *, dataset_size: int) -> float:
         """Return the time of one pass over a data set.
@@ -268,30 +260,22 @@ class Prediction(Billed):
 
         Of a network on several devices those of the device that works longest, all micro-batches together.
         """
-        rows = tuple(row for piece in self._pieces for row in piece.rows())
-        return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
-
-    @property
-    def _pieces(self) -> list[Piece]:
-        """The stages of the device that works longest, as its layers are listed."""
-        if self.basis is None:
-            return [
-                Piece(table=self.table, groups=self.groups, batch_size=self.batch_size, launch_gap_s=self.launch_gap_s)
-            ]
         prepared, timed = self.basis.prepared, self.basis.timed
-        return [piece_of(prepared, each) for each in timed.stages if each.stage.placed.device == timed.composed.longest]
+        listed = [each for each in timed.stages if each.stage.placed.device == timed.composed.longest]
+        rows = tuple(row for each in listed for row in piece_of(prepared, each).rows())
+        return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
 
     @property
     def spread(self) -> Prepared | None:
         """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
-        return None if self.basis is None or self.basis.prepared.is_whole else self.basis.prepared
+        return None if self.basis.prepared.is_whole else self.basis.prepared
 
     @cached_property
     def stages(self) -> Table[StageRow]:
         """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
-        from perfmodel.prediction.stage_rows import NO_STAGES, stage_rows
+        from perfmodel.prediction.rows import NO_STAGES, stage_rows
 
-        return NO_STAGES if self.basis is None or self.spread is None else stage_rows(self.spread, self.basis.timed)
+        return NO_STAGES if self.spread is None else stage_rows(self.spread, self.basis.timed)
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
@@ -326,13 +310,7 @@ class Prediction(Billed):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Steps of the job played through time, channel by channel; ``save`` it for a trace viewer, or ``plot`` it.
-
-        Raises
-        ------
-        ArgumentError
-            If the prediction was not made by :func:`perfmodel.predict`.
-        """
+        """Steps of the job played through time, channel by channel; ``save`` it for a trace viewer, or ``plot`` it."""
         return self.play()
 
     def play(self, step_count: int = PLAYED_STEPS, *, seed: int = 0) -> Timeline:
@@ -354,13 +332,10 @@ class Prediction(Billed):
         Raises
         ------
         ArgumentError
-            If steps are not a whole number of at least one, the seed is negative, or the prediction was not made by
-            :func:`perfmodel.predict`.
+            If steps are not a whole number of at least one, or the seed is negative.
         """
         from perfmodel.prediction.job_timeline import job_timeline
 
-        if self.basis is None:
-            raise ArgumentError("basis", None, "what predict() keeps of the step: without it nothing can be played")
         return job_timeline(self.basis, step_count=whole_number("step_count", step_count), seed=seed)
 
     def plot_timeline(self, path: str | Path | None = None) -> Figure:

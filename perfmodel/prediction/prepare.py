@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, StageGraph
+from perfmodel.parallelism import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.run import FeedItem
+    from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.exchange_times import PlacedExchanges
     from perfmodel.prediction.job import Job
@@ -54,6 +55,7 @@ def prepare(
     job: Job | None = None,
     parallelism: str = "data",
     layout: Layout = WHOLE,
+    placement: Placement | None = None,
 ) -> Prepared:
     """Place a network on the devices of a job, and lower every stage.
 
@@ -83,6 +85,8 @@ def prepare(
         What devices share, where no job says it. [-]
     layout : Layout
         How many devices do what, where no job says it. [-]
+    placement : Placement or None
+        The network on devices; None cuts it so that the longest stage is shortest. [-]
 
     Returns
     -------
@@ -95,6 +99,53 @@ def prepare(
         If the network, sizes and system do not fit one another, or activations are to be recomputed by a framework
         that keeps them all.
     """
+    lowering = _lowering(
+        subject,
+        target=target.behind(subject.hosts),
+        profile=profile,
+        dtype=dtype,
+        library=library,
+        recompute=recompute,
+        layout=layout if job is None else job.layout,
+        parallelism=parallelism if job is None else job.parallelism,
+    )
+    how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
+    is_plain = job is not None and not job.is_of_several and subject.feed is None
+    if not is_plain or lowering.target.machine is not None:
+        return lowering.prepared(batch_size, **how, job=job)
+    return lowering.alike(batch_size, **how, job=job)
+
+
+def lowering_of(job: Job, *, known: Known) -> Lowering:
+    """Return the subject of a job on its way to its devices.
+
+    Parameters
+    ----------
+    job : Job
+        What is asked. [-]
+    known : Known
+        What jobs share that differ in their layout only. [-]
+
+    Returns
+    -------
+    Lowering
+        For micro-batches of any size. [-]
+    """
+    return _lowering(
+        job.subject,
+        target=job.target.behind(job.subject.hosts),
+        profile=job.profile,
+        dtype=job.element_type,
+        library=job.library,
+        recompute=job.recompute,
+        layout=job.layout,
+        parallelism=job.parallelism,
+        known=known,
+    )
+
+
+def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how: Any) -> Lowering:
+    profile: FrameworkProfile = how["profile"]
     if (
         recompute is not None
         and Phase.BACKWARD in subject.phase.parts
@@ -102,31 +153,32 @@ def prepare(
     ):
         allowed = f"None with {profile.name}, which keeps every activation for the whole step"
         raise ArgumentError("recompute", recompute, allowed)
-    target = target.behind(subject.hosts)
-
-    def lowered() -> Prepared:
-        lowering = _Lowering(
-            subject,
-            target=target,
-            profile=profile,
-            dtype=dtype,
-            library=library,
-            recompute=recompute,
-            layout=layout if job is None else job.layout,
-            parallelism=parallelism if job is None else job.parallelism,
-        )
-        return lowering.prepared(batch_size, pinned=pinned, data_path=data_path, job=job)
-
-    is_plain = job is not None and not job.is_of_several and subject.feed is None and library is None
-    if not is_plain or target.machine is not None:
-        return lowered()
-    # what is kept holds target and profile, so that no other objects have their numbers
-    key = (id(target), id(profile), subject.phase, subject.optimizer, dtype, recompute, pinned, id(data_path))
-    found: Prepared = _kept(subject.graph.kept("prepared"), key, lowered, most=MOST_PREPARED)
-    return found.with_samples(subject.graph.samples(batch_size))
+    return Lowering(subject, target=target, recompute=recompute, **how)
 
 
-class _Lowering:
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What jobs that differ in their layout only have in common; filled as they are made ready.
+
+    Parameters
+    ----------
+    layer_seconds : dict of int to dict
+        Seconds of layers, by samples. [s]
+    lowered : dict of int to tuple
+        By identity of a stage's graph: the graph, and what was made of it. [-]
+    feeding : dict
+        Devices at each place of a pipeline, by devices, stages and tensor groups. [-]
+    timed : dict
+        Stages that were timed, by what they have in common. [s]
+    """
+
+    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
+    timed: dict[Any, Any] = field(default_factory=dict)
+
+
+class Lowering:
     """A subject on its way to a target."""
 
     def __init__(
@@ -140,35 +192,37 @@ class _Lowering:
         recompute: str | None,
         layout: Layout,
         parallelism: str,
+        known: Known | None = None,
     ) -> None:
+        self.known = Known() if known is None else known
         self.subject, self.target, self.profile = subject, target, profile
         self.dtype, self.recompute = dtype, recompute
         self.layout, self.parallelism = layout, parallelism
         self.libraries = target.libraries(profile, library)
         self.support = target.support(profile, self.libraries, dtype=dtype)
 
-    def prepared(self, batch_size: int, *, pinned: bool, data_path: DataPath | None, job: Job | None) -> Prepared:
+    def prepared(
+        self,
+        batch_size: int,
+        *,
+        pinned: bool,
+        data_path: DataPath | None,
+        job: Job | None,
+        placement: Placement | None = None,
+    ) -> Prepared:
         """Return the job made ready."""
         subject, layout, target = self.subject, self.layout, self.target
         machine = target.machine
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
-        placement = self._placement(samples)
+        placement = self._placement(samples) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
         if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
-            from perfmodel.prediction.reading_devices import reading_devices
-
             heads = machine.names[:: layout.stages * layout.tensor_size]
-            data_path = replace(data_path, machine=reading_devices(machine.system, heads))
+            data_path = replace(data_path, machine=machine.only(heads))
         feeding = self._feeding()
-        agreement = None
-        if job is not None and job.is_of_several:
-            from perfmodel.prediction.agreement_arguments import resolve_agreement
-
-            agreement = resolve_agreement(
-                job, machine=machine, subject=subject, profile=self.profile, dtype=self.dtype, placement=placement
-            )
+        agreement = self._agreement(placement, job)
         return Prepared(
             subject=subject,
             target=target,
@@ -184,6 +238,55 @@ class _Lowering:
             data_path=data_path,
             agreement=agreement,
         )
+
+    def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
+        if job is None or not job.is_of_several:
+            return None
+        from perfmodel.prediction.agreement_options import resolve_agreement
+
+        return resolve_agreement(
+            job,
+            machine=self.target.machine,
+            subject=self.subject,
+            profile=self.profile,
+            dtype=self.dtype,
+            placement=placement,
+        )
+
+    def shared(self, prepared: Prepared, job: Job) -> Prepared:
+        """Return a training job made ready that differs from one in what workers share only."""
+        from perfmodel.parallelism.combine import shared_as
+
+        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": self.layout.shard_stage}
+        how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
+        stages = tuple(replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages)
+        placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
+        return replace(
+            prepared,
+            placement=placement,
+            stages=stages,
+            exchanges=self._exchanges(placement, job)
+            if prepared.exchanges is None
+            else replace(prepared.exchanges, placement=placement),
+            agreement=self._agreement(placement, job),
+        )
+
+    def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
+        """Return a job of one device by itself, from one that was made ready for a device with the same kernels."""
+        subject, target, profile = self.subject, self.target, self.profile
+        # what is kept holds the profile, so that no other object has its number
+        key = (
+            id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
+            self.support, target.processor, target.lowered_for,
+        )  # fmt: skip
+        found: Prepared = _kept(
+            subject.graph.kept("prepared"),
+            key,
+            lambda: self.prepared(batch_size, **how, job=job),
+            most=MOST_PREPARED,
+        )
+        samples = subject.graph.samples(batch_size)
+        return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
     def plan(self, graph: LayerGraph, *, input_gradient: bool | None) -> Plan:
         """Return kernel table and memory plan of a graph."""
@@ -209,14 +312,16 @@ class _Lowering:
         placement: Placement = _kept(graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS)
         return placement
 
-    def _placed(self, samples: int) -> Placement:
-        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
-        if layout.workers == layout.interleave == 1:
-            return Placement(parallelism=self.parallelism, layout=layout, stages=(StageGraph(graph=graph),))
-        from perfmodel.parallelism.phases import placement_of_phase
-        from perfmodel.parallelism.recompute import with_repeated_exchanges
-        from perfmodel.parallelism.registry import place
+    def cut(self, samples: int) -> tuple[int, ...]:
+        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        if self.layout.stages * self.layout.interleave == 1:
+            return ()
+        from perfmodel.parallelism.registry import PARALLELISMS
 
+        return PARALLELISMS[self.parallelism].cut(self._request(samples))
+
+    def _request(self, samples: int) -> Request:
+        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if layout.stages > 1:
@@ -226,30 +331,40 @@ class _Lowering:
         if layout.stages > 1 and machine is not None:
             from perfmodel.sync.ring_order import way_between
 
-            way = way_between(machine.system.topology, machine.names[0], machine.names[layout.tensor_size])
+            way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
 
             def send_s(bytes_per_sample: int) -> float:
                 """Return a tensor's way there and, in training, its gradient's way back. [s]"""
                 return (1 + trains) * (way.latency_s + bytes_per_sample * samples / way.capacity_bytes_per_s)
 
-        placement = placement_of_phase(
-            place(
-                graph,
-                parallelism=self.parallelism,
-                layout=layout,
-                element_bytes=ELEMENT_BYTES[self.dtype],
-                layer_s=layer_s,
-                send_s=send_s,
-            ),
-            self.subject.phase,
+        return Request(
+            graph=graph,
+            layout=layout,
+            element_bytes=ELEMENT_BYTES[self.dtype],
+            layer_s=layer_s,
+            send_s=send_s,
         )
-        if not trains:
+
+    def _placed(self, samples: int) -> Placement:
+        layout = self.layout
+        if layout.workers == layout.interleave == 1:
+            whole = StageGraph(graph=self.subject.graph)
+            return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
+        from perfmodel.parallelism.phases import placement_of_phase
+        from perfmodel.parallelism.recompute import with_repeated_exchanges
+        from perfmodel.parallelism.registry import PARALLELISMS
+
+        placed = PARALLELISMS[self.parallelism].place(self._request(samples))
+        placement = placement_of_phase(placed, self.subject.phase)
+        if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
         stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
         return replace(placement, stages=stages)
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
         """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        if samples in self.known.layer_seconds:
+            return self.known.layer_seconds[samples]
         whole = copy.copy(self)
         whole.layout, whole.parallelism = WHOLE, "data"
         timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
@@ -260,6 +375,7 @@ class _Lowering:
         for occurrence in timed.stage.plan.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self.known.layer_seconds[samples] = found
         return found
 
     def _feeding(self) -> Mapping[int, Target]:
@@ -267,15 +383,25 @@ class _Lowering:
         layout, machine = self.layout, self.target.machine
         if machine is None or layout.stages * layout.tensor_size == 1:
             return {}
-        from perfmodel.prediction.reading_devices import reading_devices
 
         def at(place_: int) -> tuple[str, ...]:
             every = enumerate(machine.names)
             return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
 
-        return {each: self.target.on(reading_devices(machine.system, at(each))) for each in range(layout.stages)}
+        key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        if key not in known:
+            known[key] = {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
+        return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+        lowered = self.known.lowered.get(id(placed.graph))
+        if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
+            lowered = self.known.lowered[id(placed.graph)] = (placed.graph, self._lowered(placed))
+        stage = lowered[1]
+        target = feeding.get(placed.device) if stage.feed else None
+        return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
+
+    def _lowered(self, placed: StageGraph) -> Stage:
         whole = self.subject
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph = whole.graph
@@ -283,7 +409,6 @@ class _Lowering:
             from perfmodel.parallelism.part import first_alike
 
             graph = first_alike(placed.graph, of=whole.graph)
-        feed = self._feed(placed.graph, is_fed=is_fed)
         subject = whole
         if graph is not whole.graph:
             own = whole.input_gradient if is_fed else placed.input_gradient
@@ -292,8 +417,7 @@ class _Lowering:
             placed=placed,
             subject=subject,
             plan=self.plan(graph, input_gradient=subject.input_gradient),
-            feed=feed,
-            target=feeding.get(placed.device) if feed else None,
+            feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
+from perfmodel.derived import derived
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.composition.compose import Composed, compose
+from perfmodel.prediction.composition.compose import Composed, Longest, compose
 from perfmodel.prediction.composition.work import PhaseTimes, StageWork
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.device_memory import device_memory
@@ -19,6 +20,7 @@ from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, framew
 from perfmodel.prediction.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,11 +186,13 @@ class Prepared:
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
-    def with_samples(self, batch_size: int) -> Prepared:
-        """Return the same for another batch size [samples]; ``replace`` would take four times as long."""
+    def like(self, **changes: Any) -> Prepared:
+        """Return the same with fields that no plan depends on changed; ``replace`` would take four times as long."""
+        _ = self._how  # worked out once for all of them
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, batch_size=batch_size)
-        other.__dict__.pop("nominal", None)
+        other.__dict__.update(self.__dict__, **changes)
+        for worked_out in ("nominal", "constant_names", "specs"):
+            other.__dict__.pop(worked_out, None)
         return other
 
     @property
@@ -318,29 +322,46 @@ class Prepared:
         stages = self.timed_stages(factors)
         return TimedStep(stages, self.composed(stages, factors))
 
-    def timed_stages(self, factors: Factors = NO_FACTORS) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+    def timed_stages(
+        self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
+    ) -> tuple[TimedStage, ...]:
+        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]
+
+        Parameters
+        ----------
+        factors : mapping of str to float or ndarray of shape (configurations,)
+            Factors on constants by full name. [1]
+        known : dict or None
+            Stages that were timed for other layouts on the same device at the same batch size; filled. [s]
+
+        Returns
+        -------
+        tuple of TimedStage
+            In the order of the network. [s]
+        """
         numbers = self.numbers(factors)
-        if len(self.stages) == 1:
+        if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
-        known: dict[Any, TimedStage] = {}
+        known = {} if known is None else known
         found = []
         for stage in self.stages:
             key = (id(stage.plan), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
-            found.append(timed if timed.stage is stage else replace(timed, stage=stage))
+            found.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
         return tuple(found)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
         table, samples = stage.plan.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
+        with naming_of(table):
+            groups = group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes)
         return TimedStage(
             stage=stage,
             numbers=numbers,
-            groups=group_times(table, numbers, batch_size=samples, workspace_limit_bytes=limit_bytes),
+            groups=groups,
             element_bytes=ELEMENT_BYTES[self.dtype],
             how={
                 "batch_size": samples,
@@ -368,13 +389,14 @@ class Prepared:
 
     @cached_property
     def _how(self) -> dict[str, Any]:
-        layout = self.layout
+        layout, agreement = self.layout, self.agreement
+        sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,
             "accumulation_steps": layout.accumulation_steps,
-            "update_share": 1 / layout.data_size if layout.shard_stage else 1.0,
-            "agreement": self.agreement,
+            "update_share": 1 / sharing if layout.shard_stage else 1.0,
+            "agreement": agreement,
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
@@ -390,20 +412,10 @@ class Prepared:
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
-        gradients = self.agreement is not None and stage.exchanges_gradients
-        exchanges = self.exchanges
-        inner = [each for each in placed.exchanges if each.group != "data" or each.kind == "all_gather"]
-        if not inner or exchanges is None:
-            return StageWork(times=times, device=placed.device, exchanges_gradients=gradients)
-        samples = self.samples(stage)
-
-        def seconds(*, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None) -> Any:
-            return sum(
-                exchanges(each, each.size_bytes(0 if phase is Phase.UPDATE else samples), stage.placed)
-                for each in inner
-                if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
-                and hidden in (None, each.hidden)
-            )  # fmt: skip
+        work = StageWork(times=times, device=placed.device, exchanges_gradients=self._adds_up(stage))
+        if self.exchanges is None or not _alike_exchanges(placed):
+            return work
+        seconds = partial(self._seconds, stage)
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
             hidden_s = seconds(phase=phase, group="tensor", hidden=True)
@@ -411,19 +423,46 @@ class Prepared:
 
         phases = (Phase.FORWARD, Phase.BACKWARD)
         lasting = (times.forward.step_s, times.backward.step_s)
-        gathers = (*phases, Phase.UPDATE)
-        forward_gather, backward_gather, last_gather = (seconds(phase=each, group="data") for each in gathers)
-        return StageWork(
-            times=times,
-            device=placed.device,
-            exchanges_gradients=gradients,
+        return replace(
+            work,
             group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
             exchanged_s=sum(seconds(phase=phase, group=group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase=phase, group="pipeline", kind="send") for phase in phases),
-            gather_s=(forward_gather, backward_gather),
             tied_s=sum(seconds(phase=Phase.UPDATE, group=group) for group in ("tensor", "pipeline")),
-            gathered_s=last_gather,
+            **self._gathering(stage),
         )
+
+    def _adds_up(self, stage: Stage) -> bool:
+        return self.agreement is not None and stage.exchanges_gradients
+
+    def _seconds(
+        self, stage: Stage, *, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None
+    ) -> Any:
+        """Return what some exchanges of a stage take. [s]"""
+        exchanges = self.exchanges
+        if exchanges is None:
+            return 0.0
+        samples = 0 if phase is Phase.UPDATE else self.samples(stage)
+        return sum(
+            count * exchanges(each, each.size_bytes(samples), stage.placed)
+            for each, count in _alike_exchanges(stage.placed)
+            if (each.phase, each.group) == (phase, group) and kind in (None, each.kind)
+            and hidden in (None, each.hidden)
+        )  # fmt: skip
+
+    def _gathering(self, stage: Stage) -> dict[str, Any]:
+        """Return what workers gather of the parameters of a stage that they share. [s]"""
+        forward_s, backward_s, last_s = (
+            self._seconds(stage, phase=each, group="data") for each in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+        )
+        return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
+
+    def works_like(self, works: Sequence[StageWork]) -> list[StageWork]:
+        """Return the numbers of stages of a job that differs in what workers share only. [s]"""
+        return [
+            replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+            for stage, work in zip(self.stages, works, strict=True)
+        ]
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
@@ -457,8 +496,13 @@ class Prepared:
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Return what each device of a worker keeps in memory. [B]"""
-        orders = timed.composed.orders
-        return tuple(device_memory(self, timed, place, order) for place, order in enumerate(orders))
+        parts = self.layout.parts
+        return tuple(
+            device_memory(self, timed.stages, place, in_parts=parts > 1)
+            .shared(self.layout)
+            .footprint(order, parts=parts)
+            for place, order in enumerate(timed.composed.orders)
+        )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
@@ -473,18 +517,13 @@ class Prepared:
         """Return the devices that share the way from the host with a stage's."""
         return self.target if stage.target is None else stage.target
 
-    def _copying(self, factors: Factors) -> tuple[Stage, Copy, Copy]:
-        """Return the stage whose copies of a step take longest, and what it copies before a step and meanwhile."""
+    def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
+        """Return the stages that copy, and what each copies before a step and meanwhile."""
         found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        if not found:
-            return self.stages[0], NO_COPY, NO_COPY
         parts = self.layout.parts
-        if len(found) == parts == 1:
-            return found[0]
-        if len(found) > 1:
-            found = [max(found, key=lambda each: float(np.max(sum(self._times(*each)))))]
-        stage, before, meanwhile = found[0]
-        return stage, before.repeated(parts), meanwhile.repeated(parts)
+        if parts == 1:
+            return found
+        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in found]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
@@ -503,8 +542,11 @@ class Prepared:
         tuple of Copy
             Before, and meanwhile: those of the stage whose copies take longest. [-]
         """
-        _, before, meanwhile = self._copying(factors)
-        return before, meanwhile
+        copying = self._copying(factors)
+        if not copying:
+            return NO_COPY, NO_COPY
+        longest = Longest([sum(self._times(*each)) for each in copying]).first
+        return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
@@ -519,4 +561,20 @@ class Prepared:
         tuple of float or ndarray
             Before, and meanwhile. [s]
         """
-        return self._times(*self._copying(factors))
+        times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
+        if len(times) == 1:
+            return times[0]
+        longest = Longest([sum(each) for each in times])
+        return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
+
+
+@derived
+def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
+    """Return a stage's exchanges but the sums of gradients, and how often each occurs at some place of the stage."""
+    found: dict[Any, tuple[Exchange, int]] = {}
+    for each in placed.exchanges:
+        if each.group != "data" or each.kind == "all_gather":
+            key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
+            first, count = found.get(key, (each, 0))
+            found[key] = (first, count + 1)
+    return list(found.values())

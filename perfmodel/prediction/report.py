@@ -257,7 +257,7 @@ def interval_text(p: Prediction) -> str:
     Parameters
     ----------
     p : Prediction
-        A prediction with a basis. [-]
+        The prediction. [-]
 
     Returns
     -------
@@ -306,10 +306,9 @@ def remark_lines(p: Prediction) -> list[str]:
 
 
 def _headline(p: Prediction) -> dict[str, str]:
-    interval = {} if p.basis is None else {f"{100 * p.interval.level:.0f} % interval": interval_text(p)}
     return {
         "step time": seconds_text(p.step_s),
-        **interval,
+        f"{100 * p.interval.level:.0f} % interval": interval_text(p),
         "throughput": f"{p.samples_per_s:,.4g} samples/s",
         "bottleneck": p.bottleneck,
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
 from perfmodel.records import Phase
+from perfmodel.symbolic import naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,8 @@ class TimedStage:
         Size of an element of a gradient. [B]
     how : mapping of str
         What else ``step_time`` is given. [-]
+    alike : TimedStage or None
+        Another stage that differs in names alone, and takes as long; None for the first of these. [s]
     """
 
     stage: Stage
@@ -78,40 +81,47 @@ class TimedStage:
     groups: GroupTimes
     element_bytes: int
     how: Mapping[str, Any] = field(default_factory=dict)
+    alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:
-        return step_time(self.stage.plan.table, self.numbers, groups=self.groups, phase=phase, **self.how)
+        table = self.stage.plan.table
+        with naming_of(table):
+            return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
 
     @cached_property
     def whole(self) -> StepTime:
         """All phases. [s]"""
-        return self._of(None)
+        return self._of(None) if self.alike is None else self.alike.whole
 
     @cached_property
     def forward(self) -> StepTime:
         """The forward phase. [s]"""
-        return self._of(Phase.FORWARD)
+        return self._of(Phase.FORWARD) if self.alike is None else self.alike.forward
 
     @cached_property
     def backward(self) -> StepTime:
         """The backward phase; zero in inference. [s]"""
-        return self._of(Phase.BACKWARD)
+        return self._of(Phase.BACKWARD) if self.alike is None else self.alike.backward
 
     @cached_property
     def update(self) -> StepTime:
         """The update; zero where it does not run. [s]"""
-        return self._of(Phase.UPDATE)
+        return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
 
     @cached_property
     def gradients(self) -> GradientSchedule:
         """When the gradients of its layers are ready. [s]"""
-        return gradient_schedule(
-            self.stage.plan.table,
-            self.groups,
-            self.numbers,
-            parameter_counts=self.stage.subject.graph.trained_parameter_counts,
-            element_bytes=self.element_bytes,
-        )
+        if self.alike is not None:
+            return self.alike.gradients
+        table = self.stage.plan.table
+        with naming_of(table):
+            return gradient_schedule(
+                table,
+                self.groups,
+                self.numbers,
+                parameter_counts=self.stage.subject.graph.trained_parameter_counts,
+                element_bytes=self.element_bytes,
+            )
 
 
 @dataclass(frozen=True, eq=False)

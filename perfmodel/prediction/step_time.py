@@ -7,63 +7,180 @@ on the table's columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.cost.dispatch import exposed_dispatch_time, queued_dispatch_time
-from perfmodel.cost.roofline import roofline_time
+from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
 from perfmodel.framework.flat_columns import ColumnsAt, columns_at
-from perfmodel.numeric import exceeds, total, where
-from perfmodel.prediction.by_row import by_row
-from perfmodel.prediction.concurrency import concurrent_time
-from perfmodel.records import Phase
+from perfmodel.numeric import exceeds, maximum, total, where
+from perfmodel.records import Phase, Role
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
     from perfmodel.framework.kernel_table import KernelTable
+
+
+@lru_cache(maxsize=256)
+def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Return the distinct names of rows and the index of each row's name among them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Name of each row. [-]
+
+    Returns
+    -------
+    tuple of str
+        Each name once. [-]
+    ndarray of int, shape (rows,)
+        Index of each row's name. [1]
+
+    Examples
+    --------
+    >>> distinct_names(("relu", "add", "relu"))
+    (('relu', 'add'), array([0, 1, 0]))
+    """
+    once = tuple(dict.fromkeys(names))
+    index = {name: code for code, name in enumerate(once)}
+    return once, np.array([index[name] for name in names], dtype=np.intp)
+
+
+class NamedRows(NamedTuple):
+    """Rows that have one of some names.
+
+    Parameters
+    ----------
+    rows : slice or ndarray of int, shape (chosen,)
+        Which they are; a slice where they follow one another. [1]
+    name_of_row : tuple of str
+        Name of each of them. [-]
+    names : tuple of str
+        The names that they have, each once. [-]
+    code_of_row : ndarray of int, shape (chosen,)
+        Index of the name of each of them. [1]
+    """
+
+    rows: slice | NDArray[np.intp]
+    name_of_row: tuple[str, ...]
+    names: tuple[str, ...]
+    code_of_row: NDArray[np.intp]
+
+
+@lru_cache(maxsize=1024)
+def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | None:
+    """Return the rows whose name is known.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Name of each row. [-]
+    known : tuple of str
+        Names that are looked for. [-]
+
+    Returns
+    -------
+    NamedRows or None
+        None where no row has any of them. [-]
+
+    Examples
+    --------
+    >>> rows_named(("gemm", "relu", "gemm_transposed"), ("gemm", "gemm_transposed")).rows
+    array([0, 2])
+    >>> rows_named(("relu", "gemm", "gemm"), ("gemm",)).rows
+    slice(1, 3, None)
+    """
+    wanted = frozenset(known)
+    rows = np.array([row for row, name in enumerate(names) if name in wanted], dtype=np.intp)
+    if not rows.size:
+        return None
+    first, last = int(rows[0]), int(rows[-1])
+    chosen = slice(first, last + 1) if last - first + 1 == rows.size else rows
+    name_of_row = tuple(names[row] for row in rows)
+    return NamedRows(chosen, name_of_row, *distinct_names(name_of_row))
+
+
+def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
+    """Return the value of each row, from one value per distinct name.
+
+    Parameters
+    ----------
+    of_name : sequence of float, ndarray of shape (configurations,), or sympy.Expr
+        Value of each distinct name. [any unit]
+    code_of_row : ndarray of int, shape (rows,)
+        Index of each row's name. [1]
+    axes : int
+        Axes of the columns of the same rows: 1 of shape (rows,), 2 of shape (rows, configurations). [1]
+
+    Returns
+    -------
+    ndarray, shape (rows,), (rows, 1) or (rows, configurations)
+        Values that broadcast against such columns. [unit of the values]
+
+    Examples
+    --------
+    >>> by_row([0.5, 0.8], np.array([0, 1, 0]), axes=2)
+    array([[0.5],
+           [0.8],
+           [0.5]])
+    """
+    over_configurations = np.ndarray in map(type, of_name)
+    stacked = np.stack(np.broadcast_arrays(*of_name)) if over_configurations else np.array(of_name)
+    of_row = stacked[code_of_row]
+    return of_row[:, None] if of_row.ndim == 1 and axes == 2 else of_row
+
 
 Quantity = Any
 
 
-class ProcessorNumbers(Protocol):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
+class ProcessorNumbers(ABC):
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
 
-    @property
-    def launch_s(self) -> Quantity:
-        """Time a launch occupies the processor besides the kernel itself. [s]"""
+    Parameters
+    ----------
+    launch_s : float, ndarray or sympy.Expr
+        Time a launch occupies the processor besides the kernel itself. [s]
+    dispatch_s, library_issue_s : float, ndarray or sympy.Expr
+        Host time to issue one launch by the framework, and inside a library's call. [s]
+    step_overhead_s : float, ndarray or sympy.Expr
+        Host time per step, whatever it computes. [s]
+    overlap_exponent : float
+        How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]
+    """
 
-    @property
-    def dispatch_s(self) -> Quantity:
-        """Host time to issue one launch by the framework. [s]"""
+    __slots__ = ()
 
-    @property
-    def library_issue_s(self) -> Quantity:
-        """Host time to issue one launch inside a library's call. [s]"""
-
-    @property
-    def step_overhead_s(self) -> Quantity:
-        """Host time per step, whatever it computes. [s]"""
-
-    @property
-    def overlap_exponent(self) -> float:
-        """How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]"""
+    launch_s: Quantity
+    dispatch_s: Quantity
+    library_issue_s: Quantity
+    step_overhead_s: Quantity
+    overlap_exponent: float
 
     @property
     def queued(self) -> bool:
         """Whether only the sum of dispatches can show, because the host runs ahead over all kernels of a step."""
+        return False
 
     @property
     def configuration_count(self) -> int | None:
         """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return None
 
+    @abstractmethod
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each matmul row. [s]"""
 
+    @abstractmethod
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
         """Return compute and memory seconds of one launch of each stream row. [s]"""
 
@@ -119,6 +236,12 @@ class StepTime:
     def times(self, factor: Quantity) -> StepTime:
         """Return every part so many times as long. [s]"""
         return StepTime(*(factor * part for part in _FIELDS(self)))
+
+    def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
+        """Return a step without copies, with them, and with its share of what the first step costs besides. [s]"""
+        compute_s, memory_bound_s, overhead_s, update_s, _, *waits, _, sync_s, dispatch_s, launch_s = _FIELDS(self)
+        fields_ = (compute_s, memory_bound_s, overhead_s + first_step_s, update_s, exposed_s, *waits, total_s)
+        return StepTime(*fields_, sync_s, dispatch_s, launch_s)  # type: ignore[call-arg]
 
     @property
     def device_s(self) -> Quantity:
@@ -392,3 +515,51 @@ def step_time(
         dispatch_s=_weighted(groups.dispatch_s, weights.every) + overhead_s,
         launch_s=launch_s,
     )
+
+
+def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads: Quantity) -> Quantity:
+    r"""Time of a step whose weight gradients and updates run beside the path through the layers.
+
+    .. math:: T = \max\left( P, \; \max_l (p_l + w_l + u_l), \; \frac{1}{n} \sum_g t_g \right)
+
+    P is the path forward through the layers and back by the gradients of their inputs, p_l the time at which it
+    reaches the weight gradient of layer l on its way back, w_l and u_l its weight gradient and its update.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph, its operations in the order of the path. [-]
+    group_s : ndarray, shape (groups,) or (groups, configurations)
+        Time of each group of the table, by itself on one thread. [s]
+    scheduler_threads : float
+        Threads that take operations, n. [1]
+
+    Returns
+    -------
+    float or ndarray
+        Time of the kernels of one step. [s]
+
+    Notes
+    -----
+    Valid for: operations that use one thread each. A layer with branches is on the path with all of them, so what
+    branches save is left out. Ignores: memory bandwidth, which the threads share.
+
+    References
+    ----------
+    .. [1] R. L. Graham, Bounds for certain multiprocessing anomalies, Bell System Technical Journal 45(9), 1966: a
+       schedule ends no sooner than its longest path and its total work over the number of threads.
+    """
+    path: Quantity = 0.0
+    beside: dict[str, Quantity] = {}
+    for occurrence in table.occurrences:
+        duration = group_s[occurrence.group]
+        if occurrence.phase is Phase.UPDATE:
+            beside[occurrence.layer] = beside.get(occurrence.layer, path) + duration
+        elif occurrence.role is Role.WEIGHT_GRADIENT:
+            beside[occurrence.layer] = maximum(beside.get(occurrence.layer, 0.0), path) + duration
+        else:
+            path = named(path + duration, "path")
+    longest = path
+    for end in beside.values():
+        longest = maximum(longest, end)
+    return maximum(longest, table.multiplicity @ group_s / scheduler_threads)

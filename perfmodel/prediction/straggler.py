@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, RelativeTimes, ShiftedExponential
-from perfmodel.cost.unequal_times import AS_PREDICTED, Unequal
+from perfmodel.cost.order_statistics import (
+    AS_PREDICTED,
+    Empirical,
+    LogNormal,
+    Normal,
+    RelativeTimes,
+    ShiftedExponential,
+    Unequal,
+)
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
 

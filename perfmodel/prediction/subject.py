@@ -11,7 +11,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
 from perfmodel.measurements.run import FeedItem, Run
-from perfmodel.prediction.arguments import PREDICTED_PHASES, one_of
+from perfmodel.prediction.arguments.checks import PREDICTED_PHASES, one_of
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchang
 from perfmodel.derived import derived
 from perfmodel.numeric import maximum, running_total, total
 from perfmodel.prediction.agreement import Agreement
-from perfmodel.prediction.messages import MERGED, Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.prediction.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.synchronous import PlayedExchange, synchronous_tasks
 from perfmodel.sync.placed import Placed
 
@@ -213,12 +213,17 @@ class Synchronous(Agreement):
             schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
             found = reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
             total_s, exposed_s = total_s + found[0], exposed_s + found[1]
+        return total_s, exposed_s
+
+    def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
+        slowdown = self.slowdown if self.overlap else 0.0
+        total_s: Quantity = 0.0
+        exposed_s: Quantity = 0.0
         for each in device.gathers:
-            total_s = total_s + each.count * each.seconds
-            hidden_by_s = slowest * each.hidden_by_s if self.overlap else 0.0
-            slowdown = self.slowdown if self.overlap else 0.0
+            total_s = total_s + each.seconds
+            hidden_by_s = self._slowest * each.hidden_by_s if self.overlap else 0.0
             left_s = maximum((1 - slowdown) * each.seconds - hidden_by_s, 0.0) + slowdown * each.seconds
-            exposed_s = exposed_s + each.count * left_s
+            exposed_s = exposed_s + left_s
         return total_s, exposed_s
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
@@ -257,7 +262,9 @@ class Synchronous(Agreement):
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
         devices = tuple(
-            replace(played, waits_s=played.waits_s + self._gathered_s(device), **self._exchange(device, composed))
+            replace(
+                played, waits_s=played.waits_s + self._gathered_s(device, composed), **self._exchange(device, composed)
+            )
             for played, device in zip(step.devices, composed.devices, strict=True)
         )
         step = replace(step, devices=devices, overlap=self.overlap)
@@ -266,8 +273,8 @@ class Synchronous(Agreement):
             relative = self.straggler.drawn(step_count=step_count, worker_count=self.worker_count, seed=seed)
         return synchronous_tasks(fed, step, relative=relative), step.resources, step.channels
 
-    def _gathered_s(self, device: DeviceWork) -> float:
-        return float(self.exchanged(replace(device, schedule=None))[1])
+    def _gathered_s(self, device: DeviceWork, composed: Composed) -> float:
+        return float(device.gathered_s + composed.count * self.gathered(device)[1])
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Return the buckets of a device, with the chunk of layers that has each ready last, and wants it first."""

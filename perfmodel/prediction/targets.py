@@ -15,7 +15,7 @@ from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.spec_files import folders_asked_for
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.gpu_target import GpuTarget
 from perfmodel.prediction.machine import Machine
@@ -23,6 +23,7 @@ from perfmodel.prediction.target import Target
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.prediction.job import Job
 
 
 def _gpu_target(device: Runnable, threads: int | None) -> Target:
@@ -123,3 +124,13 @@ def _target_of_system(system: Wired, threads: int | None, workers: int) -> Targe
     if not isinstance(system, System):
         raise ArgumentError("system", system.name, "a machine, or a cluster with GPUs")
     return CpuTarget(system.processor, system=system, threads=threads)
+
+
+def refuse_missing_devices(job: Job, system: Wired | None) -> None:
+    """Raise if a system has fewer devices than a job wants; None for one device."""
+    known = 1 if system is None or not system.devices else len(system.devices)
+    if job.device_count > known:
+        wanted = f"{job.workers} x {job.stages} x {job.tensor_size} = {job.device_count}"
+        there = "1 with device=; several need system=" if system is None else f"at most {known}, as {system.name} has"
+        argument = "workers x stages x tensor_size"
+        raise ArgumentError(argument, wanted, there)

@@ -5,7 +5,6 @@ Knows no spec file, layer or prediction: it is given names and numbers.
 
 from perfmodel.simulation.engine import simulate
 from perfmodel.simulation.pipeline import Stage, input_pipeline_tasks
-from perfmodel.simulation.tasks import Task
-from perfmodel.simulation.timeline import Span, Timeline
+from perfmodel.simulation.timeline import Span, Task, Timeline
 
 __all__ = ["Span", "Stage", "Task", "Timeline", "input_pipeline_tasks", "simulate"]

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.engine import simulate
-from perfmodel.simulation.tasks import Task
-from perfmodel.simulation.timeline import Timeline
+from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
 BATCHES: Final = 20

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.simulation.engine import simulate
-from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.timeline import Task
 from perfmodel.sync.trees import two_trees
 
 if TYPE_CHECKING:

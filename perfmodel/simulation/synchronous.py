@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.simulation.collectives import collective_tasks
-from perfmodel.simulation.pipeline_schedule import Hop, Piece, ending, pipeline_resources, pipeline_schedule_tasks
-from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.pipeline import Hop, Piece, ending, pipeline_resources, pipeline_schedule_tasks
+from perfmodel.simulation.timeline import Task
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,8 @@ from typing import Final
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.sync.base import Collective
-from perfmodel.sync.doublings import HalvingDoubling, RecursiveDoubling
-from perfmodel.sync.hierarchical import Hierarchical
-from perfmodel.sync.pairs import AllToAll, SendReceive
-from perfmodel.sync.rings import AllGather, ReduceScatter, RingAllReduce
+from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
+from perfmodel.sync.rings import AllGather, Hierarchical, ReduceScatter, RingAllReduce
 from perfmodel.sync.stars import HostTree, InNetwork, OneToAll, ParameterServer
 from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree
 

@@ -8,8 +8,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.collective import protocol_time, units_taken_share
-from perfmodel.numeric import minimum
-from perfmodel.symbolic import Quantity
+from perfmodel.numeric import largest, minimum
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.units import GIGA, MICROSECOND
@@ -95,7 +95,7 @@ class LibraryCollective:
         placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
 
-    def taken_share(self, *, unit_count: int) -> float:
+    def taken_share(self, *, unit_count: int) -> Quantity:
         """Return the share of a device that messages keep from computing.
 
         Parameters
@@ -112,13 +112,13 @@ class LibraryCollective:
         if self.blocks is None or not rates:
             return 0.0
         share = units_taken_share(
-            bytes_per_s=max(rates),
+            bytes_per_s=largest(rates),
             block_bytes_per_s=self.blocks.gb_per_s * GIGA,
             fewest=self.blocks.fewest,
             most=self.blocks.most,
             unit_count=unit_count,
         )
-        return float(share)
+        return share if is_symbolic(share) else float(share)
 
     def call(self, size_bytes: float) -> Call:
         """Return what the library runs for so many bytes.

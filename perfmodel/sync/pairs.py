@@ -1,4 +1,4 @@
-"""Messages from one worker to another, of each to the next or to every other one."""
+"""Messages between pairs: of each worker to the next or to every other one, and exchanges at distances that double."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round
+from perfmodel.sync.base import Collective, Hockney, Message, Round, paired
 
 
 class SendReceive(Collective):
@@ -73,3 +73,133 @@ class AllToAll(Collective):
             Round(tuple(Message(rank, (rank + step) % worker_count, 1 / worker_count) for rank in ranks))
             for step in range(1, worker_count)
         )
+
+
+def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tuple[Round, ...]]:
+    """Return who takes part where the workers are no power of two, and how the others join and learn the sum.
+
+    Parameters
+    ----------
+    worker_count : int
+        Workers, p. [1]
+
+    Returns
+    -------
+    tuple
+        Ranks that are left, a power of two of them; rounds before, and after. [-]
+
+    Examples
+    --------
+    >>> folding(5)[0]
+    (1, 2, 3, 4)
+    """
+    doublings, _ = paired(worker_count)
+    beyond = worker_count - 2**doublings
+    if not beyond:
+        return tuple(range(worker_count)), (), ()
+    left = (*range(1, 2 * beyond, 2), *range(2 * beyond, worker_count))
+    join = Round(tuple(Message(rank - 1, rank, 1.0) for rank in left[:beyond]), reduced_share=1.0)
+    learn = Round(tuple(Message(rank, rank - 1, 1.0) for rank in left[:beyond]))
+    return left, (join,), (learn,)
+
+
+def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bool) -> Round:
+    """Return a round in which each rank and the one at a distance send each other a share.
+
+    Parameters
+    ----------
+    ranks : tuple of int
+        Those who take part, a power of two of them. [1]
+    distance : int
+        Between partners, a power of two. [1]
+    share : float
+        Part of the n bytes that each sends. [1]
+    reduces : bool
+        Whether what arrives is added up. [-]
+
+    Returns
+    -------
+    Round
+        One message from each rank. [-]
+
+    Examples
+    --------
+    >>> exchange((0, 1), distance=1, share=0.5, reduces=False).messages[0]
+    Message(source=0, sink=1, share=0.5)
+    """
+    messages = tuple(Message(rank, ranks[place ^ distance], share) for place, rank in enumerate(ranks))
+    return Round(messages, reduced_share=share if reduces else 0.0)
+
+
+class RecursiveDoubling(Collective):
+    r"""All exchange with partners at distance 1, 2, 4, ...
+
+    .. math:: T = l (\alpha + n \beta + n \gamma) + f (2 \alpha + 2 n \beta + n \gamma)
+
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: those beyond it first give
+    theirs to a neighbour and are told the sum at the end. For a power of two without
+    :math:`\alpha` it is Paleo's butterfly.
+
+    Notes
+    -----
+    Valid for: short messages, full-duplex links between all pairs. Ignores: that distant pairs may share links.
+
+    Examples
+    --------
+    >>> RecursiveDoubling().time(size_bytes=1e6, worker_count=8, latency_s=0.0, seconds_per_byte=1e-9)
+    0.003
+
+    References
+    ----------
+    .. [1] R. Rabenseifner, Optimization of collective reduction operations, ICCS 2004, doi:10.1007/978-3-540-24685-5_1.
+    """
+
+    name = "recursive_doubling"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        doublings, folds = paired(worker_count)
+        return link.times(alpha=doublings + 2 * folds, beta=doublings + 2 * folds, gamma=doublings + folds)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        left, before, after = folding(worker_count)
+        distances = [2**step for step in range(len(left).bit_length() - 1)]
+        return (*before, *(exchange(left, distance=each, share=1.0, reduces=True) for each in distances), *after)
+
+
+class HalvingDoubling(Collective):
+    r"""Reduce-scatter by halving, all-gather by doubling.
+
+    .. math:: T = 2 l \alpha + 2 \frac{q - 1}{q} n \beta + \frac{q - 1}{q} n \gamma
+        + f (2 \alpha + 2 n \beta + n \gamma), \qquad q = 2^l
+
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two, as in recursive doubling.
+
+    Notes
+    -----
+    Valid for: medium and long messages, full-duplex links between all pairs. Ignores: that distant pairs may share
+    links, and foldings that split the message.
+
+    Examples
+    --------
+    >>> algorithm = HalvingDoubling()
+    >>> 1e6 * algorithm.time(size_bytes=4096, worker_count=8, latency_s=5e-6, seconds_per_byte=1e-10)  # 30.72 us
+    30.7168
+
+    References
+    ----------
+    .. [1] R. Rabenseifner, Optimization of collective reduction operations, ICCS 2004, doi:10.1007/978-3-540-24685-5_1.
+    """
+
+    name = "halving_doubling"
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        doublings, folds = paired(worker_count)
+        passed = 1 - 2.0 ** (-doublings)
+        return link.times(alpha=2 * (doublings + folds), beta=2 * (passed + folds), gamma=passed + folds)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        left, before, after = folding(worker_count)
+        steps = range(1, len(left).bit_length())
+        halving = [exchange(left, distance=len(left) >> k, share=0.5**k, reduces=True) for k in steps]
+        doubling = [exchange(left, distance=len(left) >> k, share=0.5**k, reduces=False) for k in reversed(steps)]
+        return (*before, *halving, *doubling, *after)

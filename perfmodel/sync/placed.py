@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from perfmodel.cost.collective import pipelined_time
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import maximum
-from perfmodel.symbolic import Quantity
+from perfmodel.numeric import largest, maximum, undominated
+from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import SERVER, Collective, Message, Round
+from perfmodel.sync.open_routes import byte_times, has_open_links
 from perfmodel.sync.ring_order import ring_order, way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.channel import Route
     from perfmodel.hardware.topology import Topology
 
+
 Line = tuple[float, float]
 """Latency and seconds per byte of the collective: a straight line over its size."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PlacedRound:
     """A round with the way of each message.
 
@@ -50,14 +54,16 @@ class PlacedRound:
     reduced_share: float
     repeat: int
 
-    @property
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
         found: list[Line] = []
-        lines = {
+        lines = dict.fromkeys(
             (route.latency_s, message.share / rate)
             for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
-        }
+        )
+        if is_symbolic(*itertools.chain(*lines)):
+            return tuple(undominated(lines))
         for latency_s, per_byte in sorted(lines, reverse=True):
             if not found or per_byte > found[-1][1]:
                 found.append((latency_s, per_byte))
@@ -76,7 +82,26 @@ class PlacedRound:
         float, ndarray or sympy.Expr
             Duration without adding up. [s]
         """
-        return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in self.lines])
+        lines = [
+            (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
+        ]
+        return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
+
+    @property
+    def byte_s(self) -> Quantity:
+        """Time of a byte of the message that gets least, of those that carry anything. [s/B]"""
+        rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
+        return largest([1 / rate for rate, message in rates if message.share] or [0.0])
+
+    @property
+    def latency_s(self) -> Quantity:
+        """Time until the last message of no bytes has arrived. [s]"""
+        return largest(route.latency_s for route in self.routes)
+
+    @property
+    def seconds_per_byte(self) -> Quantity:
+        """What each byte of the collective adds to a round with many of them. [s/B]"""
+        return largest(per_byte for _, per_byte in self.lines)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -162,8 +187,8 @@ class Placed:
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
-            latency_s = max(latency for each in self.rounds for latency, _ in each.lines)
-            stream = sum(max(per_byte for _, per_byte in each.lines) for each in self.rounds)
+            latency_s = largest(each.latency_s for each in self.rounds)
+            stream = sum(each.seconds_per_byte for each in self.rounds)
             pipelined = pipelined_time(
                 fill_s=self.fill_rounds * latency_s,
                 stream_s=stream * size_bytes,
@@ -187,14 +212,15 @@ class Placed:
         return replace(self, rounds=tuple(slowed(each) for each in self.rounds))
 
     @property
-    def latency_s(self) -> float:
+    def latency_s(self) -> Quantity:
         """Time of an empty collective, A of T = A + B n. [s]."""
-        return float(self.time(0.0))
+        latency_s = self.time(0.0)
+        return latency_s if is_symbolic(latency_s) else float(latency_s)
 
     @property
-    def seconds_per_byte(self) -> float:
+    def seconds_per_byte(self) -> Quantity:
         """What each further byte of a large one adds, B of T = A + B n. [s/B]."""
-        slopes = [each.repeat * max(per_byte for _, per_byte in each.lines) for each in self.rounds]
+        slopes = [each.repeat * each.seconds_per_byte for each in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
@@ -302,7 +328,7 @@ def place(
         options["group_size"] = _machine_size(topology, ranks)
     orders = [tuple(group) for group in (ranks, *beside)]
     if collective.ring and len(ranks) > 1:
-        orders = [ring_order(topology, order, through_host=through_host) for order in orders]
+        orders = [ring_order(topology.stated, order, through_host=through_host) for order in orders]
     rounds = collective.rounds(len(ranks), **options)
     if servers and len(ranks) == 1:  # it has nobody to agree with, but what it computes lies with them
         rounds = collective.schedule(1, **options)
@@ -353,7 +379,10 @@ def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, throug
     flows = [index for index, message in enumerate(each.messages) if message.share]
     channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
     rates = np.full(len(routes), np.inf)
-    if flows:
+    if flows and has_open_links(routes):
+        rates = rates.astype(object)
+        rates[flows] = [1 / per_byte for per_byte in byte_times([routes[index] for index in flows])]
+    elif flows:
         column = {name: place for place, name in enumerate(channels)}
         uses = np.zeros((len(flows), len(channels)))
         for row, index in enumerate(flows):
@@ -402,3 +431,54 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     if not found:
         raise ArgumentError("ranks", ", ".join(ranks), "devices that hang off one switch, root or fabric")
     return found[0]
+
+
+MOST_PLACED: Final = 1024
+"""Collectives kept for one topology; the oldest goes first. [1]"""
+
+_PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
+
+
+def placed_once(
+    collective: Collective,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    servers: Sequence[str] = (),
+    beside: Sequence[Sequence[str]] = (),
+    **options: Any,
+) -> Placed:
+    """Put a collective on devices of a system, or return it as it was put there before.
+
+    Parameters
+    ----------
+    collective : Collective
+        The algorithm. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Devices. [-]
+    servers : sequence of str
+        Nodes of its servers. [-]
+    beside : sequence of sequence of str
+        Further groups that do the same at the same time. [-]
+    **options : object
+        The algorithm's own. [-]
+
+    Returns
+    -------
+    Placed
+        As ``place`` returns it. [-]
+
+    Raises
+    ------
+    ArgumentError, UnknownNameError
+        As ``place`` raises them.
+    """
+    kept = _PLACED.setdefault(topology, {})
+    key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
+    if key not in kept:
+        while len(kept) >= MOST_PLACED:
+            del kept[next(iter(kept))]
+        kept[key] = place(collective, topology, ranks, servers=servers, beside=beside, **options)
+    return kept[key]

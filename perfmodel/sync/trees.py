@@ -6,8 +6,7 @@ from typing import Any
 
 from perfmodel.cost.collective import pipelined_time
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round
-from perfmodel.sync.ranks import levels
+from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 
 
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:

@@ -12,12 +12,9 @@ import numpy as np
 from perfmodel.calibration.fit_cache import fit_folds
 from perfmodel.hardware.calibration import factors_by_constant, load_fit_plan
 from perfmodel.measurements.table import SUBSETS
-from perfmodel.prediction.cpu import CpuNumbers
-from perfmodel.prediction.cpu_target import CpuTarget
-from perfmodel.prediction.gpu import GpuNumbers
-from perfmodel.prediction.gpu_libraries import MatmulLibrary
-from perfmodel.prediction.gpu_software import StreamEfficiency
-from perfmodel.prediction.gpu_target import GpuTarget
+from perfmodel.prediction.cpu_target import CpuNumbers, CpuTarget
+from perfmodel.prediction.gpu_libraries import MatmulLibrary, StreamEfficiency
+from perfmodel.prediction.gpu_target import GpuNumbers, GpuTarget
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.scaling import NO_FACTORS, Factors

@@ -11,11 +11,11 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.layers import LSTM, Convolution2d
 from perfmodel.measurements.table import SCORED, MeasuredRow, MeasurementTable
+from perfmodel.prediction.basis import timed_prediction
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.prediction.subject import Subject, subject_of_run
 from perfmodel.prediction.targets import resolve_target
-from perfmodel.prediction.timed_prediction import timed_prediction
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile

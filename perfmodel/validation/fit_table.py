@@ -13,7 +13,7 @@ from perfmodel.errors import UnknownNameError
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, factors_by_constant
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
-from perfmodel.prediction.constants import stated_constant
+from perfmodel.prediction.scaling import stated_constant
 from perfmodel.validation import metrics
 from perfmodel.validation.cells import prepare_cells
 from perfmodel.validation.intervals import seen_in

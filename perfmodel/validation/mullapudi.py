@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from perfmodel import zoo
-from perfmodel.cost.delay_compensation import PASSES, extra_service_time
+from perfmodel.cost.staleness import PASSES, extra_service_time
 from perfmodel.errors import CalibrationError
 from perfmodel.framework.profile import in_base_units, load_framework
 from perfmodel.graph import LayerGraph

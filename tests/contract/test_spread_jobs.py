@@ -3,9 +3,9 @@
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost.pipeline_schedule import gpipe_time
 from perfmodel.prediction.straggler import DISTRIBUTIONS
 from perfmodel.sync.library import LibraryCollective
+from pipeline_closed_forms import gpipe_time
 
 PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4}
 TENSOR = {"parallelism": "tensor", "tensor_size": 2}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, ShiftedExponential
-from perfmodel.cost.unequal_times import Unequal
+from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, ShiftedExponential, Unequal
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.cost.cpu import cpu_matmul_time
-from perfmodel.cost.cpu_passes import cpu_stream_time
+from perfmodel.cost.cpu import cpu_matmul_time, cpu_stream_time
 from perfmodel.cost.threads import effective_clock, thread_speedup
 
 extent = st.integers(min_value=1, max_value=40_000)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.cost.dispatch import exposed_dispatch_time
+from perfmodel.cost.roofline import exposed_dispatch_time
 
 SECONDS = st.one_of(st.just(0.0), st.floats(1e-9, 10.0))
 EXPONENT = st.one_of(st.just(1.0), st.floats(1.0, 100.0), st.just(math.inf))  # what a framework file may state

@@ -1,4 +1,4 @@
-"""What holds for any copy, storage, pipeline and refresh."""
+"""What holds for any copy, storage, pipeline and transfer."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cost import input_pipeline, refresh, storage, transfer
+from perfmodel.cost import input_pipeline, transfer
 
 ROUNDING = 1e-9
 SECONDS = st.floats(1e-6, 1e3)
@@ -40,12 +40,12 @@ def test_more_bytes_take_longer_and_never_beat_the_link(size, more, rate, latenc
 @given(BYTES, st.floats(1, 1e4), LATENCY, RATE, RATE, st.floats(1, 1e7), st.floats(1, 100))
 def test_reads_exceed_no_limit_and_more_of_them_are_never_slower(size, queue, latency, stream, most, reads, more):
     limits = {"latency_s": latency, "stream_bytes_per_s": stream, "most_bytes_per_s": most, "most_reads_per_s": reads}
-    rate = storage.read_rate(read_bytes=size, outstanding_reads=queue, **limits)
+    rate = input_pipeline.read_rate(read_bytes=size, outstanding_reads=queue, **limits)
     assert rate <= most
     assert rate <= reads * size
     assert rate <= queue * stream * (1 + ROUNDING)
-    assert at_least(storage.read_rate(read_bytes=size, outstanding_reads=queue * more, **limits), rate)
-    assert at_least(storage.read_rate(read_bytes=size * more, outstanding_reads=queue, **limits), rate)
+    assert at_least(input_pipeline.read_rate(read_bytes=size, outstanding_reads=queue * more, **limits), rate)
+    assert at_least(input_pipeline.read_rate(read_bytes=size * more, outstanding_reads=queue, **limits), rate)
 
 
 STAGES = st.dictionaries(st.sampled_from(input_pipeline.STAGES), SECONDS, min_size=1)
@@ -97,15 +97,15 @@ def test_a_pipeline_of_symbols_is_that_of_numbers(
 
 
 @settings(deadline=None, max_examples=30)  # the first call imports and warms sympy
-@given(SECONDS, SECONDS, COUNT, st.sampled_from(sorted(refresh.PERIOD_BY_READING)))
+@given(SECONDS, SECONDS, COUNT, st.sampled_from(sorted(transfer.PERIOD_BY_READING)))
 def test_a_refresh_of_symbols_is_that_of_numbers(transfer_s, compute_s, count, reading):
-    agree(refresh.PERIOD_BY_READING[reading], transfer_s=transfer_s, compute_s=compute_s, device_count=count)
+    agree(transfer.PERIOD_BY_READING[reading], transfer_s=transfer_s, compute_s=compute_s, device_count=count)
 
 
 @given(SECONDS, SECONDS, st.integers(1, 16))
 def test_a_survey_of_n_devices_is_double_buffering_of_one_fewer(transfer_s, compute_s, count):
     times = {"transfer_s": transfer_s, "compute_s": compute_s}
-    survey, double, single = (refresh.PERIOD_BY_READING[name] for name in ("survey", "double_buffer", "single_buffer"))
+    survey, double, single = (transfer.PERIOD_BY_READING[name] for name in ("survey", "double_buffer", "single_buffer"))
     assert survey(**times, device_count=count + 1) == double(**times, device_count=count)
     assert survey(**times, device_count=count) <= double(**times, device_count=count)
     assert at_least(single(**times, device_count=count), double(**times, device_count=count))

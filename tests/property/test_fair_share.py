@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError
 
 TOLERANCE = 1e-9

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel.cost.collective import units_taken_share
-from perfmodel.cost.merging import spans
-from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
-from perfmodel.prediction.messages import Buckets, Stretches, merged_reduced, merged_served
+from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange, spans
+from perfmodel.prediction.gradients import Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.engine import simulate
-from perfmodel.simulation.tasks import Task
+from perfmodel.simulation.timeline import Task
 
 MOST_LAYERS = 10
 GRID = (0.0, 1e4, 1e5, 1e6, 4e6, 25 * 2**20, inf)

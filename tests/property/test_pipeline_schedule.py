@@ -10,31 +10,31 @@ from perfmodel.cost.pipeline_order import (
     interleaved_order,
     most_kept,
     one_forward_one_backward_order,
-    pipeline_makespan,
+    pipeline_ends,
 )
-from perfmodel.cost.pipeline_schedule import (
+from perfmodel.errors import ArgumentError
+from perfmodel.simulation import simulate
+from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
+from pipeline_closed_forms import (
     bubble_fraction,
     gpipe_time,
     interleaved_time,
     one_forward_one_backward_bound,
     schedule_bounds,
 )
-from perfmodel.errors import ArgumentError
-from perfmodel.simulation import simulate
-from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
 
 SECONDS = st.floats(0.01, 10.0)
 
 
 def _path(orders, *, forward_s, backward_s, forward_send_s=None, backward_send_s=None):
     none = [0.0] * (len(forward_s) - 1)
-    return pipeline_makespan(
+    return pipeline_ends(
         orders,
         forward_s=forward_s,
         backward_s=backward_s,
         forward_send_s=forward_send_s or none,
         backward_send_s=backward_send_s or none,
-    )
+    ).latest_s
 
 
 def _played(orders, *, forward_s, backward_s, forward_send_s=None, backward_send_s=None):

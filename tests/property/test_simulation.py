@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.cost.fair_share import max_min_rates
+from perfmodel.cost.transfer import max_min_rates
 from perfmodel.simulation import Task, simulate
 
 EXACT = 1e-9

@@ -10,8 +10,7 @@ The Maxwell product with 128 columns is the one with the first operand transpose
 import numpy as np
 import pytest
 
-from perfmodel.cost.gpu import matmul_memory_time, tile_menu, tiled_matmul_time
-from perfmodel.cost.tile_output import write_out_steps
+from perfmodel.cost.gpu import matmul_memory_time, tile_menu, tiled_matmul_time, write_out_steps
 from perfmodel.framework.convolution import ALGORITHMS, convolution_alternatives, shape_class
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.hardware.catalogue import load_library

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost.bounded_staleness import bounded_staleness_excess
-from perfmodel.cost.delay_compensation import backup_bytes, extra_flop_count, extra_service_time
-from perfmodel.cost.effective_progress import steps_to_target
 from perfmodel.cost.order_statistics import Empirical, LogNormal, Normal, normal_order_statistic
 from perfmodel.cost.queueing import (
     closed_network,
@@ -20,6 +17,13 @@ from perfmodel.cost.queueing import (
     staleness_of_rates,
     throughput_bound,
     unequal_workers,
+)
+from perfmodel.cost.staleness import (
+    backup_bytes,
+    bounded_staleness_excess,
+    extra_flop_count,
+    extra_service_time,
+    steps_to_target,
 )
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements import load_scaling

@@ -12,7 +12,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.calibration import UnknownTable, load_fit_plan
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.layers.optimizers import load_optimizer
-from perfmodel.prediction.prepared import prepare
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.subject import Subject
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.records import Phase

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost import cpu, cpu_passes, threads
+from perfmodel.cost import cpu, threads
 
 MATMUL = {
     "m": 64,
@@ -58,7 +58,7 @@ def test_independent_products_share_the_threads():
 def test_stream_is_bound_by_one_core_then_by_the_socket():
     def seconds(speedup):
         return float(
-            cpu_passes.cpu_stream_time(
+            cpu.cpu_stream_time(
                 moved_bytes=12e9,
                 speedup=speedup,
                 core_bandwidth_bytes_per_s=12e9,
@@ -72,7 +72,7 @@ def test_stream_is_bound_by_one_core_then_by_the_socket():
 def test_a_pass_over_what_the_cache_holds_does_not_wait_for_memory():
     def seconds(moved):
         return float(
-            cpu_passes.cpu_stream_time(
+            cpu.cpu_stream_time(
                 moved_bytes=moved,
                 speedup=1.0,
                 core_bandwidth_bytes_per_s=10e9,
@@ -106,8 +106,8 @@ def test_a_narrow_product_falls_back_to_one_thread():
 
 def test_scalar_instructions_bound_a_sigmoid():
     # 1e6 sigmoids x 15 cycles / 3 GHz = 5 ms; their 8 MB take 0.67 ms.
-    scalar_s = cpu_passes.cpu_scalar_time(flop_count=1e6, cycles_per_flop=15, clock_hz=3e9)
-    total_s = cpu_passes.cpu_stream_time(
+    scalar_s = cpu.cpu_scalar_time(flop_count=1e6, cycles_per_flop=15, clock_hz=3e9)
+    total_s = cpu.cpu_stream_time(
         moved_bytes=8e6,
         scalar_s=scalar_s,
         speedup=1,
@@ -151,11 +151,11 @@ def _everything(threads_used, columns):
     )
     clock = threads.effective_clock(active_cores=threads_used, clock_hz_by_active_cores=(3e9, 2.8e9, 2.5e9))
     product = cpu.cpu_matmul_time(**MATMUL | {"n": columns, "speedup": speedup, "peak_flop_per_s_per_core": 16 * clock})
-    bandwidth = cpu_passes.numa_bandwidth(local_bytes_per_s=40e9, remote_bytes_per_s=20e9, remote_share=0.5)
-    scalar = cpu_passes.cpu_scalar_time(
+    bandwidth = cpu.numa_bandwidth(local_bytes_per_s=40e9, remote_bytes_per_s=20e9, remote_share=0.5)
+    scalar = cpu.cpu_scalar_time(
         flop_count=columns, cycles_per_flop=15, moved_bytes=columns, clock_hz=clock, speedup=speedup
     )
-    stream = cpu_passes.cpu_stream_time(
+    stream = cpu.cpu_stream_time(
         moved_bytes=8 * columns,
         scalar_s=scalar,
         speedup=speedup,
@@ -192,6 +192,6 @@ def test_no_factor_takes_a_product_beyond_the_peak():
 
 def test_subnormal_products_cost_the_more_the_longer_the_assist_and_the_fewer_the_threads():
     times = {"product_count": 1e6, "assist_cycles": 150.0, "clock_hz": 3e9}
-    assert cpu_passes.subnormal_assist_time(**times) == pytest.approx(0.05)
-    assert cpu_passes.subnormal_assist_time(**times, speedup=4.0) == pytest.approx(0.0125)
-    assert cpu_passes.subnormal_assist_time(**{**times, "product_count": 0.0}) == 0.0
+    assert cpu.subnormal_assist_time(**times) == pytest.approx(0.05)
+    assert cpu.subnormal_assist_time(**times, speedup=4.0) == pytest.approx(0.0125)
+    assert cpu.subnormal_assist_time(**{**times, "product_count": 0.0}) == 0.0

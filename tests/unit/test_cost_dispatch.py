@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost.dispatch import exposed_dispatch_time
+from perfmodel.cost.roofline import exposed_dispatch_time
 
 
 def exposed(busy_s, dispatch_s, overlap_exponent):

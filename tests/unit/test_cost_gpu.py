@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 import sympy
 
-from perfmodel.cost.gpu import matmul_memory_time, stream_time, tile_menu, tiled_matmul_time
-from perfmodel.cost.gpu_layout import strided_time, unaligned_efficiency, with_strided_loads
+from perfmodel.cost.gpu import (
+    matmul_memory_time,
+    stream_time,
+    strided_time,
+    tile_menu,
+    tiled_matmul_time,
+    unaligned_efficiency,
+    with_strided_loads,
+)
 from perfmodel.cost.roofline import ridge_point, roofline_time
 
 ONE_TILE = {"tile_rows": [128], "tile_columns": [128], "tile_efficiency": [1.0], "split_k": [1]}

@@ -7,7 +7,7 @@ from inspect import isabstract
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost.storage import read_rate
+from perfmodel.cost.input_pipeline import read_rate
 from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.storage import KINDS, CloudDisk, Storage

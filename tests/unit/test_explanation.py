@@ -2,15 +2,19 @@
 
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
 
+import perfmodel as pm
 from perfmodel.hardware.catalogue import load_device
+from perfmodel.prediction.basis import Basis
 from perfmodel.prediction.explanation import as_dict, explain, report, report_html
 from perfmodel.prediction.memory import MemoryFootprint
-from perfmodel.prediction.prediction import LayerRow, Prediction
+from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.report import layer_totals, memory_table, part_table
+from perfmodel.prediction.rows import LayerRow
 from perfmodel.prediction.step_time import PARTS, TOTALS, StepTime
 from perfmodel.presentation.tables import Table
 
@@ -30,6 +34,12 @@ class StatedPrediction(Prediction):
                 LayerRow("relu1", "forward", "output", "relu", 1.0, 0.0, 5e8, 0.002, "memory_bandwidth"),
             ]
         )
+
+
+@cache
+def basis() -> Basis:
+    """A step of a device by itself, of which nothing but how it was prepared is told."""
+    return pm.predict(pm.zoo.alexnet(), batch_size=16, device="gtx_1080", framework="caffe_1_0_rc3").basis
 
 
 def stated(**changes: Any) -> StatedPrediction:
@@ -57,6 +67,7 @@ def stated(**changes: Any) -> StatedPrediction:
         "step_overhead_s": 0.0,
         "peak_flop_per_s": 8e12,
         "memory_bandwidth_bytes_per_s": 320e9,
+        "basis": basis(),
     }
     made_when_asked: dict[str, Any] = {
         "memory": MemoryFootprint(1e9, 1e9, 0.0, 3e9, 5e8, 1e6, 2e8, 8e9),

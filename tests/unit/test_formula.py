@@ -259,7 +259,7 @@ def test_bad_input_is_refused_with_words(arguments, error, words):
 
 
 def test_all_that_has_no_closed_form_says_why():
-    assert {limit.argument for limit in NO_CLOSED_FORM} >= {"sync", "straggler", "parallelism"}
+    assert {limit.argument for limit in NO_CLOSED_FORM} >= {"sync", "straggler", "bucket_bytes"}
     for limit in NO_CLOSED_FORM:
         assert limit.why
         assert limit.instead
@@ -270,21 +270,6 @@ def test_all_that_has_no_closed_form_says_why():
     with pytest.raises(ArgumentError, match="order statistic"):
         pm.formula(graph=network("mnist_classifier"), system="survey_fig5", workers=2, free="workers",
                    straggler={"distribution": "normal", "cv": 0.1})  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [("parallelism", "pipeline"), ("stages", 2), ("tensor_size", 2), ("micro_batches", 2), ("accumulation_steps", 2),
-     ("shard_stage", 1)],
-)  # fmt: skip
-def test_what_spreads_a_network_is_refused_by_its_own_name(argument, value):
-    how = {"graph": network("lenet5"), "system": "survey_fig5", "workers": 2, "batch_size": 8, "free": "batch_size"}
-    with pytest.raises(ArgumentError, match="no closed form of a network spread") as caught:
-        pm.formula(**how, **{argument: value})
-    assert (caught.value.argument, caught.value.given) == (argument, value)
-    plain = {"parallelism": "data", "shard_stage": 0}.get(argument, 1)
-    assert caught.value.allowed.startswith(f"{plain!r} in a formula")
-    assert pm.formula(**how, **{argument: plain})() > 0
 
 
 @pytest.mark.parametrize("given", [{}, {"workers": 1}])

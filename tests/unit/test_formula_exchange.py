@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
+from perfmodel.hardware.open_links import with_links_scaled
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.planning.formulas.asked import with_links_scaled
-from perfmodel.planning.formulas.wiring import NoForm, Share, in_stretches
+from perfmodel.planning.formulas.workers import in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.rings import RingAllReduce
@@ -136,14 +136,15 @@ def test_a_cost_that_is_not_what_predict_says_is_not_used(monkeypatch):
     assert f(workers=3) == pytest.approx(p.step_s, rel=1e-9)
 
 
-def test_flows_rise_evenly_over_one_channel_or_not_at_all():
-    alone, shared = Share(1, 10.0), [Share(count, 25.0) for count in (3, 4, 5, 6)]
+def test_numbers_are_the_same_rise_evenly_or_stand_alone():
+    alone, shared = 1 / 10, [count / 25 for count in (3, 4, 5, 6)]
     found = in_stretches(P, range(2, 8), [alone, alone, *shared])
     values = [float(found.subs(P, count)) for count in range(2, 8)]
     assert values == pytest.approx([0.1, 0.1, 3 / 25, 4 / 25, 5 / 25, 6 / 25], rel=1e-15)
     assert float(found.subs(P, 7.5)) == pytest.approx(6.5 / 25)
-    with pytest.raises(NoForm):
-        in_stretches(P, range(2, 8), [Share(1, 10.0 + count) for count in range(6)])
+    odd = [3.0, 1.0, 4.0, 1.5, 9.0, 2.6]
+    found = in_stretches(P, range(2, 8), odd)
+    assert [float(found.subs(P, count)) for count in range(2, 8)] == odd
 
 
 def test_the_latency_of_a_lone_device_s_link(tmp_path, monkeypatch):

@@ -110,7 +110,7 @@ def test_a_rate_that_rises_and_falls_is_solved_where_it_rises():
 def search_of(expression, symbol):
     bounded = Bounded(Definitions(), expression, symbol, {})
     function = sympy.lambdify(symbol, expression, "numpy")
-    return Search(difference=lambda x: (function(x), np.ones_like(x)), bounds=bounded, whole=False)
+    return Search(difference=lambda x: (function(x), np.ones_like(x)), bounds=bounded, unit=0.0)
 
 
 @pytest.mark.parametrize("width", [1e-1, 1e-3, 1e-5])

@@ -12,8 +12,16 @@ from scipy.optimize import minimize_scalar
 
 import perfmodel as pm
 from perfmodel.cli.app import run
-from perfmodel.cost.interruptions import daly_interval, interrupted_time, young_interval
-from perfmodel.cost.money import energy, energy_cost, hire_cost, storage_cost, sustained_use_hours
+from perfmodel.cost.money import (
+    daly_interval,
+    energy,
+    energy_cost,
+    hire_cost,
+    interrupted_time,
+    storage_cost,
+    sustained_use_hours,
+    young_interval,
+)
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 

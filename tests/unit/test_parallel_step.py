@@ -7,11 +7,11 @@ import pytest
 
 from perfmodel import zoo
 from perfmodel.cost.model_state import model_state_bytes
-from perfmodel.cost.pipeline_schedule import bubble_fraction, schedule_bounds
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism import Layout
 from perfmodel.parallelism.registry import PARALLELISMS
+from perfmodel.prediction.basis import timed_prediction
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.device_memory import _waiting_bytes
 from perfmodel.prediction.prepare import prepare
@@ -19,9 +19,9 @@ from perfmodel.prediction.step_time import PARTS
 from perfmodel.prediction.subject import subject_of_graph
 from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.prediction.targets import resolve_target
-from perfmodel.prediction.timed_prediction import timed_prediction
 from perfmodel.simulation import simulate
-from perfmodel.simulation.pipeline_schedule import Hop, pipeline_resources, pipeline_schedule_tasks
+from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
+from pipeline_closed_forms import bubble_fraction, schedule_bounds
 
 GRAPHS = {"vgg16": zoo.vgg16(), "resnet50": zoo.resnet50(), "gpt": zoo.gpt(layers=8, vocabulary=50_304)}
 every_graph = pytest.mark.parametrize("name", GRAPHS)

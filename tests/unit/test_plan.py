@@ -13,7 +13,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cli.planning import candidate_as_typed
-from perfmodel.cost.interruptions import daly_interval, interrupted_time
+from perfmodel.cost.money import daly_interval, interrupted_time
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
 

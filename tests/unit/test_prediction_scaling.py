@@ -9,7 +9,7 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.prediction.prepared import prepare
+from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, scaled
 from perfmodel.prediction.subject import subject_of_run
 from perfmodel.prediction.targets import resolve_target

@@ -16,10 +16,10 @@ from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
-from perfmodel.planning.formulas.definitions import Definitions, evaluated
+from perfmodel.planning.formulas.definitions import Definitions
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.cpu import CpuNumbers
+from perfmodel.prediction.cpu_target import CpuNumbers
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.step_time import PARTS, group_times, step_time
 from perfmodel.prediction.targets import resolve_target
@@ -60,7 +60,7 @@ def formula_of(symbol, table, numbers, **how):
     with naming(definitions):
         parts = step_time(table, numbers, **how)
     wanted = [getattr(parts, name) for name in PARTS]
-    return lambda value: evaluated(definitions, wanted, {symbol: value})
+    return lambda value: [float(each) for each in definitions.function([symbol], wanted)(value)]
 
 
 def toy_step(numbers, passes=()):

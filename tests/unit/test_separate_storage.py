@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.cost.storage import read_rate
+from perfmodel.cost.input_pipeline import read_rate
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import KINDS
 from perfmodel.prediction.machine import Machine

@@ -12,7 +12,7 @@ from perfmodel.hardware.catalogue import load_library
 from perfmodel.measurements.run import Run
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
-from perfmodel.prediction.arguments import DTYPES, NO_SYNC
+from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
 from perfmodel.prediction.batch_limit import max_batch_size
 from perfmodel.records import Phase

@@ -19,7 +19,7 @@ CANCELLING: Final = 1.5
 """Sum of the magnitudes of terms over their sum from which on they tell nothing one by one. [1]"""
 
 
-def on_branch(point: AtPoint, expression: Any) -> sympy.Expr:
+def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
     """Return what an expression is while the branches that count at a point do.
 
     Parameters
@@ -28,6 +28,8 @@ def on_branch(point: AtPoint, expression: Any) -> sympy.Expr:
         Whose branches are taken. [-]
     expression : sympy.Expr
         What counts. [-]
+    only : sympy.Symbol or None
+        The one symbol that stays open, where all others and all ceilings are what they come to there. [-]
 
     Returns
     -------
@@ -37,20 +39,25 @@ def on_branch(point: AtPoint, expression: Any) -> sympy.Expr:
     expression = sympy.sympify(expression)
     point.value(expression)
     known: dict[Any, Any] = {}
+    if only is not None:
+        known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
     for name, each in point.definitions.needed_for([expression]).expressions.items():
-        known[name] = _taken(point, each, known)
-    return sympy.expand(_taken(point, expression, known), power_base=False, power_exp=False)
+        known[name] = _taken(point, each, known, keep_ceilings=only is None)
+    found = _taken(point, expression, known, keep_ceilings=only is None)
+    return sympy.expand(found, power_base=False, power_exp=False)
 
 
-def _taken(point: AtPoint, node: Any, known: dict[Any, Any]) -> Any:
+def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
     if node not in known:
+        rounded = isinstance(node, sympy.ceiling | sympy.floor)
         if node in point.taken:
-            known[node] = _taken(point, point.taken[node].argument, known)
+            known[node] = _taken(point, point.taken[node].argument, known, keep_ceilings=keep_ceilings)
         elif not node.args:
             known[node] = node
+        elif rounded and not keep_ceilings:
+            known[node] = sympy.Float(point.value(node))
         else:
-            rounded = isinstance(node, sympy.ceiling | sympy.floor)
-            arguments = [_taken(point, each, known) for each in node.args]
+            arguments = [_taken(point, each, known, keep_ceilings=keep_ceilings) for each in node.args]
             known[node] = node.func(*arguments, evaluate=False) if rounded else node.func(*arguments)
     return known[node]
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.printing.numpy import NumPyPrinter
 
+if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
+
 
 class Meaning(NamedTuple):
-    """What a named expression is: ``name`` says of what kind, ``place`` which row of its array it is. [-]"""
+    """What a named expression is: ``name`` says of what kind, ``place`` which row of its array it is. [-]
+
+    ``part`` is the kernel table of the stage that it belongs to, None for what belongs to no stage. [-]
+    """
 
     name: str
     place: int
+    part: KernelTable | None = None
 
 
 @dataclass(eq=False)
@@ -39,7 +45,7 @@ class Definitions:
     alike: dict[sympy.Symbol, list[Meaning]] = field(default_factory=dict)
     _known: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
-    def __call__(self, expression: Any, name: str, place: int) -> Any:
+    def __call__(self, expression: Any, name: str, place: int, part: KernelTable | None = None) -> Any:
         """Return the symbol that stands for an expression; numbers and symbols stay themselves."""
         expression = sympy.sympify(expression)
         if expression.is_Atom:
@@ -50,8 +56,8 @@ class Definitions:
             symbol = sympy.Symbol(f"x_{len(self._known)}", real=True)
             self._known[expression] = symbol
             self.expressions[symbol] = expression
-            self.meanings[symbol] = Meaning(name, place)
-        self.alike.setdefault(self._known[expression], []).append(Meaning(name, place))
+            self.meanings[symbol] = Meaning(name, place, part)
+        self.alike.setdefault(self._known[expression], []).append(Meaning(name, place, part))
         return self._known[expression]
 
     def needed_for(self, wanted: Iterable[Any]) -> Definitions:
@@ -134,25 +140,3 @@ class _Printer(NumPyPrinter):  # type: ignore[misc]
         return "inf"
 
     _print_StrictGreaterThan = _print_GreaterThan = _print_StrictLessThan = _print_LessThan = _print_Relational
-
-
-def evaluated(definitions: Definitions, wanted: Sequence[Any], at: Mapping[sympy.Symbol, float]) -> list[float]:
-    """Return the values of expressions at a point.
-
-    Parameters
-    ----------
-    definitions : Definitions
-        Named expressions. [-]
-    wanted : sequence of sympy.Expr
-        What counts. [unit of each]
-    at : mapping of sympy.Symbol to float
-        Value of each free symbol. [unit of each]
-
-    Returns
-    -------
-    list of float
-        Values. [unit of each]
-    """
-    function = definitions.function(list(at), wanted)
-    with np.errstate(all="ignore"):
-        return [float(each) for each in function(*at.values())]

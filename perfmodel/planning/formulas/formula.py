@@ -12,13 +12,14 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.run import Run
-from perfmodel.planning.formulas.asked import devices_alike
 from perfmodel.planning.formulas.definitions import Definitions
 from perfmodel.planning.formulas.limits import refuse_open_ended
 from perfmodel.planning.formulas.points import checked_point, common_shape
 from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
+from perfmodel.planning.formulas.system import most_workers
 from perfmodel.planning.formulas.values import AtPoint, single_values
-from perfmodel.prediction.arguments import one_of
+from perfmodel.planning.formulas.workers import NoForm
+from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
@@ -292,7 +293,7 @@ class _Function:
             if name in given:
                 raise ArgumentError(name, value, "given once, by place or by name")
             given[name] = value
-        refuse_fractions(given)
+        refuse_fractions(self.formula.opened, given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
         shape = common_shape(merged)
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
@@ -318,8 +319,9 @@ def formula(
 ) -> Formula:
     """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
 
-    Built by the cost functions of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
-    maximum, minimum, ceiling and choice is kept.
+    Built by the composition of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
+    maximum, minimum, ceiling and choice is kept. Of a network in stages it keeps the cut that ``predict`` makes at the
+    numbers given here, which may not be the best at others.
 
     Parameters
     ----------
@@ -370,21 +372,15 @@ def formula(
         arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
     refuse_open_ended(names, arguments)
     if "workers" in map(str, names) and "workers" not in arguments:
-        arguments["workers"] = devices_alike(arguments)
+        arguments["workers"] = most_workers(arguments)
     prediction = predict(graph, **arguments)
     basis = prediction.basis
     assert basis is not None
+    assert basis.job is not None
     refuse_open_ended(names, arguments, prepared=basis.prepared)
-    opened = open_up(Opened(basis.prepared, dict(basis.factors), graph, arguments), names)
+    opened = open_up(Opened(basis.prepared, dict(basis.factors), basis.job), names)
     definitions = Definitions()
-    with naming(definitions):
-        step = opened.prepared.step(opened.factors).parts
-        named_parts = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
-        total = sympy.Add(*(definitions(named_parts[name], name, 0) for name in PARTS))
-        waits = named_parts["exposed_transfer_s"] + named_parts["input_wait_s"]
-        named_parts |= {"step_s": total, "device_s": total - waits}
-        samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size
-        named_parts["samples_per_s"] = samples / definitions(total, "step_s", 0)
+    named_parts = _composed(opened, definitions)
     return Formula(
         quantity=quantity,
         prediction=prediction,
@@ -392,3 +388,22 @@ def formula(
         definitions=definitions,
         named_parts=named_parts,
     )
+
+
+def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]:
+    """Return every quantity of a step in names and symbols, held against numbers where those of a system are free."""
+    with naming(definitions):
+        try:
+            step = opened.prepared.step(opened.factors).parts
+        except NoForm:
+            assert opened.system is not None
+            raise opened.system.refusal from None
+        found = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
+        total = sympy.Add(*(definitions(found[name], name, 0) for name in PARTS))
+        waits = found["exposed_transfer_s"] + found["input_wait_s"]
+        samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size
+        rate = samples / definitions(total, "step_s", 0)
+    if opened.system is not None:
+        at = {symbol: opened.stated[name] for name, symbol in opened.symbols.items()}
+        opened.system.hold(definitions, found, factors=opened.factors, at=at)
+    return found | {"step_s": total, "device_s": total - waits, "samples_per_s": rate}

@@ -121,11 +121,8 @@ def latex(formula: Formula) -> str:
         lines.append(_told_of(formula, [names[each] for each in further], further))
     for name, symbol in formula.symbols.items():
         unit = FREE[name].unit if name in FREE else "as its file states it"
-        lines.append(
-            rf"{names[symbol]} &: \text{{{words_of(name)} [{unit}]}}".replace("_", r"\_")
-            if name not in FREE
-            else rf"{names[symbol]} &: \text{{{words_of(name)} [{unit}]}}"
-        )
+        told = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")
+        lines.append(rf"{names[symbol]} &: \text{{{told}}}")
     return "$$\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}$$"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.prepared import Prepared
 from perfmodel.sync.asynchronous import SCHEMES
 
@@ -40,10 +40,6 @@ class NoClosedForm:
     applies: Callable[[set[str], Arguments], bool]
 
 
-def _other_than(argument: str, plain: object) -> Callable[[set[str], Arguments], bool]:
-    return lambda free, given: given.get(argument, plain) not in (plain, None)
-
-
 def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
     return lambda free, given: given.get(argument) in values
 
@@ -54,16 +50,6 @@ def _of_a_system(free: set[str], given: Arguments) -> bool:
 
 LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
 """Numbers of the links of a worker's device."""
-
-WHOLE: Final[Mapping[str, object]] = {
-    "parallelism": "data",
-    "stages": 1,
-    "tensor_size": 1,
-    "micro_batches": 1,
-    "accumulation_steps": 1,
-    "shard_stage": 0,
-}
-"""Arguments that spread a network over devices, or cut a mini-batch up -> where they do not."""
 
 NO_CLOSED_FORM: Final = (
     NoClosedForm(
@@ -87,16 +73,6 @@ NO_CLOSED_FORM: Final = (
         why="every worker's kernels would change with the number of them, and only some numbers divide it",
         instead="batch_size, per worker, with workers free",
         applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
-    ),
-    *(
-        NoClosedForm(
-            argument=argument,
-            what="a network spread over several devices, or a mini-batch in several parts",
-            why="a schedule is played as a recurrence over stages and micro-batches",
-            instead=f"{plain!r} in a formula",
-            applies=_other_than(argument, plain),
-        )
-        for argument, plain in WHOLE.items()
     ),
     NoClosedForm(
         argument="bucket_bytes",

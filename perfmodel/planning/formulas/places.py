@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,24 +56,8 @@ def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
 class Chosen:
-    """Algorithms that are chosen at a point.
-
-    Parameters
-    ----------
-    of_group : tuple of int
-        Place among the alternatives of what each unique operation takes. [1]
-    counts : Counter of int
-        How many operations of the step take each. [1]
-    """
-
-    of_group: tuple[int, ...]
-    counts: Counter[int]
-
-
-def chosen_at(formula: Formula, point: AtPoint) -> Chosen:
-    """Return the algorithms that are chosen at a point, as the numbers behind the formula tell.
+    """Algorithms that are chosen at a point, stage by stage, as the numbers behind a formula tell.
 
     Parameters
     ----------
@@ -81,30 +65,37 @@ def chosen_at(formula: Formula, point: AtPoint) -> Chosen:
         The formula. [-]
     point : AtPoint
         The point. [-]
-
-    Returns
-    -------
-    Chosen
-        By operation. [-]
     """
-    basis, opened = formula.prediction.basis, formula.opened
-    assert basis is not None
-    size: Any = point.value(opened.prepared.batch_size)
-    factors = {name: point.value(factor) for name, factor in opened.factors.items()}
-    of_group = tuple(replace(basis.prepared, batch_size=size).step(factors).groups.chosen.tolist())
-    counts: Counter[int] = Counter()
-    for alternative, count in zip(of_group, opened.prepared.plan.table.multiplicity.tolist(), strict=True):
-        counts[alternative] += int(count)
-    return Chosen(of_group, counts)
+
+    def __init__(self, formula: Formula, point: AtPoint) -> None:
+        basis, opened = formula.prediction.basis, formula.opened
+        assert basis is not None
+        size: Any = point.value(opened.prepared.batch_size)
+        factors = {name: point.value(factor) for name, factor in opened.factors.items()}
+        self._of_groups: dict[int, list[int]] = {}
+        self._counts: dict[int, Counter[int]] = {}
+        for timed in replace(basis.prepared, batch_size=size).step(factors).stages:
+            table, of_groups = timed.stage.plan.table, timed.groups.chosen.tolist()
+            self._of_groups[id(table)], counts = of_groups, Counter[int]()
+            for alternative, count in zip(of_groups, table.multiplicity.tolist(), strict=True):
+                counts[alternative] += int(count)
+            self._counts[id(table)] = counts
+
+    def of_group(self, meaning: Meaning) -> str:
+        """Return the name of the algorithm that an operation of a stage takes."""
+        assert meaning.part is not None
+        return meaning.part.alternative_names[self._of_groups[id(meaning.part)][meaning.place]]
+
+    def count(self, table: KernelTable, alternative: int) -> int:
+        """Return how many operations of a stage take an alternative. [1]"""
+        return self._counts[id(table)][alternative]
 
 
-def _alternatives(table: KernelTable, meanings: Iterable[Meaning]) -> Iterator[int]:
-    """Yield the algorithms that a name is a kernel of, or the time of; a kernel that one runs twice, twice."""
-    for meaning in meanings:
-        if meaning.name in OF_ROWS:
-            yield from _alternatives_of_rows(table).get(meaning.place, ())
-        elif meaning.name in OF_ALTERNATIVES:
-            yield meaning.place
+def _alternatives(meaning: Meaning) -> Iterable[int]:
+    """Return every algorithm that a name is a kernel or the total time of, once per launch."""
+    if meaning.part is not None and meaning.name in OF_ROWS:
+        return _alternatives_of_rows(meaning.part).get(meaning.place, ())
+    return (meaning.place,) if meaning.name in OF_ALTERNATIVES else ()
 
 
 def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = None) -> str:
@@ -124,21 +115,29 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
     str
         In words. [-]
     """
-    definitions, table = formula.definitions, formula.opened.prepared.plan.table
-    meaning, layers = definitions.meanings[symbol], _layers_of_groups(table)
-    if meaning.name in OF_GROUPS and meaning.place < len(layers):
-        what = "algorithm" if meaning.name == "chosen" else meaning.name
-        return f"{what} of {layers[meaning.place]}"
-    groups = _groups_of_alternatives(table)
-    met = [each for each in _alternatives(table, definitions.alike[symbol]) if each in groups]
+    definitions = formula.definitions
+    meaning = definitions.meanings[symbol]
+    if meaning.part is not None and meaning.name in OF_GROUPS:
+        layers = _layers_of_groups(meaning.part)
+        if meaning.place < len(layers):
+            what = "algorithm" if meaning.name == "chosen" else meaning.name
+            return f"{what} of {layers[meaning.place]}"
+    met = [
+        (each.part, alternative)
+        for each in definitions.alike[symbol]
+        if each.part is not None
+        for alternative in _alternatives(each)
+        if alternative in _groups_of_alternatives(each.part)
+    ]
     if not met:
         return meaning.name
-    alternative = next((each for each in met if chosen is not None and each in chosen.counts), met[0])
-    return f"{meaning.name} of {layers[groups[alternative]]} ({table.alternative_names[alternative]})"
+    table, alternative = next((each for each in met if chosen is not None and chosen.count(*each)), met[0])
+    layer = _layers_of_groups(table)[_groups_of_alternatives(table)[alternative]]
+    return f"{meaning.name} of {layer} ({table.alternative_names[alternative]})"
 
 
 def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
-    """Return how many kernels of a step take what a name says, by the algorithms that are chosen.
+    """Return how many kernels take what a name says, by the algorithms that are chosen.
 
     Parameters
     ----------
@@ -152,8 +151,10 @@ def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
     Returns
     -------
     int
-        Kernels, of all layers. [1]
+        Kernels, of all layers and one micro-batch. [1]
     """
-    table = formula.opened.prepared.plan.table
-    of_kernels = [each for each in formula.definitions.alike[symbol] if each.name == "kernel"]
-    return sum(chosen.counts[each] for each in _alternatives(table, of_kernels))
+    count = 0
+    for each in formula.definitions.alike[symbol]:
+        if each.name == "kernel" and each.part is not None:
+            count += sum([chosen.count(each.part, alternative) for alternative in _alternatives(each)])
+    return count

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
-from perfmodel.prediction.gpu import product_dtype
+from perfmodel.prediction.gpu_target import product_dtype
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:

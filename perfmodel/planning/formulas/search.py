@@ -53,15 +53,15 @@ class Search:
         Returns differences at values of the symbol, and what each is small against. [unit of the quantity]
     bounds : callable
         Returns bounds of the difference over intervals. [unit of the quantity]
-    whole : bool
-        Whether the symbol counts things. [-]
+    unit : float
+        What values of the symbol are whole multiples of; 0 where it may be any number. [unit of the symbol]
     certain : bool
         Whether the last search proved that it left nothing out. [-]
     """
 
     difference: Callable[[Any], tuple[Any, Any]]
     bounds: Callable[[Any, Any], Bounds]
-    whole: bool
+    unit: float
     certain: bool = field(default=True, init=False)
 
     def signs(self, places: Any) -> Any:
@@ -115,7 +115,7 @@ class Search:
         return lows[:first], highs[:first], (float(lows[first]), float(highs[first]))
 
     def _is_narrow(self, low: Any, high: Any) -> Any:
-        return high - low <= (1.0 if self.whole else NARROW * low)
+        return high - low <= (self.unit or NARROW * low)
 
     def _proven(self, low: Any, high: Any, start: float) -> Any:
         """Tell which cells have no turn inside, with the starting sign at both ends."""
@@ -147,12 +147,12 @@ class Search:
         return rises and not bool(bounds.jumps[0])
 
     def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
-        """Return each cell in so many pieces, of whole numbers in as many as there are."""
-        if not self.whole:
+        """Return each cell in so many pieces, of multiples of the unit in as many as there are."""
+        if not self.unit:
             ends = np.geomspace(lows, highs, count + 1)
             ends[0], ends[-1] = lows, highs
             return ends[:-1].T.ravel(), ends[1:].T.ravel()
-        ends = np.round(np.linspace(lows, highs, count + 1))
+        ends = self.unit * np.round(np.linspace(lows, highs, count + 1) / self.unit)
         below, above = ends[:-1].T.ravel(), ends[1:].T.ravel()
         return below[above > below], above[above > below]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +13,11 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, constant
+from perfmodel.planning.formulas.branches import on_branch
 from perfmodel.planning.formulas.points import by_names, checked_point, known_symbol
 from perfmodel.planning.formulas.search import Search, Turn
 from perfmodel.planning.formulas.symbols import FREE
-from perfmodel.planning.formulas.values import AtPoint, NoPolynomial, left_of, single_values
+from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.planning.formulas.words import changed_branches
 
 if TYPE_CHECKING:
@@ -98,8 +100,9 @@ class _Question:
         return side(**own, **{self.name: values})
 
     @property
-    def is_whole(self) -> bool:
-        return self.name in FREE and FREE[self.name].whole
+    def unit(self) -> int:
+        sides = [self.first] if self.second is None else [self.first, self.second]
+        return math.lcm(*(side.opened.unit_of(self.name) for side in sides))
 
     def difference(self, values: Any) -> Any:
         return self.scaled(values)[0]
@@ -189,8 +192,8 @@ def solved(
     if name in given:
         raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=given)
-    met = _met(question, _places(first, name, between))
-    return _whole(question, met) if question.is_whole else _real(question, met)
+    met = _met(question, _places(first, name, between, unit=question.unit))
+    return _whole(question, met) if question.unit else _real(question, met)
 
 
 class _Met(NamedTuple):
@@ -205,7 +208,7 @@ class _Met(NamedTuple):
 
 def _met(question: _Question, places: Any) -> _Met:
     """Return where the difference first has another sign, and the stretch without a difference there."""
-    search = Search(difference=question.scaled, bounds=question.bounds, whole=question.is_whole)
+    search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
     start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
     if start == 0:
@@ -232,16 +235,14 @@ def _met(question: _Question, places: Any) -> _Met:
     return _Met(turn, start, after, equal, ends)
 
 
-def _places(formula: Formula, name: str, between: tuple[float, float] | None) -> Any:
-    """Return the places at which a formula is tried: whole numbers of a count, else evenly apart in the logarithm."""
+def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
+    """Return the places at which a formula is tried: multiples of a unit, else evenly apart in the logarithm."""
     stated = formula.stated[name]
     if between is not None and (
         np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
     ):
         raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
-    low, high = between or (
-        (1, MOST_WHOLE) if (name in FREE and FREE[name].whole) else (stated / WIDEST, stated * WIDEST)
-    )
+    low, high = between or ((unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST))
     limits = formula.opened.ranges.get(name)
     if limits is not None and between is None:
         low, high = max(low, limits.smallest), min(high, limits.largest)
@@ -249,13 +250,13 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None) ->
         raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
     if limits is not None and not limits.holds(np.array([low, high])):
         raise ArgumentError("between", between, limits.allowed)
-    if name in FREE and FREE[name].whole:
-        low, high = int(np.ceil(low)), int(np.floor(high))
+    if unit:
+        low, high = int(np.ceil(low / unit)), int(np.floor(high / unit))
         if low > high:
             raise ArgumentError("between", between, "ends with whole numbers between them")
         if high - low < MOST_WHOLE:
-            return np.arange(low, high + 1, dtype=float)
-        return np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
+            return unit * np.arange(low, high + 1, dtype=float)
+        return unit * np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
     return np.geomspace(low, high, GRID)
 
 
@@ -307,7 +308,8 @@ def _told(question: _Question, met: _Met, value: float, how: str) -> str:
 def _whole(question: _Question, met: _Met) -> Solution:
     low, high = met.turn.low, met.turn.high
     before, after = (float(question.difference(each)) + question.target for each in (low, high))
-    how = f"the first whole number there; {before:.6g} at {low:g}, {after:.6g} at {high:g}"
+    first = "whole number" if question.unit == 1 else f"multiple of {question.unit}"
+    how = f"the first {first} there; {before:.6g} at {low:g}, {after:.6g} at {high:g}"
     return Solution(
         symbol=question.name,
         value=int(high),
@@ -361,11 +363,11 @@ def _closed(question: _Question, root: float, low: float, high: float) -> tuple[
     """Solve what is left of the difference where one branch counts, if it is a polynomial of the second degree."""
     x = sympy.Symbol(question.name, positive=True)
     left = -TARGET if question.second is None else sympy.Integer(0)
-    try:
-        for sign, (side, point) in zip((1, -1), question.points(root), strict=False):
-            powers = left_of(point, side.named_parts[side.quantity], side.symbols[question.name])
-            left += sign * sum(sympy.Float(factor) * x**power for power, factor in powers.items() if factor)
-    except NoPolynomial:
+    for sign, (side, point) in zip((1, -1), question.points(root), strict=False):
+        symbol = side.symbols[question.name]
+        left += sign * on_branch(point, side.named_parts[side.quantity], only=symbol).xreplace({symbol: x})
+    left = sympy.expand(left)
+    if not left.is_rational_function(x):  # as where dispatch and kernels overlap in part
         return None, root
     numerator = sympy.numer(sympy.together(left))
     if not numerator.has(x) or sympy.degree(numerator, x) > 2:

@@ -14,10 +14,12 @@ import sympy
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.planning.formulas.ranges import Range, range_of_peak
-from perfmodel.prediction.constants import stated_constant
+from perfmodel.planning.formulas.system import OpenSystem, most_workers
+from perfmodel.prediction.scaling import stated_constant
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepared import Prepared
 
 
@@ -31,10 +33,8 @@ class Opened:
         The step, with symbols in it so far. [-]
     factors : dict of str to float or sympy.Expr
         Factors on constants by full name. [1]
-    graph : LayerGraph or Run
-        What is trained. [-]
-    arguments : dict of str to object
-        Arguments of ``predict``. [-]
+    job : Job
+        What is asked. [-]
     symbols : dict of str to sympy.Symbol
         Free symbols. [-]
     stated : dict of str to float
@@ -43,21 +43,29 @@ class Opened:
         What a symbol may be, where that is limited: workers have devices. [unit of each]
     of_system : dict of str to sympy.Symbol
         Those that a system decides the meaning of, which take their places together. [-]
+    system : OpenSystem or None
+        The job on a system with these; None where there are none. [-]
     """
 
     prepared: Prepared
     factors: dict[str, Any]
-    graph: Any
-    arguments: dict[str, Any]
+    job: Job
     symbols: dict[str, sympy.Symbol] = field(default_factory=dict)
     stated: dict[str, float] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     of_system: dict[str, sympy.Symbol] = field(default_factory=dict)
+    system: OpenSystem | None = None
 
     @property
     def largest(self) -> dict[str, float]:
         """Most that a symbol may be, where that is limited. [unit of each]"""
         return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
+
+    def unit_of(self, name: str) -> int:
+        """Return what values of a symbol are multiples of: 1 of what counts things, 0 where any number will do. [1]"""
+        if name == "batch_size":
+            return self.prepared.layout.parts
+        return int(name in FREE and FREE[name].whole)
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
         """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
@@ -181,9 +189,7 @@ def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
 
 
 def _workers(opened: Opened, symbol: sympy.Symbol) -> float:
-    from perfmodel.planning.formulas.asked import devices_alike
-
-    opened.ranges["workers"] = Range(0.0, devices_alike(opened.arguments), "the devices of the system")
+    opened.ranges["workers"] = Range(0.0, most_workers(opened.job.asked), "the devices of the system")
     opened.of_system["workers"] = symbol
     return float(opened.prepared.worker_count)
 
@@ -243,9 +249,8 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
         opened.symbols[name] = symbol
     if opened.of_system:
-        from perfmodel.planning.formulas.system import with_system
-
-        opened.prepared = with_system(opened.prepared, opened.graph, opened.arguments, opened.of_system)
+        opened.system = OpenSystem(opened.job, prepared, opened.of_system)
+        opened.prepared = replace(opened.system.prepared(), batch_size=opened.prepared.batch_size)
     return opened
 
 
@@ -284,11 +289,13 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     return opened.scale(name, symbol, float(found.value))
 
 
-def refuse_fractions(values: Mapping[str, Any]) -> None:
-    """Raise if a number that counts things is not whole.
+def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
+    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch.
 
     Parameters
     ----------
+    opened : Opened
+        The step. [-]
     values : mapping of str to float or ndarray
         Values by names of symbols. [unit of each]
 
@@ -298,9 +305,12 @@ def refuse_fractions(values: Mapping[str, Any]) -> None:
         Naming the symbol, and what takes any number.
     """
     for name, value in values.items():
-        if name in FREE and FREE[name].whole and np.any(np.mod(value, 1) != 0):
-            allowed = "whole numbers, as there are no parts of one; elasticities() and point() go between them"
-            raise ArgumentError(name, value, allowed)
+        unit = opened.unit_of(name)
+        if unit and np.any(np.mod(value, unit) != 0):
+            few = "whole numbers, as there are no parts of one"
+            several = f"multiples of {unit}, the micro-batches of a step"
+            between = "elasticities() and point() go between them"
+            raise ArgumentError(name, value, f"{few if unit == 1 else several}; {between}")
 
 
 def words_of(name: str) -> str:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.places import Chosen, chosen_at, kernels_of, where_of
+from perfmodel.planning.formulas.places import Chosen, kernels_of, where_of
 from perfmodel.planning.formulas.symbols import words_of
 from perfmodel.planning.formulas.values import AtPoint
 from perfmodel.prediction.step_time import PARTS
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
+    from perfmodel.planning.formulas.definitions import Meaning
     from perfmodel.planning.formulas.formula import Formula
 
 BOUNDS: Final = ("arithmetic", "traffic")
@@ -184,7 +185,7 @@ def active_branches(formula: Formula, point: AtPoint) -> Active:
     """Return every branch that the parts of a formula come through at a point, those of longest times first."""
     rows, met = [], set()
     values = {part: point.value(formula.named_parts[part]) for part in PARTS}
-    chosen = chosen_at(formula, point)
+    chosen = Chosen(formula, point)
     # last, as every kernel is also what dispatching it is set against
     for part in sorted(PARTS, key=lambda part: part == "overhead_s"):
         for symbol, node in live(point, formula.named_parts[part]):
@@ -220,25 +221,25 @@ def _branch(
     )
 
 
-def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> int | None:
+def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> Meaning | None:
     """Return the operation whose algorithm a node chooses; None for all other nodes."""
     if not isinstance(node, sympy.Piecewise) or node != formula.definitions.expressions.get(symbol):
         return None
-    meaning, choices = formula.definitions.meanings[symbol], formula.opened.prepared.plan.table.choices
-    has_rivals = meaning.name == "chosen" and len(set(choices[:, meaning.place].tolist())) > 1
-    return meaning.place if has_rivals else None
+    meaning = formula.definitions.meanings[symbol]
+    if meaning.name != "chosen" or meaning.part is None:
+        return None
+    return meaning if len(set(meaning.part.choices[:, meaning.place].tolist())) > 1 else None
 
 
 def _choice(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol, node: Any, chosen: Chosen) -> Branch:
     """Return the choice of an algorithm: what is set against one another is the time of the whole operation."""
     condition = node.args[0][1]
     best, other = sorted(point.value(each) for each in (condition.lhs, condition.rhs))
-    place = formula.definitions.meanings[symbol].place
     return Branch(
         part=part,
         where=where_of(formula, symbol, chosen),
         kind="choice",
-        wins=formula.opened.prepared.plan.table.alternative_names[chosen.of_group[place]],
+        wins=chosen.of_group(formula.definitions.meanings[symbol]),
         value=best,
         others=(other,),
     )

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.interruptions import daly_interval, interrupted_time
-from perfmodel.cost.money import energy, energy_cost, hire_cost, storage_cost, sustained_use_hours
+from perfmodel.cost.money import (
+    daly_interval,
+    energy,
+    energy_cost,
+    hire_cost,
+    interrupted_time,
+    storage_cost,
+    sustained_use_hours,
+)
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
@@ -16,7 +23,7 @@ from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
 from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
-from perfmodel.prediction.arguments import from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.memory import optimizer_bytes
 from perfmodel.prediction.subject import subject_of_graph, subject_of_run

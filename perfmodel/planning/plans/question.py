@@ -19,8 +19,8 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.planning.asked import listed, options_of
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
-from perfmodel.prediction.arguments import NO_SYNC, positive, whole_number
-from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of, target_of
+from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
+from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of
 from perfmodel.prediction.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.report import fit_sentence
@@ -191,7 +191,7 @@ class Question:
             instance_count=count,
             host_count=host_count_of(p),
             device_count=processors_of(p),
-            device_w=getattr(target_of(p).processor_spec, "tdp_w", None),
+            device_w=getattr(p.basis.prepared.target.processor_spec, "tdp_w", None),
         )
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 

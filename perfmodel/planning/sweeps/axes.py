@@ -15,15 +15,19 @@ from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.link import Link
 from perfmodel.prediction.arguments import table
-from perfmodel.prediction.arguments.argument import Check
+from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import Check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LINK: Final = "link"
-"""The one axis that is no argument of predict: a link in place of a system's own."""
+"""An axis that is no argument of predict: a link in place of a system's own."""
 
-DEFAULTS: Final = {**table.DEFAULTS, LINK: None}
+DEVICES: Final = "devices"
+"""An axis that is no argument of predict: devices that are filled with workers."""
+
+DEFAULTS: Final = {**table.DEFAULTS, LINK: None, DEVICES: None}
 """Axis -> what holds where it is not given."""
 
 PLACED_BY: Final = (*table.names_of("place"), LINK)
@@ -65,6 +69,7 @@ def _has_file(link: Any) -> bool:
 LOADED_BY: Final[Mapping[str, Check | None]] = {
     **{name: row.loads or row.check for name, row in table.ARGUMENTS.items()},
     LINK: _link,
+    DEVICES: whole_number,
 }
 """Axis -> what checks one of its values by itself, and makes of it what predict would; of others predict alone says."""
 

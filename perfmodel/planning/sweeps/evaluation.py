@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.measurements.run import Run
-from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.axes import OF_JOB, OF_WORKER
 from perfmodel.planning.sweeps.jobs import Job, Jobs, Refusal
+from perfmodel.planning.sweeps.layouts import Layouts
 from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
-from perfmodel.planning.sweeps.task import ONE_BY_ONE, Side
+from perfmodel.planning.sweeps.task import LayoutTask, Side, is_slow
 from perfmodel.planning.sweeps.workers import Block, Section, Workers
 from perfmodel.prediction.predict import predict
 
@@ -69,14 +69,19 @@ class Evaluation:
     prices: Prices
     dataset_size: int | None
     _last: tuple[NDArray[np.int64], Block, Jobs] | None = field(default=None, repr=False)
+    _layouts: Layouts | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_last": None}
+        return self.__dict__ | {"_last": None, "_layouts": None}
 
-    def of(self, task: SweepTask) -> Evaluated:
-        """Return the columns of a task, configurations job by job."""
-        doing = _Doing(self, task)
-        doing.every_job()
+    def of(self, task: SweepTask | LayoutTask) -> Evaluated:
+        """Return the columns of a task, in the order of its rows."""
+        doing = _Rows(self, task.size)
+        if isinstance(task, LayoutTask):
+            self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
+            doing.layouts(self._layouts, task.rows_in(self.space))
+        else:
+            _Doing(doing, self, task).every_job()
         return Evaluated(doing.columns, doing.reasons.texts)
 
     def workers(self, task: SweepTask) -> tuple[Block, Jobs]:
@@ -89,23 +94,88 @@ class Evaluation:
         return last[1], last[2]
 
 
-class _Doing:
-    """A task while it is done."""
+class _Rows:
+    """Rows of a task while they are written."""
 
-    def __init__(self, evaluation: Evaluation, task: SweepTask) -> None:
-        self.evaluation, self.task, self.space = evaluation, task, evaluation.space
+    def __init__(self, evaluation: Evaluation, size: int) -> None:
+        self.evaluation, self.space = evaluation, evaluation.space
         self.reasons = Reasons()
-        self.columns = empty_columns(evaluation.columns, task.size)
-        self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
-        self.is_slow = (
-            self._is_sparse()
-            or isinstance(self.space.graph, Run)
-            or any(
-                self.space.value(name, code) != DEFAULTS[name]
-                for name in ("global_batch_size", "calibration")
-                for code in range(len(self.space.by_name[name]) if name in self.space.by_name else 0)
-            )
+        self.columns = empty_columns(evaluation.columns, size)
+
+    def layouts(self, layouts: Layouts, rows: NDArray[np.int64]) -> None:
+        """Write rows of layouts."""
+
+        def refuse(places: NDArray[np.int64], reason: str) -> None:
+            self.columns[REASON][places] = self.reasons.code(reason)
+
+        def slow(places: NDArray[np.int64]) -> None:
+            codes = {name: self.space.codes(name, rows[places]) for name in self.space.by_name}
+            for index, place in enumerate(places.tolist()):
+                self.predicted(place, {name: int(each[index]) for name, each in codes.items()})
+
+        for answer in layouts.answers(rows, refuse=refuse, slow=slow):
+            for name, column in self.columns.items():
+                if name != REASON:
+                    column[answer.places] = RESULTS[name](answer.outcome)
+            self.columns[REASON][answer.places] = self.remarks(answer.outcome, answer.devices, answer.device_of_row)
+
+    def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
+        """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
+        unpriced = [self.price_reason(device) for device in devices]
+        said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
+        needed, offered = outcome.memory_bytes, outcome.capacity_bytes
+        full = np.flatnonzero(needed > offered)
+        if len(full):
+            missing = np.stack([needed[full], offered[full], device_of_row[full]])
+            different, of_row = np.unique(missing, axis=1, return_inverse=True)
+            codes = [
+                self.reasons.code(memory_reason(float(need), float(offer)), unpriced[int(device)])
+                for need, offer, device in different.T
+            ]
+            said[full] = np.array(codes, dtype=np.int32)[np.ravel(of_row)]
+        marked: NDArray[np.int32] = said
+        return marked
+
+    def predicted(self, row: int, codes: Mapping[str, int]) -> None:
+        """Write what predict says of one configuration."""
+        try:
+            arguments = self.space.resolved(codes)
+            p = predict(self.space.graph, **arguments)
+        except PerfmodelError as error:
+            self.columns[REASON][row] = self.reasons.code(str(error))
+            return
+        assert p.basis is not None
+        device = p.basis.prepared.target.processor_spec.stem
+        outcome = Outcome(
+            parts=p.parts,
+            batch_size=p.batch_size,
+            counted_workers=p.counted_workers,
+            device_count=p.worker_count * arguments.get("stages", 1) * arguments.get("tensor_size", 1),
+            memory_bytes=p.memory.total_bytes,
+            capacity_bytes=p.memory.capacity_bytes,
+            usd_per_hour=self.evaluation.prices.of(device),
+            dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
+        for name, column in self.columns.items():
+            if name != REASON:
+                column[row] = RESULTS[name](outcome)
+        fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
+        self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
+
+    def price_reason(self, device: str) -> str:
+        """Return why a device has no price where one is asked for."""
+        asked = "usd_per_epoch" in self.evaluation.columns
+        return self.evaluation.prices.missing(device) if asked else ""
+
+
+class _Doing:
+    """A task of workers and jobs while it is done."""
+
+    def __init__(self, rows: _Rows, evaluation: Evaluation, task: SweepTask) -> None:
+        self.rows, self.evaluation, self.task, self.space = rows, evaluation, task, evaluation.space
+        self.reasons, self.columns = rows.reasons, rows.columns
+        self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
+        self.is_slow = self._is_sparse() or is_slow(self.space)
 
     def _is_sparse(self) -> bool:
         """Tell whether hardly two configurations have a worker in common, whatever its batch size."""
@@ -120,7 +190,7 @@ class _Doing:
             codes = {name: int(each[index]) for name, each in of_jobs.items()}
             job = Job(codes, {name: self.space.value(name, codes.get(name, 0)) for name in OF_JOB})
             places = None if self.task.pairs is None else self.task.pairs[index]
-            if self.is_slow or any(job.values.get(name, DEFAULTS[name]) != DEFAULTS[name] for name in ONE_BY_ONE):
+            if self.is_slow:
                 those = everyone if places is None else places
                 self._one_by_one(job, those, np.arange(start, start + len(those)))
             else:
@@ -167,13 +237,7 @@ class _Doing:
         key = ("remarks", memory)
         kept = section.kept.get(key)
         if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
-            needed, offered = outcome.memory_bytes, outcome.capacity_bytes
-            devices, of_rows = section.numbered_devices
-            unpriced = [self._price_reason(device) for device in devices]
-            said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[of_rows]
-            for place in np.flatnonzero(needed > offered).tolist():
-                fit = memory_reason(float(needed[place]), float(offered[place]))
-                said[place] = self.reasons.code(fit, unpriced[of_rows[place]])
+            said = self.rows.remarks(outcome, *section.numbered_devices)
             kept = section.kept[key] = (self.reasons, said)
         return kept[1]
 
@@ -181,36 +245,7 @@ class _Doing:
         """Write what predict says of a job for the workers at some places."""
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
             worker = {name: int(codes[place]) for name, codes in self.of_workers.items()}
-            self._put_row(row, worker | dict(job.codes))
-
-    def _put_row(self, row: int, codes: Mapping[str, int]) -> None:
-        try:
-            arguments = self.space.resolved(codes)
-            p = predict(self.space.graph, **arguments)
-        except PerfmodelError as error:
-            self.columns[REASON][row] = self.reasons.code(str(error))
-            return
-        assert p.basis is not None
-        device = p.basis.prepared.target.processor_spec.stem
-        outcome = Outcome(
-            parts=p.parts,
-            batch_size=p.batch_size,
-            counted_workers=p.counted_workers,
-            device_count=p.worker_count * arguments.get("stages", 1) * arguments.get("tensor_size", 1),
-            memory_bytes=p.memory.total_bytes,
-            capacity_bytes=p.memory.capacity_bytes,
-            usd_per_hour=self.evaluation.prices.of(device),
-            dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
-        )
-        for name, column in self.columns.items():
-            if name != REASON:
-                column[row] = RESULTS[name](outcome)
-        fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
-        self.columns[REASON][row] = self.reasons.code(fit, self._price_reason(device))
-
-    def _price_reason(self, device: str) -> str:
-        asked = "usd_per_epoch" in self.evaluation.columns
-        return self.evaluation.prices.missing(device) if asked else ""
+            self.rows.predicted(row, worker | dict(job.codes))
 
 
 def empty_columns(names: tuple[str, ...], size: int) -> Columns:

@@ -14,14 +14,14 @@ from perfmodel.planning.sweeps.axes import FED_BY
 from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.workers import Section
-from perfmodel.prediction.agreement_arguments import resolve_agreement
+from perfmodel.prediction.agreement import Asynchronous
+from perfmodel.prediction.agreement_options import resolve_agreement
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.asynchronous_agreement import Asynchronous
 from perfmodel.prediction.composition.compose import Composed, agreed, fed_with
 from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.data_path_arguments import resolve_data_path
+from perfmodel.prediction.data_path import resolve_data_path
+from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.job import Job as AskedJob
-from perfmodel.prediction.messages import MERGED
 from perfmodel.prediction.step_time import StepTime
 from perfmodel.prediction.targets import resolve_target
 
@@ -220,8 +220,12 @@ class Jobs:
         if key not in section.kept:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
             for kind, places in section.by_framework:
-                changed: dict[str, Any] = {"target": target, "data_path": path}
-                fed = replace(kind.prepared, batch_size=section.batch_size[places], **changed)
+                changed: dict[str, Any] = {
+                    "target": target,
+                    "data_path": path,
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
                 before, meanwhile = fed.copies()
                 shared = target.shared_bytes_per_s
                 before_s[places] = before.time(shared_bytes_per_s=shared)
@@ -235,7 +239,7 @@ class Jobs:
         last = section.kept.get("applied")
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
-        return last[1]  # type: ignore[no-any-return]
+        return last[1]
 
 
 def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:

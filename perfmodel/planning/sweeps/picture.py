@@ -66,7 +66,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
         _best_lines(axes, fitting, x, y, by)
     axes.set_ylabel(y)
     axes.set_xlabel(x)
-    axes.set_title(sweep._title())
+    axes.set_title(sweep.title)
     axes.grid(visible=True, alpha=0.3)
     if by is not None:
         axes.legend(title=by)

@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.price_catalogue import FOLDER, load_price
-from perfmodel.prediction.arguments import positive
+from perfmodel.prediction.arguments.checks import positive
 
 
 @dataclass(frozen=True, eq=False)

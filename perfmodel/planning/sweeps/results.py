@@ -28,6 +28,9 @@ FITS: Final = "fits"
 REASON: Final = "reason"
 """Column that says why not, or why there is no price."""
 
+NO_FIT: Final = "it does not fit"
+"""How the reason of a configuration begins that needs more memory than there is."""
+
 IMAGENET_EXAMPLES: Final = 1_281_167
 """Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
 
@@ -48,7 +51,7 @@ class Outcome:
         What a device keeps, and what it offers. [B]
     usd_per_hour : float or ndarray
         Price of a device; NaN where none is known. [USD/h]
-    dataset_size : int
+    dataset_size : int or ndarray
         Samples of an epoch. [samples]
     """
 
@@ -59,7 +62,7 @@ class Outcome:
     memory_bytes: Any
     capacity_bytes: Any
     usd_per_hour: Any
-    dataset_size: int
+    dataset_size: Any
 
     @cached_property
     def step_s(self) -> Any:
@@ -169,7 +172,31 @@ def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:
         The reason. [-]
     """
     missing_bytes = memory_bytes - capacity_bytes
-    return f"it does not fit: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
+    return f"{NO_FIT}: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
+
+
+def short_reason(reason: str) -> str:
+    """Return what reasons have in common that differ in numbers: the memory, or the argument that they name.
+
+    Parameters
+    ----------
+    reason : str
+        Why a configuration cannot be, or does not fit. [-]
+
+    Returns
+    -------
+    str
+        A few words. [-]
+
+    Examples
+    --------
+    >>> short_reason("shard_stage=3 is not allowed: 0, 1 or 2 in a pipeline")
+    'shard_stage'
+    """
+    if reason.startswith(NO_FIT):
+        return "memory"
+    argument, refuses, _ = reason.partition(" is not allowed: ")
+    return argument.partition("=")[0] if refuses else reason
 
 
 @dataclass(eq=False)

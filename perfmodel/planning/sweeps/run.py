@@ -13,7 +13,9 @@ from perfmodel.errors import ArgumentError
 from perfmodel.planning.sweeps.evaluation import Evaluated, Evaluation
 
 if TYPE_CHECKING:
-    from perfmodel.planning.sweeps.task import SweepTask
+    from perfmodel.planning.sweeps.task import LayoutTask, SweepTask
+
+    AnyTask = SweepTask | LayoutTask
 
 AT_ONCE: Final = 64
 """Tasks that an executor has at once, done or not: enough for its workers, with few megabytes of columns. [1]"""
@@ -25,14 +27,14 @@ _OPEN: dict[bytes, Evaluation] = {}
 """The evaluation that this process works at, under its own pickle: tasks of one sweep share what they found."""
 
 
-def evaluated(pickled: bytes, task: SweepTask) -> Evaluated:
+def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:
     """Do a task in whatever process it has come to.
 
     Parameters
     ----------
     pickled : bytes
         The evaluation, as the caller's process made it. [-]
-    task : SweepTask
+    task : SweepTask or LayoutTask
         What is to be timed. [-]
 
     Returns
@@ -48,22 +50,22 @@ def evaluated(pickled: bytes, task: SweepTask) -> Evaluated:
 
 
 def outcomes(
-    evaluation: Evaluation, tasks: Iterator[SweepTask], *, executor: Executor | None
-) -> Iterator[tuple[SweepTask, Evaluated]]:
+    evaluation: Evaluation, tasks: Iterator[AnyTask], *, executor: Executor | None
+) -> Iterator[tuple[AnyTask, Evaluated]]:
     """Do tasks, and yield each when it is done.
 
     Parameters
     ----------
     evaluation : Evaluation
         What is asked. [-]
-    tasks : iterator of SweepTask
+    tasks : iterator of SweepTask or LayoutTask
         In any order. [-]
     executor : Executor or None
         Who does them; None does them here. [-]
 
     Yields
     ------
-    tuple of (SweepTask, Evaluated)
+    tuple of (task, Evaluated)
         In the order in which they are done. [-]
     """
     if executor is None:
@@ -76,13 +78,13 @@ def outcomes(
 class _Shared:
     """Tasks that an executor does; what it loses it gets again, and what it cannot do is done here."""
 
-    def __init__(self, evaluation: Evaluation, tasks: Iterator[SweepTask], executor: Executor) -> None:
+    def __init__(self, evaluation: Evaluation, tasks: Iterator[AnyTask], executor: Executor) -> None:
         self.evaluation, self.tasks, self.executor = evaluation, tasks, executor
         self.pickled = pickle.dumps(evaluation)
-        self.running: dict[Future[Evaluated], tuple[SweepTask, int]] = {}
-        self.left: deque[SweepTask] = deque()
+        self.running: dict[Future[Evaluated], tuple[AnyTask, int]] = {}
+        self.left: deque[AnyTask] = deque()
 
-    def done(self) -> Iterator[tuple[SweepTask, Evaluated]]:
+    def done(self) -> Iterator[tuple[AnyTask, Evaluated]]:
         try:
             while self._fill() or self.running:
                 for future in wait(self.running, return_when=FIRST_COMPLETED).done:
@@ -107,7 +109,7 @@ class _Shared:
             self._again(task, 0)
         return bool(self.running or self.left)
 
-    def _again(self, task: SweepTask, tries: int) -> None:
+    def _again(self, task: AnyTask, tries: int) -> None:
         """Give a task to the executor once more; where that is broken, or failed too often, keep it to be done here."""
         if tries < TRIES:
             with suppress(Exception):  # an executor may fail in any way once its workers are gone

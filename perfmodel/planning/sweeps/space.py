@@ -14,8 +14,8 @@ import numpy as np
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.rewired import system_with
-from perfmodel.planning.sweeps.axes import DEFAULTS, LINK, Axis, axis_of, label
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, LINK, Axis, axis_of, label
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ class Space:
             If a system cannot have a device or a link.
         """
         given = {name: self.value(name, code) for name, code in codes.items()}
+        devices = given.pop(DEVICES, None)
+        if devices is not None:
+            given["workers"] = _workers_on(devices, given)
         place = tuple((name, codes[name]) for name in ("system", "device", LINK) if name in codes)
         link = given.pop(LINK, None)
         if link is None and (given.get("system") is None or given.get("device") is None):
@@ -187,6 +190,15 @@ class Space:
             As predict makes it. [-]
         """
         return predict(self.graph, **self.arguments(row))
+
+
+def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
+    """Return how many workers some devices have room for; what is left over stands idle."""
+    stages, width = (given.get(name, 1) for name in ("stages", "tensor_size"))
+    if stages * width > devices:
+        allowed = f"at least stages x tensor_size = {stages} x {width} = {stages * width}, the devices of one worker"
+        raise ArgumentError(DEVICES, devices, allowed)
+    return int(devices // (stages * width))
 
 
 def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
@@ -231,6 +243,9 @@ def space_of(
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
+    workers = space.by_name.get("workers")
+    if DEVICES in space.by_name and workers is not None:
+        raise ArgumentError("workers", list(workers.values), "left out beside devices=, which workers fill")
     places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
     if all(value is None for value in places):
         raise ArgumentError("device", None, "a device or a system to predict for: device=, system=, or both")

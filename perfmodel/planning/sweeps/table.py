@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front
-from perfmodel.prediction.arguments import whole_number
+from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.tables import ROWS_SHOWN, Table
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE: Final = 100_000
 """Rows of a table that are text at once while it is written. [1]"""
+
+REASONS_SHOWN: Final = 6
+"""Reasons that a title counts. [1]"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +121,15 @@ class Sweep:
     def feasible(self) -> Sweep:
         """The configurations that can be and fit in memory."""
         return self.taken(self.results[FITS])
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Configurations that cannot be or do not fit, by the argument that stands in the way, or by the reason. [1]"""
+        codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
+        found: Counter[str] = Counter()
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+            found[short_reason(self.reasons[code])] += count
+        return dict(found.most_common())
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one configuration with its results.
@@ -363,15 +376,20 @@ class Sweep:
         """
         row_type = make_dataclass("SweepRow", [(name, Any) for name in self.columns], frozen=True)
         rows = [row_type(**self.row(index)) for index in range(min(count, len(self)))]
-        return Table(rows, title=self._title(), row_type=row_type)
+        return Table(rows, title=self.title, row_type=row_type)
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """How many configurations there are, how many of them fit, and what stands in the way of the others."""
         fitting = int(np.count_nonzero(self.results[FITS]))
         name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
-        return f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
+        title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
+        refused = [f"{count:,} {reason}" for reason, count in self.refused.items()]
+        more = f", and {len(refused) - REASONS_SHOWN} more reasons" if len(refused) > REASONS_SHOWN else ""
+        return f"{title}; not: {', '.join(refused[:REASONS_SHOWN])}{more}" if refused else title
 
     def __repr__(self) -> str:
-        return f"<Sweep {self._title()}>"
+        return f"<Sweep {self.title}>"
 
     def __str__(self) -> str:
         left = len(self) - ROWS_SHOWN

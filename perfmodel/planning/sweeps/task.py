@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from perfmodel.measurements.run import Run
-from perfmodel.planning.sweeps.axes import DEFAULTS, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ ROWS_PER_TASK: Final = 200_000
 SLOW_ROWS_PER_TASK: Final = 256
 """Configurations of a task where predict answers each: about a second of work. [1]"""
 
-ONE_BY_ONE: Final = (*names_of("spread", "constants"), "global_batch_size")
-"""Arguments that predict answers one configuration at a time, unless they are at their defaults."""
+LAYOUT_ROWS_PER_TASK: Final = 1_000_000
+"""Configurations of a task where these are layouts: what they have in common is made once for a task. [1]"""
+
+OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
+"""Arguments that make configurations layouts, unless they are at their defaults."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +116,27 @@ class SweepTask:
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayoutTask:
+    """Configurations that follow one another, layouts among them.
+
+    Parameters
+    ----------
+    first, size : int
+        The first of them, and how many. [1]
+    """
+
+    first: int
+    size: int
+
+    def rows_in(self, space: Space) -> NDArray[np.int64]:
+        """Return where each configuration stands in the table."""
+        del space
+        return np.arange(self.first, self.first + self.size)
+
+
 def is_slow(space: Space) -> bool:
-    """Tell whether predict must answer every configuration by itself.
+    """Tell whether predict must answer every configuration by itself: of a Run, or with fitted factors.
 
     Parameters
     ----------
@@ -124,13 +146,18 @@ def is_slow(space: Space) -> bool:
     Returns
     -------
     bool
-        True where an argument is given for which there is no faster way. [-]
+        True where there is no faster way. [-]
     """
-    asked = (name for name in ONE_BY_ONE if name in space.by_name)
-    return isinstance(space.graph, Run) or any(space.by_name[name].values != (DEFAULTS[name],) for name in asked)
+    return isinstance(space.graph, Run) or _varies(space, ("calibration",))
 
 
-def tasks_of(space: Space) -> Iterator[SweepTask]:
+def _varies(space: Space, names: tuple[str, ...]) -> bool:
+    """Tell whether some axes have a value that is not the default."""
+    axes = [space.by_name[name] for name in names if name in space.by_name]
+    return any(value != DEFAULTS[axis.name] for axis in axes for value in axis.values)
+
+
+def tasks_of(space: Space) -> Iterator[SweepTask | LayoutTask]:
     """Cut a space into tasks, the same ones whoever does them.
 
     Parameters
@@ -140,9 +167,13 @@ def tasks_of(space: Space) -> Iterator[SweepTask]:
 
     Yields
     ------
-    SweepTask
+    SweepTask or LayoutTask
         Together they have every configuration once. [-]
     """
+    if not is_slow(space) and _varies(space, OF_LAYOUT):
+        for first in range(0, space.size, LAYOUT_ROWS_PER_TASK):
+            yield LayoutTask(first=first, size=min(LAYOUT_ROWS_PER_TASK, space.size - first))
+        return
     most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
     workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
     if space.is_product:

@@ -3,36 +3,6 @@
 Map of the folder, lowest module first:
 
 - ``checks``: what is allowed of a single value.
-- ``argument``: the record of one argument, and what it needs of others.
-- ``table``: ``ARGUMENTS``, the one list of all.
+- ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and what they must be to one another.
 - ``typed``: the same for type checkers and completion; written by ``docs/generate_arguments.py``.
-- ``shown``: signature and docstring of ``predict``, made from the table.
 """
-
-from __future__ import annotations
-
-from perfmodel.prediction.arguments.checks import (
-    DTYPES,
-    NO_SYNC,
-    PREDICTED_PHASES,
-    flag,
-    from_zero_to,
-    of_type,
-    one_of,
-    positive,
-    resolved_batch_size,
-    whole_number,
-)
-
-__all__ = [
-    "DTYPES",
-    "NO_SYNC",
-    "PREDICTED_PHASES",
-    "flag",
-    "from_zero_to",
-    "of_type",
-    "one_of",
-    "positive",
-    "resolved_batch_size",
-    "whole_number",
-]

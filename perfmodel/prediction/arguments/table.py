@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.checkpoints import check_recompute
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
@@ -17,7 +18,6 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.prediction.arguments import tries
-from perfmodel.prediction.arguments.argument import Argument, Check, Need
 from perfmodel.prediction.arguments.checks import (
     DTYPES,
     PREDICTED_PHASES,
@@ -32,6 +32,101 @@ from perfmodel.prediction.arguments.checks import MERGED as MERGED
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job import Job
+
+
+Check: TypeAlias = Callable[[str, Any], Any]
+"""Takes an argument's name and a value; returns the value as the library uses it, or raises."""
+
+GROUPS: Final[Mapping[str, str]] = {
+    "batch": "how many samples",
+    "place": "on what",
+    "step": "what is computed, with what",
+    "workers": "how many workers",
+    "exchange": "how workers agree, and whom they wait for",
+    "spread": "how the network is spread over devices and micro-batches",
+    "input": "how mini-batches come",
+    "constants": "whose constants",
+}
+"""Group of arguments -> what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What another argument must be for this one to be heard.
+
+    Parameters
+    ----------
+    argument : str
+        The other one. [-]
+    values : tuple
+        What it may be; empty for anything but its default. [-]
+    allowed : str
+        What this one must be otherwise, and the way out. [-]
+    harmless : tuple
+        Values of this one that need nothing. [-]
+    """
+
+    argument: str
+    allowed: str
+    values: tuple[Any, ...] = ()
+    harmless: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of ``predict``: a row of the table from which all that lists arguments is made.
+
+    Parameters
+    ----------
+    name : str
+        As callers write it. [-]
+    type : str
+        Annotation. [-]
+    unit : str
+        Unit. [-]
+    group : str
+        A key of ``GROUPS``. [-]
+    help : str
+        One line. [-]
+    default : object
+        Where nobody gives it. [unit]
+    check : callable or None
+        What is allowed of a value by itself; None where only what it names can say. [-]
+    loads : callable or None
+        What makes of a name or path what it stands for; None where it stands for itself. [-]
+    needs : tuple of Need
+        What others must be. [-]
+    excludes : mapping of str to str
+        Arguments that cannot be given beside it, with what is allowed instead. [-]
+    takers : tuple of str
+        Strategies of agreement, or families of them, to which it says something; empty for all. [-]
+    ran : str
+        Name of the fact of a Run that takes its place; empty for none. [-]
+    means : callable or None
+        What it comes to in a job, so that two that come to the same differ in nothing; None for its value. [-]
+    metavar : str
+        What the command line calls a value, or the option for False; empty for a name, or ``--no-`` its own. [-]
+    tries : callable or None
+        Of all arguments and its own value: other values that are worth trying, each with a few words, or why there are
+        none; None where a change is more than one value. [-]
+    """
+
+    name: str
+    type: str
+    unit: str
+    group: str
+    help: str
+    default: Any = None
+    check: Check | None = None
+    loads: Check | None = None
+    needs: tuple[Need, ...] = ()
+    excludes: Mapping[str, str] = field(default_factory=dict)
+    takers: tuple[str, ...] = ()
+    ran: str = ""
+    means: Callable[[Job], Any] | None = None
+    metavar: str = ""
+    tries: Callable[[Any, Any], Mapping[Any, str] | str] | None = None
+
 
 MOST_VARIATION: Final = 2.0
 """Largest coefficient of variation for which the closed form has been held against played steps. [1]"""
@@ -118,7 +213,7 @@ def _shared(job: Job) -> str:
 
 
 def _message_bytes(job: Job) -> Any:
-    from perfmodel.prediction.agreement_arguments import with_habits_of
+    from perfmodel.prediction.agreement_options import with_habits_of
 
     return with_habits_of(job.profile, job).bucket_bytes or 0.0
 
@@ -342,3 +437,84 @@ CHECKS: Final[Mapping[str, Check | None]] = {row.name: row.check for row in _ROW
 def names_of(*groups: str) -> tuple[str, ...]:
     """Return the arguments of some groups, in the order of ``predict``."""
     return tuple(row.name for row in _ROWS if row.group in groups)
+
+
+_OF_SEVERAL: Final = frozenset(names_of("exchange"))
+
+
+def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some arguments that are not at their defaults, each checked by itself.
+
+    Parameters
+    ----------
+    arguments : mapping of str to object
+        As callers give them. [-]
+
+    Returns
+    -------
+    dict of str to object
+        As the library uses them. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such argument, or no such value; names the nearest.
+    ArgumentError
+        If a value is never allowed.
+    """
+    asked = {}
+    for name, value in arguments.items():
+        if name not in DEFAULTS:
+            kind = "argument of predict"
+            raise UnknownNameError(kind, name, DEFAULTS)
+        default = DEFAULTS[name]
+        if value is not default:
+            check = CHECKS[name]
+            checked = value if check is None else check(name, value)
+            if checked != default:
+                asked[name] = checked
+    return asked
+
+
+def check_together(asked: Mapping[str, Any]) -> None:
+    """Raise if arguments of a job contradict one another.
+
+    Parameters
+    ----------
+    asked : mapping of str to object
+        Those that are not at their defaults, each checked by itself. [-]
+
+    Raises
+    ------
+    ArgumentError
+        Naming the argument, and what it must be beside the others.
+    """
+    for name, value in asked.items():
+        row = ARGUMENTS[name]
+        for other, allowed in row.excludes.items():
+            if other in asked:
+                raise ArgumentError(name, (value, asked[other]), allowed)
+        for need in row.needs:
+            met = asked.get(need.argument) in need.values if need.values else need.argument in asked
+            if not met and value not in need.harmless:
+                raise ArgumentError(name, value, need.allowed)
+    if not _OF_SEVERAL.isdisjoint(asked):
+        _check_workers(asked)
+
+
+def _check_workers(asked: Mapping[str, Any]) -> None:
+    """Raise if what is said of workers does nothing for their strategy, or does not fit their number."""
+    from perfmodel.prediction.agreement_options import refuse_unused
+
+    workers = asked.get("workers", DEFAULTS["workers"])
+    refuse_unused(asked, (asked.get("sync", DEFAULTS["sync"]),), worker_count=workers)
+    group_size = asked.get("group_size")
+    if group_size is not None and workers % group_size:
+        raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
+    if "straggler" in asked:
+        from perfmodel.prediction.straggler import straggler_of_job
+
+        straggler = straggler_of_job(asked)
+        assert straggler is not None
+        straggler.check_workers(workers)
+        straggler.check_backups(workers)

@@ -17,16 +17,17 @@ import numpy as np
 from perfmodel.cost.pipeline_order import Orders, pipeline_ends
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.numeric import exceeds, maximum, minimum, where
-from perfmodel.prediction.composition.work import DeviceWork, Gather, StageWork
+from perfmodel.prediction.composition.work import DeviceWork, Gather, StageWork, Turned, WorkerWork
 from perfmodel.prediction.gradients import joined
 from perfmodel.prediction.step_time import StepTime
-from perfmodel.symbolic import is_symbolic
+from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.gradients import GradientSchedule
 
 Quantity = Any
+NOTHING = StepTime(0.0, 0.0, 0.0, 0.0)
 Exchanged = tuple[Quantity, Quantity]
 """What a device exchanges with other workers, hidden or not, and what of it is exposed. [s]"""
 
@@ -49,6 +50,8 @@ class Composed:
         What each device of a worker exchanges with other workers; empty where these do not agree. [s]
     orders : tuple of tuple of Turn
         Turns of the devices in a pass over all micro-batches. [-]
+    count : int
+        Micro-batches of a step, in all passes. [1]
     """
 
     parts: StepTime
@@ -57,6 +60,13 @@ class Composed:
     stages: tuple[StageWork, ...]
     devices: tuple[DeviceWork, ...]
     orders: Orders
+    count: int = 1
+
+    def of(self, parts: StepTime) -> Composed:
+        """Return the same with other parts of the step [s]; ``replace`` takes four times as long."""
+        other = object.__new__(Composed)
+        other.__dict__.update(self.__dict__, parts=parts)
+        return other
 
 
 def compose(
@@ -147,25 +157,31 @@ def agreed(
     Composed
         As ``compose`` returns it, without copies and input. [s]
     """
-    if agreement is None and len(stages) == 1 and micro_batches * accumulation_steps == 1 and not stages[0].is_shared:
+    count = micro_batches * accumulation_steps
+    if agreement is None and len(stages) == count == 1 and not stages[0].is_shared:
         own = stages[0].times.whole  # nothing to put together
         return Composed(parts=own, own=own, longest=0, stages=tuple(stages), devices=(), orders=orders)
-    devices: tuple[DeviceWork, ...] = ()
-    run = _Run(stages, orders, micro_batches=micro_batches, passes=accumulation_steps, update_share=update_share)
-    if agreement is None:
-        own, _ = run.own([(0.0, 0.0)] * len(orders))
-        parts = own
-    else:
-        devices = run.timed_by(tuple(_devices(stages, orders, micro_batches * accumulation_steps)))
-        own, exchanged = run.own([agreement.exchanged(device) for device in devices], served=agreement.serves)
-        parts = agreement.applied(own, exchanged)
+    is_whole = len(stages) == 1 and count == 1 and isinstance(update_share, float) and update_share == 1
+    worker = worker_of(stages, device_count=len(orders), is_whole=is_whole)
+    ends = turned(worker, orders)
+    devices = () if agreement is None else devices_of(stages, ends)
+    own, exchanged = stepped(
+        worker,
+        ends,
+        exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
+        micro_batches=micro_batches,
+        passes=accumulation_steps,
+        update_share=update_share,
+        served=agreement is not None and agreement.serves,
+    )
     return Composed(
-        parts=parts,
+        parts=own if agreement is None else agreement.applied(own, exchanged),
         own=own,
-        longest=run.longest.first,
+        longest=worker.longest,
         stages=tuple(stages),
         devices=devices,
         orders=orders,
+        count=count,
     )
 
 
@@ -202,79 +218,188 @@ def fed_with(
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = copied_s, 0.0
     hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
-    parts = replace(
-        composed.parts,
-        overhead_s=composed.parts.overhead_s + first_step_s,
-        exposed_transfer_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
-        transfer_s=copied_s,
+    parts = composed.parts.copying(
+        exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
+        total_s=copied_s,
+        first_step_s=first_step_s,
     )
-    return replace(composed, parts=parts if fed is None else fed(parts))
-
-
-def _devices(stages: Sequence[StageWork], orders: Orders, count: int) -> list[DeviceWork]:
-    """Return what each device exchanges with other workers, its chunks of layers one after the other."""
-    found = []
-    for place in range(len(orders)):
-        own = [stage for stage in stages if stage.device == place]
-        exchanging = [stage.times.gradients for stage in own if stage.exchanges_gradients]
-        found.append(
-            DeviceWork(
-                place=place,
-                schedule=_one_after_another(own) if exchanging else None,
-                gathers=tuple(
-                    Gather(seconds=seconds, hidden_by_s=phase.step_s, count=count)
-                    for stage in own
-                    if any(map(_is_something, stage.gather_s))
-                    for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
-                ),
-                gathered_s=sum(stage.gathered_s for stage in own),
-            )
-        )
-    return found
+    return composed.of(parts if fed is None else fed(parts))
 
 
 def _is_something(seconds: Quantity) -> bool:
     return not (isinstance(seconds, float | int) and not seconds)
 
 
-def _one_after_another(stages: Sequence[StageWork]) -> GradientSchedule:
-    """Return the gradients of stages whose phases follow one another on a device."""
-    if len(stages) == 1:
-        return stages[0].times.gradients
-    schedules = [stage.times.gradients for stage in stages]
-    before_s = [sum(each.forward_s for each in schedules[:place]) for place in range(len(stages))]
-    after_s = [sum(each.backward_s for each in schedules[place + 1 :]) for place in range(len(stages))]
-    return joined(
-        [schedule for schedule, stage in zip(schedules, stages, strict=True) if stage.exchanges_gradients],
-        forward_from_s=[each for each, stage in zip(before_s, stages, strict=True) if stage.exchanges_gradients],
-        backward_from_s=[each for each, stage in zip(after_s, stages, strict=True) if stage.exchanges_gradients],
-        forward_s=sum(each.forward_s for each in schedules),
-        backward_s=sum(each.backward_s for each in schedules),
+def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool = False) -> WorkerWork:
+    """Return what the devices of a worker do with one micro-batch.
+
+    Parameters
+    ----------
+    stages : sequence of StageWork
+        In the order of the network. [s]
+    device_count : int
+        Devices of a worker. [1]
+    is_whole : bool
+        Whether one device does all phases of one stage once, so that nobody asks for a phase by itself. [-]
+
+    Returns
+    -------
+    WorkerWork
+        Turns of all chunks, and the parts of the device that works longest. [s]
+    """
+    chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
+    turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
+    works_s = [
+        named(sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
+                  if stage.device == place), "work of a device")
+        for place in range(device_count)
+    ] if device_count > 1 else [0.0]  # fmt: skip
+    if is_whole:
+        updates, once = [NOTHING], [_exchanging(stages[0].times.whole, stages)]
+    else:
+        updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
+        once = [_exchanging(_of_one_micro_batch(own), own) for own in chunks]
+    tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
+    longest = Longest(works_s)
+    return WorkerWork(
+        device_of_chunk=tuple(stage.device for stage in stages),
+        forward_s=tuple(forward_s for forward_s, _ in turns),
+        backward_s=tuple(backward_s for _, backward_s in turns),
+        there_s=tuple(stage.send_s[0] for stage in stages[:-1]),
+        back_s=tuple(stage.send_s[1] for stage in stages[1:]),
+        works_s=tuple(works_s),
+        updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
+        tied_s=tuple(tied_s),
+        longest=longest.first,
+        longest_places=longest.places,
+        once=longest.step(once),
+        update=None if is_whole else longest.step(updates),
     )
 
 
-class _Longest:
+def _of_one_micro_batch(stages: Sequence[StageWork]) -> StepTime:
+    """Return what a device computes for one micro-batch."""
+    return reduce(StepTime.__add__, [each for stage in stages for each in (stage.times.forward, stage.times.backward)])
+
+
+def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
+    """Return what a device computes, and exchanges with others of its worker, for one micro-batch."""
+    exposed_s = sum(sum(stage.group_s) for stage in stages)
+    total_s = sum(stage.exchanged_s for stage in stages)
+    if not (_is_something(exposed_s) or _is_something(total_s)):
+        return computed
+    return replace(computed, exposed_sync_s=exposed_s, sync_s=total_s)
+
+
+def turned(worker: WorkerWork, orders: Orders) -> Turned:
+    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    if len(orders) == 1:
+        return Turned(None, None)
+    how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
+    free = (0.0,) * len(worker.there_s)
+    return Turned(
+        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
+        free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
+    )
+
+
+def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
+    """Return what each device exchanges with those of other workers.
+
+    Parameters
+    ----------
+    stages : sequence of StageWork
+        In the order of the network. [s]
+    turns : Turned
+        When chunks of a device are through, which decides when their gradients are ready. [s]
+
+    Returns
+    -------
+    tuple of DeviceWork
+        By place among the devices of a worker. [s]
+    """
+    found = []
+    for place in range(1 + max(stage.device for stage in stages)):
+        own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
+        found.append(
+            DeviceWork(
+                place=place,
+                schedule=_schedule(own, turns) if any(stage.exchanges_gradients for _, stage in own) else None,
+                gathers=tuple(
+                    Gather(seconds=seconds, hidden_by_s=phase.step_s)
+                    for _, stage in own
+                    if any(map(_is_something, stage.gather_s))
+                    for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
+                ),
+                gathered_s=sum(stage.gathered_s for _, stage in own),
+            )
+        )
+    return tuple(found)
+
+
+def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
+    """Return the gradients of the chunks of a device: in a pipeline at the times at which its order ends them."""
+    schedules = [stage.times.gradients for _, stage in own]
+    if len(own) == 1:
+        return schedules[0]
+    backward_s: Quantity
+    if turns.ends is None:
+        after_s = [sum(each.backward_s for each in schedules[place + 1 :]) for place in range(len(own))]
+        backward_s = sum(each.backward_s for each in schedules)
+    else:
+        starts = [turns.ends.chunk_s[chunk] - each.backward_s for (chunk, _), each in zip(own, schedules, strict=True)]
+        first = reduce(minimum, starts)
+        after_s = [start - first for start in starts]
+        backward_s = turns.ends.device_s[own[0][1].device] - first
+    exchanging = [place for place, (_, stage) in enumerate(own) if stage.exchanges_gradients]
+    return joined(
+        [schedules[place] for place in exchanging],
+        forward_from_s=[sum(each.forward_s for each in schedules[:place]) for place in exchanging],
+        backward_from_s=[after_s[place] for place in exchanging],
+        forward_s=sum(each.forward_s for each in schedules),
+        backward_s=backward_s,
+    )
+
+
+def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
+    """Return what a device exchanges with those of other workers in a step of so many micro-batches. [s]"""
+    total_s, exposed_s = agreement.exchanged(device)
+    if not device.gathers:
+        return total_s, exposed_s
+    gathered_s, waited_s = agreement.gathered(device)
+    return total_s + count * gathered_s, exposed_s + count * waited_s
+
+
+class Longest:
     """The device that works longest, configuration by configuration."""
 
-    def __init__(self, works_s: Sequence[Quantity]) -> None:
-        self.works_s = works_s
-        self.first, self.places = 0, None
+    def __init__(self, works_s: Sequence[Quantity], places: Quantity = None) -> None:
+        self.works_s, self.places, self.first = works_s, places, 0
         self.is_open = len(works_s) > 1 and is_symbolic(*works_s)
-        if len(works_s) > 1 and not self.is_open:
-            places = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
-            self.first = int(np.ravel(places)[0]) if np.size(places) else 0
-            if np.any(places != self.first):
-                self.places = places
+        if places is None and len(works_s) > 1 and not self.is_open:
+            found = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
+            self.first = int(np.ravel(found)[0]) if np.size(found) else 0
+            if np.any(found != self.first):
+                self.places = found
+
+    @classmethod
+    def again(cls, worker: WorkerWork) -> Longest:
+        """Return the device that was found to work longest."""
+        found = cls(worker.works_s[:1], worker.longest_places)
+        found.works_s, found.first = worker.works_s, worker.longest
+        found.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        return found
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
         """Return the value of that device."""
         if self.is_open:
-            return _of_largest(self.works_s, values)
+            return of_largest(self.works_s, values)
         if self.places is None:
             return values[self.first]
-        return np.take_along_axis(np.stack(np.broadcast_arrays(*values, self.places)[:-1]), self.places[None], axis=0)[
-            0
-        ]
+        if all(values[0] is each for each in values[1:]):
+            return values[0]
+        every = np.stack(np.broadcast_arrays(*values, self.places)[:-1])
+        return np.take_along_axis(every, self.places[None], axis=0)[0]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
         """Return the parts of that device."""
@@ -283,135 +408,80 @@ class _Longest:
         return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
 
 
-def _of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
+def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
     """Return the value that belongs to the largest key, the first of several that are as large."""
     largest, found = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        found = where(exceeds(key, largest), value, found)
-        largest = maximum(largest, key)
+        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        largest = named(maximum(largest, key), "longest")
     return found
 
 
-class _Run:
-    """All micro-batches through the stages of a worker."""
+def stepped(
+    worker: WorkerWork,
+    turns: Turned,
+    *,
+    exchanged: Sequence[Exchanged] | None,
+    micro_batches: int,
+    passes: Quantity,
+    update_share: Quantity,
+    served: bool = False,
+) -> tuple[StepTime, Exchanged]:
+    """Return what the device that works longest does by itself, and what it exchanges with other workers.
 
-    def __init__(
-        self, stages: Sequence[StageWork], orders: Orders, *, micro_batches: int, passes: int, update_share: Quantity
-    ) -> None:
-        self.stages, self.orders, self.passes = stages, orders, passes
-        self.count = micro_batches * passes
-        self.update_share = update_share
-        self.chunks = [[stage for stage in stages if stage.device == place] for place in range(len(orders))]
-        if len(orders) == 1:
-            self.works_s: list[Quantity] = [0.0]
-        else:
-            self.works_s = [self.count * sum(each.forward_s + each.backward_s for each in own) for own in self.chunks]
-            there = tuple(stage.send_s[0] for stage in stages[:-1])
-            back = tuple(stage.send_s[1] for stage in stages[1:])
-            self.ends = self._ends(there, back)
-            self.free = self._ends((0.0,) * len(there), (0.0,) * len(back))
-        self.longest = _Longest(self.works_s)
+    Parameters
+    ----------
+    worker : WorkerWork
+        What devices do with one micro-batch. [s]
+    turns : Turned
+        When they are through with a pass. [s]
+    exchanged : sequence of tuple of 2, or None
+        What each exchanges with other workers, hidden or not, and what of it is exposed; None for nothing. [s]
+    micro_batches : int
+        Micro-batches of a pass. [1]
+    passes : int or ndarray
+        Passes before the update. [1]
+    update_share : float, ndarray or sympy.Expr
+        Part of the update that a device does. [1]
+    served : bool
+        Whether a parameter server updates. [-]
 
-    def _ends(self, there: Sequence[Quantity], back: Sequence[Quantity]) -> Any:
-        return pipeline_ends(
-            self.orders,
-            forward_s=[stage.forward_s for stage in self.stages],
-            backward_s=[stage.backward_s for stage in self.stages],
-            forward_send_s=there,
-            backward_send_s=back,
-        )
-
-    def timed_by(self, devices: tuple[DeviceWork, ...]) -> tuple[DeviceWork, ...]:
-        """Return what devices exchange, chunks of one at the times at which the schedule really ends them."""
-        if len(self.orders) == 1 or all(len(own) == 1 for own in self.chunks):
-            return devices
-        return tuple(self._device_timed(device) for device in devices)
-
-    def _device_timed(self, device: DeviceWork) -> DeviceWork:
-        if device.schedule is None:
-            return device
-        places = [place for place, stage in enumerate(self.stages) if stage.device == device.place]
-        of_chunks = [self.stages[place].times.gradients for place in places]
-        starts = [self.ends.chunk_s[place] - each.backward_s for place, each in zip(places, of_chunks, strict=True)]
-        first = reduce(minimum, starts)
-        exchanging = [place for place, stage in enumerate(self.chunks[device.place]) if stage.exchanges_gradients]
-        before_s = [sum(each.forward_s for each in of_chunks[:place]) for place in range(len(places))]
-        return replace(
-            device,
-            schedule=joined(
-                [of_chunks[place] for place in exchanging],
-                forward_from_s=[before_s[place] for place in exchanging],
-                backward_from_s=[starts[place] - first for place in exchanging],
-                forward_s=device.schedule.forward_s,
-                backward_s=self.ends.device_s[device.place] - first,
-            ),
-        )
-
-    def own(self, exchanged: Sequence[Exchanged], *, served: bool = False) -> tuple[StepTime, Exchanged]:
-        """Return what the device that works longest does by itself, and what it exchanges with other workers."""
-        updates = [
-            reduce(StepTime.__add__, [stage.times.update for stage in own]).times(self.update_share)
-            if not self._is_whole
-            else None
-            for own in self.chunks
-        ]
-        tied_s = [sum(stage.tied_s for stage in own) for own in self.chunks]
-        computed = [self._computed(own, update) for own, update in zip(self.chunks, updates, strict=True)]
-        if len(self.orders) == 1:
-            return self._exchanging(computed[0], self.chunks[0], tied_s[0]), exchanged[0]
-        tails_s = [
-            tied + exposed + _without_server(update, served=served).step_s  # type: ignore[arg-type]
-            for tied, update, (_, exposed) in zip(tied_s, updates, exchanged, strict=True)
-        ]
-        ends_s, free_s = (
-            [(self.passes - 1) * ends.latest_s + end for end in ends.device_s] for ends in (self.ends, self.free)
-        )
-        finish_s = [end + tail for end, tail in zip(ends_s, tails_s, strict=True)]
-        last_s = reduce(maximum, finish_s)
-        of = self.longest.of
-        total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
-        waits_s = maximum(last_s - of(finish_s), 0.0)
-        # of what the last device is later, its exchange is as much as it is longer
-        of_exchange_s = minimum(
-            waits_s, maximum(_of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0)
-        )
-        own = self.longest.step([self._exchanging(*each) for each in zip(computed, self.chunks, tied_s, strict=True)])
-        transfers_s = of(ends_s) - of(free_s)
-        own = replace(
-            own,
-            exposed_sync_s=own.exposed_sync_s + transfers_s,
-            bubble_s=maximum(of(free_s) - of(self.works_s), 0.0) + waits_s - of_exchange_s,
-        )
-        own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
-        exposed_s = exposed_s + of_exchange_s
-        return own, (maximum(total_s, exposed_s), exposed_s)
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether a worker does all phases of its one stage once."""
-        return (
-            len(self.stages) == 1
-            and self.count == 1
-            and isinstance(self.update_share, float)
-            and self.update_share == 1
-        )
-
-    def _computed(self, stages: Sequence[StageWork], update: StepTime | None) -> StepTime:
-        """Return what a device computes in all micro-batches, with its update."""
-        if update is None:
-            return stages[0].times.whole
-        phases = [phase for stage in stages for phase in (stage.times.forward, stage.times.backward)]
-        once = reduce(StepTime.__add__, phases)
-        return (once if self.count == 1 else once.times(self.count)) + update
-
-    def _exchanging(self, computed: StepTime, stages: Sequence[StageWork], tied_s: Quantity) -> StepTime:
-        """Return what a device computes and exchanges with others of its worker."""
-        exposed_s = self.count * sum(sum(stage.group_s) for stage in stages) + tied_s
-        total_s = self.count * sum(stage.exchanged_s for stage in stages) + tied_s
-        if not (_is_something(exposed_s) or _is_something(total_s)):
-            return computed
-        return replace(computed, exposed_sync_s=exposed_s, sync_s=total_s)
-
-
-def _without_server(update: StepTime, *, served: bool) -> StepTime:
-    return replace(update, update_s=0.0) if served else update
+    Returns
+    -------
+    tuple of (StepTime, tuple of 2)
+        Before workers agree. [s]
+    """
+    longest, count = Longest.again(worker), micro_batches * passes
+    own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    if worker.update is not None:
+        own = own + worker.update.times(update_share)
+    tied_s = longest.of(worker.tied_s)
+    if _is_something(tied_s):
+        own = replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
+    if exchanged is None:
+        exchanged = [(0.0, 0.0)] * len(worker.works_s)
+    if turns.ends is None or turns.free is None:
+        return own, exchanged[0]
+    tails_s = [
+        tied_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
+        for tied_s, (overhead_s, update_s), (_, exposed_s) in zip(worker.tied_s, worker.updates, exchanged, strict=True)
+    ]
+    ends_s, free_s = (
+        [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)
+    )
+    finish_s = [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)]
+    last_s = reduce(maximum, finish_s)
+    of = longest.of
+    total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
+    waits_s = maximum(last_s - of(finish_s), 0.0)
+    # of what the last device is later, its exchange is as much as it is longer
+    of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
+    ended_s, unhindered_s = of(ends_s), of(free_s)
+    own = replace(
+        own,
+        exposed_sync_s=own.exposed_sync_s + (ended_s - unhindered_s),
+        bubble_s=maximum(unhindered_s - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
+    )
+    own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
+    exposed_s = exposed_s + of_exchange_s
+    return own, (maximum(total_s, exposed_s), exposed_s)

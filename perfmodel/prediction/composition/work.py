@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from perfmodel.symbolic import named
+
 if TYPE_CHECKING:
+    from perfmodel.cost.pipeline_order import PipelineEnds
     from perfmodel.prediction.gradients import GradientSchedule
     from perfmodel.prediction.step_time import StepTime
 
@@ -84,12 +87,12 @@ class StageWork:
     @property
     def forward_s(self) -> Quantity:
         """Turn of a micro-batch going forward. [s]"""
-        return self.times.forward.step_s + self.group_s[0]
+        return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
     @property
     def backward_s(self) -> Quantity:
         """Turn of a micro-batch going back. [s]"""
-        return self.times.backward.step_s + self.group_s[1]
+        return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -102,13 +105,10 @@ class Gather:
         Of one phase. [s]
     hidden_by_s : float, ndarray or sympy.Expr
         Length of the phase that it may hide behind. [s]
-    count : int
-        Times in a step. [1]
     """
 
     seconds: Quantity
     hidden_by_s: Quantity
-    count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -122,7 +122,7 @@ class DeviceWork:
     schedule : GradientSchedule or None
         When its gradients are ready; None where it exchanges none. [s]
     gathers : tuple of Gather
-        Parameters gathered while phases run. [s]
+        Parameters gathered while phases of one micro-batch run. [s]
     gathered_s : float, ndarray or sympy.Expr
         Parameters gathered after the update. [s]
     """
@@ -131,3 +131,59 @@ class DeviceWork:
     schedule: GradientSchedule | None
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WorkerWork:
+    """What the devices of a worker do with one micro-batch.
+
+    Parameters
+    ----------
+    device_of_chunk : tuple of int
+        Device of each stage of the network. [1]
+    forward_s, backward_s : tuple of float, ndarray or sympy.Expr
+        Turns of each stage; none where one device has all. [s]
+    there_s, back_s : tuple of float, ndarray or sympy.Expr
+        Transfers from each stage to the next, and of the gradient back. [s]
+    works_s : tuple of float, ndarray or sympy.Expr
+        Turns of each device together. [s]
+    updates : tuple of tuple of 2
+        Update of each device: host time and launches, and kernels. [s]
+    tied_s : tuple of float, ndarray or sympy.Expr
+        Sums of the gradients of tied tables of each device. [s]
+    longest : int
+        The device that works longest; of several configurations the first one's. [1]
+    longest_places : ndarray of int or None
+        That device in each configuration; None where it is the same in all. [1]
+    once : StepTime
+        What it does for one micro-batch, exchanges within the worker among it. [s]
+    update : StepTime or None
+        Its update; None where ``once`` has it. [s]
+    """
+
+    device_of_chunk: tuple[int, ...]
+    forward_s: tuple[Quantity, ...]
+    backward_s: tuple[Quantity, ...]
+    there_s: tuple[Quantity, ...]
+    back_s: tuple[Quantity, ...]
+    works_s: tuple[Quantity, ...]
+    updates: tuple[tuple[Quantity, Quantity], ...]
+    tied_s: tuple[Quantity, ...]
+    longest: int
+    longest_places: Quantity
+    once: StepTime
+    update: StepTime | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """When the devices of a pipeline are through with a pass of all micro-batches.
+
+    Parameters
+    ----------
+    ends, free : PipelineEnds or None
+        With transfers, and if these took no time; None for one device, whose turns follow one another. [s]
+    """
+
+    ends: PipelineEnds | None
+    free: PipelineEnds | None

@@ -1,21 +1,25 @@
-"""What ``explain()`` says of how workers agree."""
+"""What ``explain()`` says of several workers and devices: how a network is spread, and how workers agree."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.messages import MERGED
+from perfmodel.prediction.agreement import Asynchronous
+from perfmodel.prediction.data_path_words import STAGE_NAMES, source_words
+from perfmodel.prediction.gradients import MERGED
 from perfmodel.prediction.synchronous_agreement import Synchronous
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.parallelism import Layout, Placement
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.parameter_server import ServerMemory
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.sync.unequal_visitors import KindTimes
+    from perfmodel.sync.asynchronous_scheme import KindTimes
+
 
 ALONE: Final = "Workers exchange nothing."
 
@@ -73,9 +77,7 @@ def _messages(agreement: Synchronous, basis: Basis) -> str:
 
 def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
     parts = basis.timed.parts
-    said = []
-    if float(parts.straggler_s) > 0:
-        said.append(f"Waiting for slower workers takes {seconds_text(float(parts.straggler_s))}.")
+    said = _slower(basis)
     if isinstance(agreement, Synchronous) and agreement.overlap and agreement.slowdown:
         lost = agreement.slowdown * float(parts.sync_s)
         said.append(
@@ -95,6 +97,11 @@ def _waiting(agreement: Agreement, basis: Basis) -> list[str]:
         f"would be without a queue."
     )
     return [*said, *_of_kinds(times.kinds)]
+
+
+def _slower(basis: Basis) -> list[str]:
+    seconds = float(basis.timed.parts.straggler_s)
+    return [f"Waiting for slower workers takes {seconds_text(seconds)}."] if seconds > 0 else []
 
 
 def _of_kinds(kinds: Sequence[KindTimes]) -> list[str]:
@@ -128,26 +135,96 @@ def _held(server: ServerMemory) -> str:
     return f"{whose} {bytes_text(server.shard_bytes)} of {room} of host memory ({listed}).{computed}"
 
 
-def server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Return what a parameter server holds and how busy it is as plain values; None where there is none.
+def spread_words(p: Prediction) -> str:
+    """Return a paragraph on how a network is spread, and what that costs.
 
     Parameters
     ----------
     p : Prediction
-        The prediction. [-]
+        A prediction of a network on several devices, or of several micro-batches. [-]
 
     Returns
     -------
-    dict or None
-        Bytes, and of visits that nobody waits for the knee [1] and the share of time that the server is busy [1]; a
-        server that never bounds has no knee.
+    str
+        Devices and what each does; bubbles, exchanges, and the device that all wait for.
     """
-    agreement = p.agreement
-    if agreement is None or agreement.server is None:
-        return None
-    times = p.visits
-    found: dict[str, Any] = {"knee": None, "utilisation": None}
-    if times is not None:
-        knee = float(times.knee)
-        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(times.server_utilisation)}
-    return agreement.server.to_dict() | found
+    layout, rows = p.basis.prepared.layout, p.stages
+    said = [f"{_devices(p.basis.prepared.placement)}{_micro_batches(layout, p.batch_size)}."]
+    parts = "stages" if layout.stages > 1 else "parts of the network"
+    if len(rows) > 1:
+        longest = max(rows, key=lambda row: row.computing_s)
+        said.append(
+            f"Of {len(rows)} {parts} number {longest.stage} computes longest, {seconds_text(longest.computing_s)}; the "
+            f"shortest takes {seconds_text(min(row.computing_s for row in rows))}. Layers and arithmetic listed here "
+            f"are those of the device that works longest."
+        )
+    if p.bubble_s:
+        waits = f"waits {seconds_text(p.bubble_s)} for others ({percent_text(p.bubble_s / p.step_s)})"
+        alone = "" if layout.parts > 1 else ", as each needs what another has computed"
+        said.append(f"The device that works longest {waits}{alone}.")
+    sent_bytes = max(row.sent_bytes for row in rows)
+    if sent_bytes:
+        of_one = f" for one of the {parts}" if len(rows) > 1 else ""
+        whose = "What the device that works longest exchanges, or others delay it by transfers," if of_one else "That"
+        said.append(
+            f"A device sends up to {bytes_text(sent_bytes)} a step{of_one}. {whose} takes {seconds_text(p.sync_s)}, of "
+            f"which {seconds_text(p.exposed_sync_s)} are exposed."
+        )
+    said += _of_inference(p) if p.phase == Phase.FORWARD else _of_agreement(p)
+    return " ".join([*said, *_of_input(p)])
+
+
+def _devices(placement: Placement) -> str:
+    """Say how many devices work, and what each has of the network."""
+    layout, kind = placement.layout, f"{placement.parallelism} parallelism"
+    if layout.workers == 1:
+        return "1 device works"
+    sizes = ((layout.data_size, "workers"), (layout.stages, "stages"), (layout.tensor_size, "that share each layer"))
+    shape = " x ".join(f"{count} {name}" for count, name in sizes if count > 1)
+    if any(stage.batch_factor > 1 for stage in placement.stages):
+        shape += ", which have all convolutions each and share the dense layers"
+    return f"{layout.workers} devices work ({kind}): {shape}"
+
+
+def _micro_batches(layout: Layout, batch_size: int) -> str:
+    """Say how a worker's mini-batch is divided; nothing where it is not."""
+    if layout.parts == 1:
+        return ""
+    size = layout.micro_batch_size(batch_size)
+    return f", in {layout.parts} micro-batches of {size} sample{'s' if size > 1 else ''} each"
+
+
+def _of_inference(p: Prediction) -> list[str]:
+    """Say what mini-batches without a pause between them would take: nothing flows back that they wait for."""
+    layout, works = p.basis.prepared.layout, p.basis.timed.composed.stages
+    if layout.stages == 1:
+        return []
+    works_s = [sum(float(work.forward_s) for work in works if work.device == device) for device in range(layout.stages)]
+    period_s = layout.parts * float(max([*works_s, *(work.send_s[0] for work in works)]))
+    return [
+        f"This is the time of one mini-batch from end to end; where the next one follows without a pause, one leaves "
+        f"every {seconds_text(period_s)}."
+    ]
+
+
+def _of_agreement(p: Prediction) -> list[str]:
+    if p.worker_count == 1:
+        return []
+    if p.agreement is None:
+        return [ALONE]
+    said = [f"{p.worker_count} workers agree by {p.agreement.name}.", *_slower(p.basis)]
+    if isinstance(p.agreement, Asynchronous):
+        said.append(f"A gradient has missed {p.mean_staleness:.3g} updates of others when it is applied.")
+    return said
+
+
+def _of_input(p: Prediction) -> list[str]:
+    path = p.data_path
+    if path is None or path.dataset is None:
+        return []
+    stages = path.stages(p.batch_size)
+    listed = ", ".join(f"{STAGE_NAMES[name]} {seconds_text(float(taken))}" for name, taken in stages.items() if taken)
+    said = [f"{source_words(path)} Each worker's first stage takes them, once for all of its devices: {listed}."]
+    if p.input_wait_s:
+        said.append(f"The step waits {seconds_text(p.input_wait_s)} for them.")
+    return said

@@ -1,4 +1,10 @@
-"""Workers of which none may be more than so many steps ahead of the slowest: what waiting for one another costs."""
+"""Workers that do not wait for all: what delay compensation adds, what a bound costs, what progress is left.
+
+Delay compensation is w <- w - eta (g + lambda g g (w - b_m)), element by element, where b_m is the copy that was sent
+to worker m: arithmetic, memory traffic, operations and copies at the server, no message. Time per step says nothing of
+how many steps a target takes. What does depends on the task, so every number of it is the caller's own; none has a
+default but that of no effect.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,111 @@ import numpy as np
 
 from perfmodel.numeric import maximum, minimum, where
 from perfmodel.symbolic import Quantity, is_symbolic, named
+
+FLOP_PER_PARAMETER: Final = 5
+"""Difference, three products and a sum, besides those of a plain update [1]_. [FLOP]
+
+.. [1] S. Zheng et al., Asynchronous stochastic gradient descent with delay compensation, ICML 2017, algorithm 2.
+"""
+
+PASSES: Final = 3
+"""Reads of the copy and the parameters, write of the copy: times the parameters' bytes [1]."""
+
+OPERATIONS_PER_VARIABLE: Final = 6
+"""The five above, each an operation of its own, and the one that renews the copy [1]."""
+
+
+def extra_flop_count(*, parameter_count: Quantity) -> Quantity:
+    """Return the FLOP that compensation adds to one update.
+
+    Parameters
+    ----------
+    parameter_count : float, ndarray or sympy.Expr
+        Parameters of the network. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        FLOP. [FLOP]
+
+    Notes
+    -----
+    Valid for: dense gradients.
+
+    Examples
+    --------
+    >>> extra_flop_count(parameter_count=55_050)
+    275250
+    """
+    return parameter_count * FLOP_PER_PARAMETER
+
+
+def extra_service_time(
+    *,
+    parameter_bytes: Quantity,
+    memory_bytes_per_s: Quantity,
+    variable_count: Quantity = 0,
+    dispatch_s: Quantity = 0.0,
+) -> Quantity:
+    r"""Time that compensation adds to one update at the server.
+
+    .. math:: \Delta S = \frac{3 n}{B} + 6 v d
+
+    Parameters
+    ----------
+    parameter_bytes : float, ndarray or sympy.Expr
+        Bytes of all parameters, n. [B]
+    memory_bytes_per_s : float, ndarray or sympy.Expr
+        Bandwidth of the server's memory, B. [B/s]
+    variable_count : float, ndarray or sympy.Expr
+        Tensors that are updated one by one by a framework that does not fuse, v; 0 for one fused kernel. [1]
+    dispatch_s : float, ndarray or sympy.Expr
+        Time to issue an operation, over how many are issued at once, d. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Seconds per update. [s]
+
+    Notes
+    -----
+    Valid for: parameters larger than the caches, since five FLOP for twelve bytes are memory-bound anywhere. Ignores:
+    what intermediate results of unfused operations write and read again in a cache.
+
+    Examples
+    --------
+    >>> round(1e3 * extra_service_time(parameter_bytes=220_200, memory_bytes_per_s=22e9), 4)  # ms
+    0.03
+    """
+    return PASSES * parameter_bytes / memory_bytes_per_s + OPERATIONS_PER_VARIABLE * variable_count * dispatch_s
+
+
+def backup_bytes(*, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
+    """Return the server's memory for one copy of the parameters per worker.
+
+    Parameters
+    ----------
+    parameter_bytes : float, ndarray or sympy.Expr
+        Bytes of all parameters. [B]
+    worker_count : float, ndarray or sympy.Expr
+        Workers. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Bytes besides the parameters themselves. [B]
+
+    Notes
+    -----
+    Valid for: one server or all shards together.
+
+    Examples
+    --------
+    >>> [backup_bytes(parameter_bytes=n, worker_count=w) for n, w in ((220_200, 11), (102_228_128, 16))]
+    [2422200, 1635650048]
+    """
+    return parameter_bytes * worker_count
+
 
 LEADERS_OF_TWO: Final = 0.5
 """Two workers with much slack: each waits c^2 / (2 s) of a step, a Brownian motion between two walls. [1]"""
@@ -144,3 +255,51 @@ def _function(name: str, value: Quantity) -> Any:
 
         return getattr(sympy, name)(value)
     return getattr(np, name)(value)
+
+
+def steps_to_target(
+    *,
+    least_steps: Quantity,
+    critical_batch: Quantity,
+    global_batch_size: Quantity,
+    staleness: Quantity = 0.0,
+    staleness_penalty: Quantity = 0.0,
+) -> Quantity:
+    r"""Return the updates that reach a target, by batch size and staleness.
+
+    .. math:: S = S_{min} \left(1 + \frac{B_c}{b}\right) (1 + c \tau)
+
+    Parameters
+    ----------
+    least_steps : float, ndarray or sympy.Expr
+        Steps with any batch, however large, S_min. [1]
+    critical_batch : float, ndarray or sympy.Expr
+        Batch size at which twice the least steps and twice the least examples are needed, B_c. [samples]
+    global_batch_size : float, ndarray or sympy.Expr
+        Samples of one update, b. [samples]
+    staleness : float, ndarray or sympy.Expr
+        Mean staleness, tau. [1]
+    staleness_penalty : float, ndarray or sympy.Expr
+        Share of steps lost per update of staleness, c: the caller's own, none unless given. [1]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        Updates. [1]
+
+    Notes
+    -----
+    Valid for: a learning rate tuned for each batch size. The factor of staleness is linear because nothing more is
+    known; published runs range from no loss to divergence.
+
+    Examples
+    --------
+    >>> [steps_to_target(least_steps=1000, critical_batch=1000, global_batch_size=b) for b in (1000, 4000)]
+    [2000.0, 1250.0]
+
+    References
+    ----------
+    .. [1] S. McCandlish et al., An empirical model of large-batch training, arXiv:1812.06162, 2018.
+    .. [2] C. J. Shallue et al., Measuring the effects of data parallelism on neural network training, JMLR 20, 2019.
+    """
+    return least_steps * (1 + critical_batch / global_batch_size) * (1 + staleness_penalty * staleness)

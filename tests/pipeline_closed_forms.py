@@ -1,6 +1,7 @@
 """Pipelines of stages fed with micro-batches: closed forms of their time, and where these are bounds.
 
-The order in which devices work is that of ``pipeline_order.py``, whose longest path is exact for stages of any length.
+The order in which devices work is that of ``perfmodel/cost/pipeline_order.py``, whose longest path is exact
+for stages of any length.
 """
 
 from __future__ import annotations

@@ -1,0 +1,465 @@
+"""Rows of layouts: grouped by what is structural, and composed with one call for all that share their turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from perfmodel.cost.pipeline_order import orders_of
+from perfmodel.errors import PerfmodelError
+from perfmodel.numeric import maximum
+from perfmodel.parallelism import Layout
+from perfmodel.planning.sweeps.axes import OF_WORKER
+from perfmodel.planning.sweeps.results import Outcome, epoch_size
+from perfmodel.planning.sweeps.units import Kind, Unit
+from perfmodel.prediction.agreement import Asynchronous
+from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.prediction.composition.compose import Composed, fed_with, stepped, turned
+from perfmodel.prediction.composition.stacking import stacked, taken
+from perfmodel.prediction.job import Job
+from perfmodel.prediction.prepare import Known, lowering_of
+from perfmodel.prediction.synchronous_agreement import Synchronous
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.cost.pipeline_order import Orders
+    from perfmodel.planning.sweeps.prices import Prices
+    from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.step_time import StepTime
+
+    Ints = NDArray[np.int64]
+
+FAST_TARGETS: Final = ("gpu", "cpu")
+"""What operations are lowered for where a step can be timed for many batch sizes at once."""
+
+BATCH: Final = ("batch_size", "global_batch_size")
+TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
+"""Axes that decide in how many turns, and in which order, devices do the same work."""
+ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
+"""Axes that the rules of a schedule are about."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answer:
+    """Rows that can be, with what they come to.
+
+    Parameters
+    ----------
+    places : ndarray of int
+        Which of the rows that were asked for. [1]
+    outcome : Outcome
+        One value for each. [-]
+    devices : sequence of str
+        Names of devices. [-]
+    device_of_row : ndarray of int
+        Which of them each row has. [1]
+    """
+
+    places: Ints
+    outcome: Outcome
+    devices: Sequence[str]
+    device_of_row: Ints
+
+
+@dataclass(eq=False)
+class Layouts:
+    """Answers rows of layouts, and keeps what further rows want again.
+
+    Parameters
+    ----------
+    space : Space
+        The configurations. [-]
+    prices : Prices
+        What devices cost. [-]
+    dataset_size : int or None
+        Samples of an epoch; None for those of the data set that a configuration reads. [samples]
+    """
+
+    space: Space
+    prices: Prices
+    dataset_size: int | None
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def answers(
+        self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
+    ) -> Iterator[Answer]:
+        """Answer rows.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Configurations. [1]
+        refuse : callable
+            Takes places among them, and why these cannot be. [-]
+        slow : callable
+            Takes places that predict has to answer one by one. [-]
+
+        Yields
+        ------
+        Answer
+            Rows that can be. [-]
+        """
+        asked = _Asked(self.space, rows, refuse)
+        jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
+        layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
+        kinds = []
+        for job, places in jobs:
+            if job is None:
+                slow(asked.left(places))
+                continue
+            with asked.refusing(places):
+                kinds.append((self._once(("kind", id(job)), partial(self._kind, job)), places))
+        micro, passes = asked.numbers("micro_batches"), asked.numbers("accumulation_steps")
+        batch = self._batch_sizes(asked, kinds)
+        self._refuse_uneven(asked, batch, micro, passes)
+        turns = np.zeros(len(rows), dtype=np.int64)
+        ordered: dict[Layout, int] = {}
+        for layout, places in layouts:
+            turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
+        orders = list(ordered)
+        sizes = batch // (micro * passes)
+        among = tuple(np.unique(sizes[asked.is_open]).tolist())
+        depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
+        for kind, places in kinds:
+            places = places[asked.is_open[places]]
+            if len(places):
+                for unit, own, at in self._units(asked, kind, places, sizes[places], among):
+                    depths[unit.alike].append((unit, own, at))
+        for listed in depths.values():
+            stack = _Stack([unit for unit, _, _ in listed])
+            own = np.concatenate([places for _, places, _ in listed])
+            of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
+            at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
+            for index in np.unique(turns[own]).tolist():
+                some = np.flatnonzero(turns[own] == index)
+                yield self._answer(
+                    stack, orders[index], of_unit[some], at[some], own[some], passes[own[some]], batch[own[some]]
+                )
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _job(self, codes: Mapping[str, int]) -> _Job | None:
+        """Return what configurations have in common; None where predict must answer each."""
+        return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
+
+    def _made(self, codes: Mapping[str, int]) -> _Job | None:
+        given = self.space.resolved(codes)
+        interleave = given.pop("interleave", 1)
+        job = Job(self.space.graph, **given)
+        on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
+        self._know_subject(job)
+        target = self._once(("target", on, job.device_count), lambda: job.target)
+        if target.lowered_for not in FAST_TARGETS or not target.takes_parts:
+            return None
+        job.__dict__["target"] = target
+        return _Job(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
+
+    def _kind(self, asked: _Job) -> Kind:
+        job = asked.job
+        layout = replace(job.layout, interleave=asked.interleave)
+        job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
+        lowering = lowering_of(job, known=self._once(("known", asked.on), Known))
+        return Kind(job=job, lowering=lowering, shared=asked.shared)
+
+    def _know_subject(self, job: Job) -> None:
+        """Give a job what runs, which jobs with another layout have too."""
+        key = ("subject", job.phase, id(job.optimizer))
+        job.__dict__["subject"] = self._once(key, lambda: (job.optimizer, job.subject))[1]
+
+    def _layout(self, codes: Mapping[str, int]) -> Layout:
+        """Return a layout that the rules of its schedule allow."""
+        given = {name: self.space.value(name, code) for name, code in codes.items()}
+        job = Job(self.space.graph, **given)
+        self._know_subject(job)
+        return job.layout
+
+    def _batch_sizes(self, asked: _Asked, kinds: Sequence[tuple[Kind, Ints]]) -> Ints:
+        """Return the samples of a worker in a step; refuse those that workers cannot share."""
+        graph = self.space.graph
+        workers = np.ones(len(asked.rows), dtype=np.int64)
+        for kind, places in kinds:
+            workers[places] = kind.job.workers
+        found = np.ones(len(asked.rows), dtype=np.int64)
+        codes = [asked.codes.get(name, np.zeros(len(asked.rows), dtype=np.int64)) for name in BATCH]
+        for (batch, whole, count), places in _groups([*codes, workers]):
+            given = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
+            given[0] = graph.fixed_batch_size if given == [None, None] else given[0]
+            with asked.refusing(places):
+                found[places] = graph.samples(resolved_batch_size(*given, workers=count))
+        return found
+
+    @staticmethod
+    def _refuse_uneven(asked: _Asked, batch: Ints, micro: Ints, passes: Ints) -> None:
+        uneven = np.flatnonzero(asked.is_open & (batch % (micro * passes) != 0))
+        for (samples, count, times), places in _groups([each[uneven] for each in (batch, micro, passes)]):
+            with asked.refusing(uneven[places]):
+                Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
+
+    def _units(
+        self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints, among: tuple[int, ...]
+    ) -> Iterator[tuple[Unit, Ints, Ints]]:
+        """Yield the units of a kind, with the places of the rows that each is for, and of their sizes in it."""
+        known = self._once(("units", id(kind)), dict)
+        different, of_row = np.unique(sizes, return_inverse=True)
+        missing = [size for size in different.tolist() if size not in known]
+        with asked.refusing(places):
+            for unit in kind.units(missing, among=among):
+                known.update((size, (unit, at)) for at, size in enumerate(unit.sizes))
+        by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
+        for index, size in enumerate(different.tolist()):
+            if size in known:
+                unit, at = known[size]
+                by_unit.setdefault(id(unit), (unit, []))[1].append((index, at))
+        for unit, listed in by_unit.values():
+            place_of = np.full(len(different), -1)
+            for index, at in listed:
+                place_of[index] = at
+            at_rows = place_of[of_row]
+            own = at_rows >= 0
+            yield unit, places[own], at_rows[own]
+
+    def _answer(
+        self, stack: _Stack, layout: Layout, of_unit: Ints, at: Ints, places: Ints, passes: Ints, batch: Ints
+    ) -> Answer:
+        parts, units = layout.micro_batches * passes, stack.units
+        composed = stack.composed(layout, at, of_unit, passes=passes)
+        agreement = units[0].agreement
+        fed = None
+        if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
+            fed = partial(stack.fed, of_unit=of_unit, batch=batch)
+        copies_s = tuple(parts * each for each in taken(stack.copies_s, at))
+        composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
+        memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
+        names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
+        jobs = [unit.prepared for unit in units]
+        outcome = Outcome(
+            parts=composed.parts,
+            batch_size=batch,
+            counted_workers=np.array([each.counted_workers for each in jobs])[of_unit],
+            device_count=np.array([each.layout.workers for each in jobs])[of_unit],
+            memory_bytes=memory_bytes,
+            capacity_bytes=capacity_bytes,
+            usd_per_hour=np.array([self.prices.of(name) for name in names])[of_unit],
+            dataset_size=np.array(
+                [
+                    epoch_size(self.dataset_size, None if each.data_path is None else each.data_path.dataset)
+                    for each in jobs
+                ]
+            )[of_unit],
+        )
+        return Answer(places=places, outcome=outcome, devices=names, device_of_row=of_unit)
+
+    def _epoch_size(self, prepared: Prepared) -> int:
+        return epoch_size(self.dataset_size, None if prepared.data_path is None else prepared.data_path.dataset)
+
+
+def _in_order(layout: Layout) -> Layout:
+    """Return what of a layout decides the order of turns in a pass."""
+    schedule = layout.schedule
+    if layout.stages == 1 or (layout.interleave == 1 and schedule == "interleaved"):
+        schedule = "1f1b"
+    return Layout(
+        workers=layout.stages,
+        stages=layout.stages,
+        micro_batches=layout.micro_batches,
+        interleave=layout.interleave,
+        schedule=schedule,
+    )
+
+
+class _Job(NamedTuple):
+    """What configurations have in common, not yet laid out."""
+
+    job: Job
+    interleave: int
+    on: Hashable
+    shared: Hashable
+
+
+class _Asked:
+    """Rows that are asked for, of which fewer and fewer are left that can be."""
+
+    def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
+        self.space, self.rows, self.refuse = space, rows, refuse
+        self.codes = {axis.name: space.codes(axis.name, rows) for axis in space.axes if len(axis) > 1}
+        self.is_open = np.ones(len(rows), dtype=bool)
+
+    def left(self, places: Ints) -> Ints:
+        """Return those of some rows that are left, and take them."""
+        left = places[self.is_open[places]]
+        self.is_open[left] = False
+        return left
+
+    def refusing(self, places: Ints) -> _Refusing:
+        """Refuse some rows if the block raises."""
+        return _Refusing(self, places)
+
+    def numbers(self, name: str) -> Ints:
+        """Return the numbers of an axis."""
+        if name not in self.codes:
+            return np.full(len(self.rows), self.space.value(name, 0))
+        values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
+        return np.array(values, dtype=np.int64)[self.codes[name]]
+
+    def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
+        """Return what is made of each combination of some axes' values, and its rows; refuse where that fails."""
+        found = []
+        fixed = dict.fromkeys(names, 0)
+        varied = [name for name in names if name in self.codes]
+        everything = [np.zeros(len(self.rows), dtype=np.int64)]
+        for key, places in _groups([self.codes[name] for name in varied] or everything):
+            if not self.is_open[places].any():
+                continue
+            with self.refusing(places):
+                found.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
+        return found
+
+
+class _Refusing:
+    def __init__(self, asked: _Asked, places: Ints) -> None:
+        self.asked, self.places = asked, places
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if not isinstance(error, PerfmodelError):
+            return False
+        left = self.asked.left(self.places)
+        if len(left):
+            self.asked.refuse(left, str(error))
+        return True
+
+
+def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
+    """Yield every combination of values that occurs, and where."""
+    if not len(columns[0]):
+        return
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        key = key * (high - low + 1) + (column - low)
+    order = np.argsort(key, kind="stable")
+    edges = np.flatnonzero(np.diff(key[order])) + 1
+    for places in np.split(order, edges):
+        yield tuple(int(column[places[0]]) for column in columns), places
+
+
+class _Stack:
+    """Units that are composed together, their configurations one after the other."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units = units
+        self.counts = [len(unit.sizes) for unit in units]
+        self.starts = np.cumsum([0, *self.counts[:-1]])
+        self.worker = stacked([unit.worker for unit in units], self.counts)
+        turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
+        self.without_turns = replace(self.worker, **turns)
+        self.devices = stacked([unit.memory for unit in units], self.counts)
+        self.copies_s = stacked([unit.copies_s for unit in units], self.counts)
+        prepared = [unit.prepared for unit in units]
+        self.shares = np.array([1 / each.layout.data_size if each.layout.shard_stage else 1.0 for each in prepared])
+        self.exchanged = None
+        if not any(unit.waits_for_turns for unit in units):
+            self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)
+
+    def orders(self, layout: Layout) -> Orders:
+        """Return the turns of a layout."""
+        prepared = self.units[0].prepared
+        return orders_of(
+            layout.schedule,
+            stage_count=layout.stages,
+            micro_batch_count=layout.micro_batches,
+            interleave=len(prepared.stages) // layout.stages,
+            trains=prepared.trains,
+        )
+
+    def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
+        """Return the steps of rows in which workers agree, without copies and input."""
+        orders = self.orders(layout)
+        turns = turned(self.worker, orders)
+        exchanged = self.exchanged
+        if exchanged is None:
+            slices = [slice(start, start + count) for start, count in zip(self.starts, self.counts, strict=True)]
+            different = {unit.exchanges_like: (unit, own) for unit, own in zip(self.units, slices, strict=True)}
+            found = {key: unit.exchanged(taken(turns, own)) for key, (unit, own) in different.items()}
+            exchanged = stacked([found[unit.exchanges_like] for unit in self.units], self.counts)
+        agreement = self.units[0].agreement
+        count = layout.micro_batches * passes
+        own, between = stepped(
+            taken(self.without_turns, at),
+            taken(turns, at),
+            exchanged=None
+            if agreement is None
+            else [
+                (total_s + count * gathered_s, exposed_s + count * waited_s)
+                for total_s, exposed_s, gathered_s, waited_s in taken(exchanged, at)
+            ],
+            micro_batches=layout.micro_batches,
+            passes=passes,
+            update_share=self.shares[of_unit],
+            served=agreement is not None and agreement.serves,
+        )
+        parts = own if agreement is None else self._applied(own, between, of_unit)
+        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
+
+    def _applied(self, own: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
+        agreements = [unit.agreement for unit in self.units]
+        if all(isinstance(each, Synchronous) and each.straggler is None for each in agreements):
+            assert agreements[0] is not None
+            return agreements[0].applied(own, exchanged)
+
+        def applied(index: int, rows: slice) -> StepTime:
+            agreement = agreements[index]
+            assert agreement is not None
+            is_varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
+            alone = [slice(row, row + 1) for row in range(rows.start, rows.stop)] if is_varied else [rows]
+            return stacked(  # type: ignore[no-any-return]
+                [agreement.applied(taken(own, some), taken(exchanged, some)) for some in alone],
+                [some.stop - some.start for some in alone],
+            )
+
+        return self._by_unit(applied, of_unit)
+
+    def fed(self, parts: StepTime, *, of_unit: Ints, batch: Ints) -> StepTime:
+        """Return steps with what they wait for their input."""
+
+        def fed(index: int, rows: slice) -> StepTime:
+            path = self.units[index].prepared.data_path
+            assert path is not None
+            return path.fed(taken(parts, rows), batch_size=batch[rows].astype(float))
+
+        return self._by_unit(fed, of_unit)
+
+    @staticmethod
+    def _by_unit(make: Callable[[int, slice], StepTime], of_unit: Ints) -> StepTime:
+        """Return the steps of rows that are in the order of units, made for each unit."""
+        edges = [0, *(np.flatnonzero(np.diff(of_unit)) + 1).tolist(), len(of_unit)]
+        slices = [slice(*each) for each in pairwise(edges)]
+        found = [make(int(of_unit[each.start]), each) for each in slices]
+        return stacked(found, [each.stop - each.start for each in slices])  # type: ignore[no-any-return]
+
+    def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
+        """Return what the fullest device of a worker keeps, and what it offers. [B]"""
+        footprints = {}
+        for count in (1, 2):
+            if ((parts > 1) == (count > 1)).any():
+                footprints[count] = [
+                    device.footprint(order, parts=count)
+                    for device, order in zip(self.devices, self.orders(layout), strict=True)
+                ]
+        totals = {count: reduce(maximum, [each.total_bytes for each in found]) for count, found in footprints.items()}
+        whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]
+        capacity = np.broadcast_to(next(iter(footprints.values()))[0].capacity_bytes, sum(self.counts))[at]
+        return np.where(parts > 1, whole[1], whole[0]), capacity

@@ -1,0 +1,237 @@
+"""Layouts of a sweep made ready: one worker's micro-batch, timed for all its sizes at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.prediction.arguments.checks import MERGED
+from perfmodel.prediction.composition.compose import devices_of, worker_of
+from perfmodel.prediction.composition.stacking import taken
+from perfmodel.prediction.composition.work import Turned
+from perfmodel.prediction.device_memory import device_memory
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.agreement import Agreement
+    from perfmodel.prediction.composition.work import DeviceWork, PhaseTimes, StageWork, WorkerWork
+    from perfmodel.prediction.device_memory import DeviceMemory
+    from perfmodel.prediction.gradients import GradientSchedule
+    from perfmodel.prediction.job import Job
+    from perfmodel.prediction.prepare import Lowering
+    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.stage import TimedStage
+
+NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
+"""Exchanges of a step, and of each micro-batch: all of them, and what is exposed. [s]"""
+DEEPEST = 3
+"""Stage of sharing that gathers parameters for every micro-batch. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kind:
+    """Configurations that differ in batch size, and in number and order of micro-batches, only.
+
+    Parameters
+    ----------
+    job : Job
+        What they have in common, with the layout of a single micro-batch. [-]
+    lowering : Lowering
+        The network on its way to the devices. [-]
+    shared : hashable
+        What it has in common with kinds that differ in what workers share only. [-]
+    """
+
+    job: Job
+    lowering: Lowering
+    shared: Hashable
+
+    def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
+        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Of the kind. [samples]
+        among : tuple of int
+            Those of all kinds, at which what kinds have in common is timed together. [samples]
+
+        Returns
+        -------
+        list of Unit
+            Each with some of the sizes. [-]
+        """
+        by_cut: dict[Hashable, list[int]] = defaultdict(list)
+        cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
+        for size in sizes:
+            if size not in cuts:
+                cuts[size] = self.lowering.cut(size)
+            by_cut[cuts[size]].append(size)
+        return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
+
+    def _unit(self, cut: Hashable, sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
+        job, known = self.job, self.lowering.known.timed
+        key = (self.shared, cut, sizes)
+        columns = np.array([among.index(size) for size in sizes])
+        if key in known and job.subject.phase is Phase.STEP:
+            prepared = self.lowering.shared(known[key].prepared, job)
+        else:
+            prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job)
+            prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
+        if key not in known:
+            timed = prepared.timed_stages(known=known.setdefault(among, {}))
+            known[key] = _Alone.of(prepared, timed, columns)
+        alone: _Alone = known[key]
+        layout = prepared.layout
+        return Unit(
+            prepared=prepared,
+            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works),
+            worker=alone.worker,
+            memory=tuple(each.shared(layout) for each in alone.memory),
+            copies_s=alone.copies_s,
+            sizes=sizes,
+            columns=columns,
+            alone=alone,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Alone:
+    """What a unit has in common with those that differ in what workers share only."""
+
+    prepared: Prepared
+    works: Sequence[StageWork]
+    worker: WorkerWork
+    memory: tuple[DeviceMemory, ...]
+    copies_s: tuple[Any, Any]
+    exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any) -> _Alone:
+        works = prepared.works(timed)
+        devices = range(prepared.layout.stages)
+        memory = tuple(device_memory(prepared, timed, place, in_parts=True) for place in devices)
+        worker = taken(worker_of(works, device_count=len(devices)), columns)
+        return cls(
+            prepared=prepared,
+            works=works,
+            worker=_everywhere(worker, len(columns)),
+            memory=taken(memory, columns),
+            copies_s=taken(prepared.feed_times(), columns),
+        )
+
+
+def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
+    """Return a worker that says of each configuration which device works longest."""
+    if len(worker.works_s) == 1:
+        return worker
+    places = np.full(count, worker.longest) if worker.longest_places is None else worker.longest_places
+    return replace(worker, longest=0, longest_places=places)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Unit:
+    """Configurations of a kind whose network is cut alike: one for each size of a micro-batch.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        One micro-batch, its samples an array. [-]
+    works : sequence of StageWork
+        What stages do with it. [s]
+    worker : WorkerWork
+        What the devices of a worker do with it. [s]
+    memory : tuple of DeviceMemory
+        What these keep. [B]
+    copies_s : tuple of 2 float or ndarray
+        Copies of a micro-batch, before it and meanwhile. [s]
+    sizes : tuple of int
+        Samples of a micro-batch. [samples]
+    columns : ndarray of int
+        Where they stand among those at which the works are timed. [1]
+    alone : _Alone
+        What it has in common with units that differ in what workers share only. [-]
+    """
+
+    prepared: Prepared
+    works: Sequence[StageWork]
+    worker: WorkerWork
+    memory: tuple[DeviceMemory, ...]
+    copies_s: tuple[Any, Any]
+    sizes: tuple[int, ...]
+    columns: Any
+    alone: _Alone
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How the workers agree."""
+        return self.prepared.agreement
+
+    @cached_property
+    def alike(self) -> Hashable:
+        """What configurations have in common that are composed together."""
+        agreement, path = self.agreement, self.prepared.data_path
+        how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
+        is_fed = path is not None and path.dataset is not None
+        chunks = tuple(each.chunks for each in self.memory)
+        return (self.worker.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
+
+    @property
+    def waits_for_turns(self) -> bool:
+        """Whether the order of turns decides when gradients are ready: several stages on a device of a pipeline."""
+        return len(self.works) > len(self.memory) > 1 and self.agreement is not None
+
+    @property
+    def exchanges_like(self) -> Hashable:
+        """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
+        return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
+
+    def exchanged(self, turns: Turned) -> tuple[tuple[Any, ...], ...]:
+        """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
+        agreement = self.agreement
+        if agreement is None:
+            return (NO_EXCHANGE,) * len(self.memory)
+        works, columns = self.works, self.columns
+        if turns.ends is not None:
+            works = [replace(work, times=_Times.of(work.times, columns)) for work in works]  # type: ignore[arg-type]
+            columns = np.arange(len(columns))
+        return tuple(_exchanged(agreement, device, columns) for device in devices_of(works, turns))
+
+    @cached_property
+    def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
+        """The same where no order of turns decides. [s]"""
+        kept, key = self.alone.exchanged, self.exchanges_like
+        if key not in kept:
+            kept[key] = self.exchanged(Turned(None, None))
+        return kept[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _Times:
+    """Gradients of a stage at some of the sizes at which it was timed."""
+
+    gradients: GradientSchedule
+
+    @classmethod
+    def of(cls, times: PhaseTimes, columns: Any) -> _Times:
+        return cls(times.gradients.taken(columns))
+
+
+def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:
+    if getattr(agreement, "message_bytes", None) != MERGED:
+        return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
+    # which gradients share a message is searched for, for each size by itself
+    alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
+    found = [(*agreement.exchanged(each), *agreement.gathered(each)) for each in alone]
+    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*found, strict=True))
+
+
+def _only(device: DeviceWork, place: slice) -> DeviceWork:
+    """Return what a device exchanges in one configuration."""
+    schedule = None if device.schedule is None else device.schedule.taken(place)
+    return replace(taken(replace(device, schedule=None), place), schedule=schedule)  # type: ignore[no-any-return]

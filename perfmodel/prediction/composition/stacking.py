@@ -1,0 +1,77 @@
+"""Records of numbers put side by side: configurations of several as one array each, and some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+
+def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
+    """Return one record with the configurations of several.
+
+    Parameters
+    ----------
+    records : sequence of dataclass, tuple or quantity
+        Alike in everything but their numbers. [any]
+    counts : sequence of int
+        Configurations of each. [1]
+
+    Returns
+    -------
+    dataclass, tuple or ndarray
+        A number that all have stays one; others become arrays, the configurations of the first record first. [any]
+    """
+    first = records[0]
+    if is_dataclass(first):
+        kind: Any = type(first)
+        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in _names(kind)})
+    if isinstance(first, tuple):
+        return tuple(stacked(each, counts) for each in zip(*records, strict=True))
+    is_plain = not any(isinstance(each, np.ndarray) and each.ndim for each in records)
+    if is_plain and all(each is first or each == first for each in records):
+        return first
+    return np.concatenate(
+        [
+            each if isinstance(each, np.ndarray) and each.ndim else np.full(count, each)
+            for each, count in zip(records, counts, strict=True)
+        ]
+    )
+
+
+def taken(record: Any, places: Any) -> Any:
+    """Return a record of some of its configurations.
+
+    Parameters
+    ----------
+    record : dataclass, tuple or quantity
+        Numbers, and arrays over configurations. [any]
+    places : ndarray of int, or slice
+        Which. [1]
+
+    Returns
+    -------
+    dataclass, tuple or quantity
+        The same of these. [any]
+    """
+    return mapped(record, lambda values: values[places])
+
+
+def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
+    """Return a record with a function of each of its arrays over configurations; what is the same for all stays."""
+    if isinstance(record, np.ndarray):
+        return of_array(record) if record.ndim else record
+    if isinstance(record, tuple):
+        return tuple(mapped(each, of_array) for each in record)
+    if is_dataclass(record):
+        kind: Any = type(record)
+        return kind(**{name: mapped(getattr(record, name), of_array) for name in _names(kind)})
+    return record
+
+
+@lru_cache(maxsize=64)
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))

@@ -1,0 +1,117 @@
+"""Sweeps over layouts: rows are what predict says, refusals too, and no row asks predict."""
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.cost import pipeline_order
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.planning.sweeps import evaluation
+from perfmodel.prediction.step_time import PARTS, TOTALS
+
+GPT = pm.zoo.gpt(layers=4, width=256, heads=4, sequence_length=128, vocabulary=512)
+GRID = {
+    "system": "dgx_a100_x4", "devices": 32, "dtype": "bf16", "optimizer": "adam", "framework": "pytorch_2",
+    "parallelism": "pipeline", "stages": [1, 2, 4], "tensor_size": [1, 2, 8], "shard_stage": [0, 1, 2, 3],
+    "schedule": ["1f1b", "gpipe", "interleaved"], "interleave": [1, 2], "recompute": [None, "full"],
+    "micro_batches": [1, 2, 6, 8], "accumulation_steps": [1, 2], "batch_size": [16, 24, 4096],
+}  # fmt: skip
+NORMAL = {"distribution": "normal", "cv": 0.2}
+SMALL = {"batch_size": [16, 32], "system": "dgx_a100", "framework": "pytorch_2"}
+SPREAD = {
+    **SMALL, "parallelism": "pipeline", "stages": [1, 2], "tensor_size": [1, 2], "workers": [1, 2],
+    "micro_batches": [1, 4],
+}  # fmt: skip
+JOBS = {
+    "systems": {**SPREAD, "system": ["dgx_a100", "dgx_a100_x4"], "schedule": ["1f1b", "interleaved"],
+                "interleave": [1, 2]},
+    "strategies": {**SPREAD, "sync": ["none", "all_reduce", "hierarchical", "parameter_server", "downpour", "mixed"]},
+    "messages": {**SPREAD, "bucket_bytes": [0, 25e6, "merged"], "overlap": [True, False]},
+    "stragglers": {**SPREAD, "straggler": [None, NORMAL], "sync": ["ring_all_reduce", "downpour"]},
+    "input": {**SPREAD, "dataset": [None, "imagenet_jpeg"], "prefetch": [0, 1], "input_from": "memory"},
+    "phases": {**SPREAD, "phase": ["forward", "forward_backward", "step"], "shard_stage": [0, 1, 3]},
+    "tensors": {**SMALL, "parallelism": "tensor", "tensor_size": [1, 2, 4], "workers": [1, 2],
+                "sequence_parallel": [False, True], "accumulation_steps": [1, 2]},
+    "global": {**SMALL, "batch_size": None, "global_batch_size": [64, 96, 100], "workers": [1, 2, 8],
+               "accumulation_steps": [1, 2, 4], "shard_stage": [0, 2, 3]},
+    "places": {"batch_size": [16, 32], "device": ["a100_40_sxm", "xeon_platinum_8480"], "micro_batches": [1, 2, 3]},
+    "models": {**SMALL, "parallelism": "model", "stages": [1, 2, 3], "accumulation_steps": [1, 2], "workers": [1, 2]},
+}  # fmt: skip
+COLUMNS = ["step_s", "samples_per_s", "memory_bytes", *PARTS, *TOTALS]
+
+
+def assert_rows_are_predictions(s, rows):
+    """Hold rows against predict by itself; return how many can be."""
+    possible = 0
+    for index in rows.tolist():
+        row = s.row(index)
+        try:
+            p = s.prediction(index)
+        except PerfmodelError as error:
+            assert np.isnan(row["step_s"])
+            assert not row["fits"]
+            assert row["reason"] == str(error)  # noqa: PT017 - rows that can be go on below
+            continue
+        for name in ("step_s", *PARTS, *TOTALS):
+            assert row[name] == pytest.approx(getattr(p, name), rel=0, abs=1e-12 * p.step_s), name
+        assert row["samples_per_s"] == pytest.approx(p.samples_per_s, rel=1e-12)
+        assert row["memory_bytes"] == pytest.approx(p.memory.total_bytes, rel=1e-12)
+        assert row["fits"] == (p.memory.fits is not False)
+        possible += 1
+    return possible
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """Let no row be answered by itself."""
+    monkeypatch.setattr(evaluation, "predict", lambda *_, **__: pytest.fail("not timed together"))
+
+
+def test_rows_of_the_grid_are_predictions_and_refusals_are_counted(together):
+    s = pm.sweep(GPT, columns=COLUMNS, **GRID)
+    rows = np.random.default_rng(1).choice(len(s), size=100, replace=False)
+    assert assert_rows_are_predictions(s, rows) > 15
+    fits = int(np.count_nonzero(s["fits"]))
+    assert sum(s.refused.values()) == len(s) - fits
+    assert set(s.refused) >= {"interleave", "tensor_size", "micro_batches", "shard_stage"}
+    assert f"{len(s):,} configurations, {fits:,} of which fit; not: " in repr(s)
+    assert f"{s.refused['tensor_size']:,} tensor_size" in repr(s)
+
+
+@pytest.mark.parametrize("jobs", JOBS)
+def test_rows_of_layouts_of_all_kinds_are_predictions(jobs):
+    graph = pm.zoo.vgg16() if jobs in ("input", "models", "places") else GPT
+    s = pm.sweep(graph, columns=COLUMNS, **JOBS[jobs])
+    rows = np.random.default_rng(2).choice(len(s), size=min(24, len(s)), replace=False)
+    assert assert_rows_are_predictions(s, rows) > 3
+
+
+def test_devices_are_filled_with_workers():
+    s = pm.sweep(
+        GPT, batch_size=8, system="dgx_a100_x4", devices=[8, 32], parallelism="pipeline", stages=[1, 3],
+        tensor_size=[2, 4], micro_batches=4,
+    )  # fmt: skip
+    assert [s.space.arguments(index)["workers"] for index in (0, 1, 2, 4, 5, 6, 7)] == [4, 2, 1, 16, 8, 5, 2]
+    assert "devices=8 is not allowed: at least stages x tensor_size = 3 x 4 = 12" in s.row(3)["reason"]
+    row, p = s.row(7), s.prediction(7)
+    assert row["step_s"] == pytest.approx(p.step_s, rel=1e-12)
+    assert p.worker_count == 2
+
+
+def test_workers_and_the_devices_that_they_fill_are_not_given_both():
+    with pytest.raises(ArgumentError, match="left out beside devices="):
+        pm.sweep(GPT, **SMALL, devices=8, workers=[1, 2])
+
+
+def test_more_batch_sizes_take_no_more_turns(monkeypatch):
+    """A long axis grows in a line at most: what is structural is done as often for many values as for few."""
+    walked = []
+    ends_of = pipeline_order._ends_of_many
+    monkeypatch.setattr(pipeline_order, "_ends_of_many", lambda *given: walked.append(1) or ends_of(*given))
+    counts = []
+    for count in (4, 400):
+        walked.clear()
+        axes = {**SMALL, "parallelism": "pipeline", "stages": 2, "micro_batches": [1, 2]}
+        assert len(pm.sweep(GPT, **axes | {"batch_size": range(2, 2 * count + 1, 2)})) == 2 * count
+        counts.append(len(walked))
+    assert counts[0] == counts[1] > 0
