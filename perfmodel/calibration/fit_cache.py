@@ -51,7 +51,6 @@ ASIDE: Final = (
     "calibration/interval_fit.py",
     "cost/interval.py",
     "hardware/interval_scale.py",
-    "hardware/seen.py",
     *(f"prediction/{module}.py" for module in ("doubt", "explanation", "interval", "provenance")),
 )
 """Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
