@@ -113,9 +113,10 @@ def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, 
     """
     own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
     footprints = [_of_stage(prepared, each) for each in own.values()]
-    waits = [_waiting_bytes(prepared, each.stage) for each in own.values()]
+    is_shared = len(own) > 1 or in_parts
+    waits = [_waiting_bytes(prepared, each.stage) if is_shared else 0.0 for each in own.values()]
     alone, among = footprints[0], footprints[0]
-    if len(own) > 1 or in_parts:
+    if is_shared:
         among = replace(
             alone,
             weights_bytes=sum(each.weights_bytes for each in footprints),
