@@ -105,8 +105,8 @@ def layouts(row_count):
     possible = int(np.count_nonzero(np.isfinite(s["step_s"])))
     print(f"{s.title}")
     print(
-        f"  {possible:,} layouts can be: {possible / took:,.0f} a second, {possible / worked:,.0f} a second of "
-        f"the core; {took:.1f} s from the first call on"
+        f"  {possible:,} layouts can be: {possible / took:,.0f} a second, {possible / worked:,.0f} a core-second;"
+        f" {took:.1f} s from the first call on"
     )
     rows = np.random.default_rng(1).choice(len(s), size=row_count, replace=False)
     worst, compared, refused = 0.0, 0, 0

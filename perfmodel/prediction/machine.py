@@ -15,7 +15,7 @@ from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.channel import Channel, Route
 from perfmodel.numeric import largest
-from perfmodel.sync.open_routes import byte_times, has_open_links
+from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -307,7 +307,9 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
     float or sympy.Expr
         Rate. [B/s]
     """
-    if has_open_links(routes):
+    if is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels)):
+        from perfmodel.sync.open_routes import byte_times
+
         return 1 / largest(byte_times(routes))
     return float(shared_rates(routes).min(initial=math.inf))
 

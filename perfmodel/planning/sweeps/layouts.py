@@ -393,7 +393,9 @@ class _Stack:
         if exchanged is None:
             slices = [slice(start, start + count) for start, count in zip(self.starts, self.counts, strict=True)]
             different = {unit.exchanges_like: (unit, own) for unit, own in zip(self.units, slices, strict=True)}
-            found = {key: unit.exchanged(taken(turns, own)) for key, (unit, own) in different.items()}
+            alone = {id(unit.alone): (unit, own) for unit, own in different.values()}
+            devices = {key: unit.devices(taken(turns, own)) for key, (unit, own) in alone.items()}
+            found = {key: unit.exchanged(devices[id(unit.alone)]) for key, (unit, _) in different.items()}
             exchanged = stacked([found[unit.exchanges_like] for unit in self.units], self.counts)
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes

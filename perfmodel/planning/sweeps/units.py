@@ -191,23 +191,39 @@ class Unit:
         """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
         return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
 
-    def exchanged(self, turns: Turned) -> tuple[tuple[Any, ...], ...]:
+    def devices(self, turns: Turned) -> tuple[DeviceWork, ...]:
+        """Return what each device has to exchange at the ends of its turns; alike where workers share more or less."""
+        works = [replace(work, times=_Times.of(work.times, self.columns)) for work in self.works]  # type: ignore[arg-type]
+        return devices_of(works, turns)
+
+    def exchanged(self, devices: Sequence[DeviceWork]) -> tuple[tuple[Any, ...], ...]:
         """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
-        works, columns = self.works, self.columns
-        if turns.ends is not None:
-            works = [replace(work, times=_Times.of(work.times, columns)) for work in works]  # type: ignore[arg-type]
-            columns = np.arange(len(columns))
-        return tuple(_exchanged(agreement, device, columns) for device in devices_of(works, turns))
+        every = np.arange(len(self.sizes))
+        return tuple(
+            _exchanged(agreement, replace(device, gathered_s=gathered_s), every)
+            for device, gathered_s in zip(devices, self._gathered_s, strict=True)
+        )
+
+    @cached_property
+    def _gathered_s(self) -> list[Any]:
+        """What each device gathers after the update. [s]"""
+        return [
+            sum(work.gathered_s for work in self.works if work.device == place) for place in range(len(self.memory))
+        ]
 
     @cached_property
     def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
         """The same where no order of turns decides. [s]"""
         kept, key = self.alone.exchanged, self.exchanges_like
-        if key not in kept:
-            kept[key] = self.exchanged(Turned(None, None))
+        if key not in kept and self.agreement is None:
+            kept[key] = (NO_EXCHANGE,) * len(self.memory)
+        elif key not in kept:
+            assert self.agreement is not None
+            devices = devices_of(self.works, Turned(None, None))
+            kept[key] = tuple(_exchanged(self.agreement, device, self.columns) for device in devices)
         return kept[key]
 
 

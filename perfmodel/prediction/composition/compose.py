@@ -483,18 +483,18 @@ def stepped(
     ends_s, free_s = (
         [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)
     )
-    finish_s = [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)]
-    last_s = reduce(maximum, finish_s)
+    last_s = reduce(maximum, [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)])
+    finish_s = [named(end + tail, "end with free links") for end, tail in zip(free_s, tails_s, strict=True)]
+    unhindered_s = reduce(maximum, finish_s)
     of = longest.of
     total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
-    waits_s = maximum(last_s - of(finish_s), 0.0)
+    waits_s = maximum(unhindered_s - of(finish_s), 0.0)
     # of what the last device is later, its exchange is as much as it is longer
     of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
-    ended_s, unhindered_s = of(ends_s), of(free_s)
     own = replace(
         own,
-        exposed_sync_s=own.exposed_sync_s + (ended_s - unhindered_s),
-        bubble_s=maximum(unhindered_s - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
+        exposed_sync_s=own.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
+        bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
     )
     own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
     exposed_s = exposed_s + of_exchange_s
