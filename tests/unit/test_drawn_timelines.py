@@ -6,7 +6,6 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import perfmodel as pm
-from contention import contends
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.timeline import NO_LANE
 
@@ -45,8 +44,7 @@ def test_devices_of_a_pipeline_update_on_lanes_with_their_names():
     for lane in lanes:
         assert {span.kind for span in timeline.spans if span.resource == lane} == {"forward", "backward", "update"}
     assert {span.kind for span in timeline.spans if span.task.startswith("sync/")} >= {"message", "sync"}
-    assert contends(p)  # gradients of both stages meet on channels
-    assert 2 * p.step_s < timeline.makespan_s < 1.1 * 2 * p.step_s
+    assert 2 * p.step_s < timeline.makespan_s < 1.1 * 2 * p.step_s  # gradients and activations meet on channels
 
 
 def test_a_tensor_group_is_one_lane_named_by_its_first_and_last_device():
