@@ -255,7 +255,7 @@ def scores(held: Held, rule: IntervalRule) -> list[tuple[str, str, IntervalRow]]
 
 def toml_text(scale: IntervalScale) -> str:
     """Return the file of a scale."""
-    from perfmodel.hardware.calibration import toml_entries
+    from perfmodel.hardware.spec_files import toml_entries
 
     content = scale.model_dump(mode="python")
     tables = tuple(

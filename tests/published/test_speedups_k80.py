@@ -12,7 +12,14 @@ from perfmodel.cli.app import run
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.validation.own_tables import own_table
 from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.speedup_scores import LINEAR, OWN_CLOCK, REAL, SYNTHETIC, read_system_table, speedup_report
+from perfmodel.validation.speedup_scores import (
+    LINEAR,
+    OWN_CLOCK,
+    REAL_DATA,
+    SYNTHETIC_DATA,
+    read_system_table,
+    speedup_report,
+)
 from perfmodel.validation.table_report import EVERY_ROW
 
 NAME = "tensorflow_docs_2017_gce_k80"
@@ -60,10 +67,10 @@ def part_of(report, part, model):
     return found
 
 
-@pytest.mark.parametrize("part", [SYNTHETIC, REAL])
+@pytest.mark.parametrize("part", [SYNTHETIC_DATA, REAL_DATA])
 def test_predictions_are_far_nearer_than_linear_scaling(report, part):
     own, linear = part_of(report, part, PERFMODEL), part_of(report, part, LINEAR)
-    assert own.score.cells == linear.score.cells == (9 if part == SYNTHETIC else 6)
+    assert own.score.cells == linear.score.cells == (9 if part == SYNTHETIC_DATA else 6)
     assert linear.score.mape > 10
     assert worst_of(linear) > 20
     assert own.score.mape < linear.score.mape / 4
@@ -92,7 +99,7 @@ def test_what_the_score_owes_to_wiring_and_to_the_clock_stands_beside(report):
 
 
 def test_speed_ups_are_over_one_worker_of_the_same_strategy(table, report):
-    row = next(row for row in report.rows if (row.network, row.workers, row.data) == ("vgg16", 4, SYNTHETIC))
+    row = next(row for row in report.rows if (row.network, row.workers, row.data) == ("vgg16", 4, SYNTHETIC_DATA))
     assert row.measured == pytest.approx(120 / 35.4)
     ran = next(each.run for each in read_system_table(table).several if each.run.network == "vgg16")
     job = {"system": "gce_n1_standard_32_k80_x8", "sync": "parameter_server"}
