@@ -110,9 +110,9 @@ def prepare(
         parallelism=parallelism if job is None else job.parallelism,
     )
     how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
-    is_plain = job is not None and not job.is_of_several and subject.feed is None
+    is_plain = job is not None and not job.is_of_several and subject.feed is None and placement is None
     if not is_plain or lowering.target.machine is not None:
-        return lowering.prepared(batch_size, **how, job=job)
+        return lowering.prepared(batch_size, **how, job=job, placement=placement)
     return lowering.alike(batch_size, **how, job=job)
 
 
