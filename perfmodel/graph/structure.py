@@ -227,8 +227,12 @@ class GraphStructure:
     @property
     def trained_parameter_counts(self) -> dict[str, int]:
         """Parameters by layer that an optimizer updates, i.e. without frozen ones [1]."""
-        counts = self._once("trained", lambda: {node.name: node.trained_parameter_count for node in self.layers})
-        return {name: count for name, count in counts.items() if count}
+
+        def count() -> dict[str, int]:
+            counts = {node.name: node.trained_parameter_count for node in self.layers}
+            return {name: count for name, count in counts.items() if count}
+
+        return dict(self._once("trained", count))
 
     @property
     def parameter_count(self) -> int:
