@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,7 +263,7 @@ class Prediction(Billed):
         """
         prepared, timed = self.basis.prepared, self.basis.timed
         listed = [each for each in timed.stages if each.stage.placed.device == timed.composed.longest]
-        rows = tuple(row for each in listed for row in piece_of(prepared, each).rows())
+        rows = chain.from_iterable(piece_of(prepared, each).rows() for each in listed)
         return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
 
     @property

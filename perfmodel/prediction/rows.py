@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.step_time import GroupTimes
 
 
-@dataclass(frozen=True)
-class LayerRow:
+class LayerRow(NamedTuple):
     """One operation of the step.
 
     Parameters
@@ -101,7 +100,7 @@ class Piece:
         kernels = [table.alternative_names[chosen] for chosen in groups.chosen[labels.groups].tolist()]
         branches = [_BRANCHES[branch] for branch in by_branch[labels.groups].tolist()]
         columns = (names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches)
-        return [_row(values) for values in zip(*columns, strict=True)]
+        return list(map(LayerRow._make, zip(*columns, strict=True)))
 
     def _totals_of_alternatives(self) -> tuple[Any, Any]:
         """Return FLOP and bytes of every alternative, all launches together."""
@@ -121,14 +120,6 @@ class Piece:
         )  # type: ignore[return-value]
 
 
-def _row(values: tuple[Any, ...]) -> LayerRow:
-    """Return a row of its values; the initializer of a frozen class would take four times as long."""
-    row = object.__new__(LayerRow)
-    row.__dict__.update(zip(_COLUMNS, values, strict=True))
-    return row
-
-
-_COLUMNS: Final = tuple(field.name for field in fields(LayerRow))
 _BRANCHES: Final = ("compute", "memory_bandwidth", "launch")
 
 

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = TypeVar("Row")
-"""A frozen dataclass whose field names carry their units."""
+"""A frozen dataclass, or named tuple, whose field names carry their units."""
 
 ROWS_SHOWN: Final = 60
 """Rows that printing shows before it says how many more there are."""
@@ -48,12 +48,21 @@ class _Column:
         return f'<{tag} style="text-align:{side}">{html.escape(text)}</{tag}>'
 
 
+def _fields_of(row_type: type) -> tuple[str, ...]:
+    """Return the field names of a dataclass or named tuple."""
+    if is_dataclass(row_type):
+        return tuple(field.name for field in fields(row_type))
+    if not issubclass(row_type, tuple) or not hasattr(row_type, "_fields"):
+        raise ArgumentError("rows", row_type.__name__, "rows of a dataclass or named tuple")
+    return cast("tuple[str, ...]", row_type._fields)
+
+
 class Table(Sequence[Row], Generic[Row]):
-    """Rows of one dataclass.
+    """Rows of one dataclass or named tuple.
 
     Parameters
     ----------
-    rows : iterable of dataclass
+    rows : iterable of dataclass or named tuple
         All of one class. [-]
     title : str
         What the table shows. [-]
@@ -94,17 +103,11 @@ class Table(Sequence[Row], Generic[Row]):
         self.headings = dict(headings or {})
         self.one_unit = tuple(one_unit)
         self.row_type = row_type or (type(self.rows[0]) if self.rows else None)
-        if self.row_type is not None and not is_dataclass(self.row_type):
-            raise ArgumentError(argument="rows", given=self.row_type.__name__, allowed="rows must be dataclasses")
-        astray = {type(row).__name__ for row in self.rows if type(row) is not self.row_type}
-        if self.row_type is not None and astray:
-            allowed = f"every row must be a {self.row_type.__name__}"
-            raise ArgumentError(argument="rows", given=sorted(astray), allowed=allowed)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Field names of the rows."""
-        return tuple(field.name for field in fields(self.row_type)) if self.row_type else ()  # type: ignore[arg-type]
+        self.columns = () if self.row_type is None else _fields_of(self.row_type)
+        astray = {*map(type, self.rows)} - {self.row_type}
+        if astray:
+            allowed = f"every row must be a {self.row_type.__name__}"  # type: ignore[union-attr]
+            raise ArgumentError("rows", sorted(each.__name__ for each in astray), allowed)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.gradients import GradientSchedule
 
 Quantity = Any
-NOTHING = StepTime(0.0, 0.0, 0.0, 0.0)
 Exchanged = tuple[Quantity, Quantity]
 """What a device exchanges with other workers, hidden or not, and what of it is exposed. [s]"""
 
@@ -150,26 +149,27 @@ def agreed(
         Without copies and input. [s]
     """
     count = micro_batches * accumulation_steps
-    if agreement is None and len(stages) == count == 1 and not stages[0].is_shared:
-        own = stages[0].times.whole  # nothing to put together
-        return Composed(parts=own, own=own, longest=0, stages=tuple(stages), devices=(), orders=orders)
-    is_whole = len(stages) == 1 and count == 1 and isinstance(update_share, float) and update_share == 1
-    worker = worker_of(stages, device_count=len(orders), is_whole=is_whole)
-    ends = turned(worker, orders)
-    devices = () if agreement is None else devices_of(stages, ends)
-    own, exchanged = stepped(
-        worker,
-        ends,
-        exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
-        micro_batches=micro_batches,
-        passes=accumulation_steps,
-        update_share=update_share,
-        served=agreement is not None and agreement.serves,
-    )
+    if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
+        own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
+        devices = () if agreement is None else devices_of(stages, Turned(None, None))
+        exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
+    else:
+        worker = worker_of(stages, device_count=len(orders))
+        longest, ends = worker.longest, turned(worker, orders)
+        devices = () if agreement is None else devices_of(stages, ends)
+        own, exchanged = stepped(
+            worker,
+            ends,
+            exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
+            micro_batches=micro_batches,
+            passes=accumulation_steps,
+            update_share=update_share,
+            served=agreement is not None and agreement.serves,
+        )
     return Composed(
-        parts=own if agreement is None else agreement.applied(own, exchanged),
+        parts=own if agreement is None or exchanged is None else agreement.applied(own, exchanged),
         own=own,
-        longest=worker.longest,
+        longest=longest,
         stages=tuple(stages),
         devices=devices,
         orders=orders,
@@ -216,7 +216,7 @@ def _is_something(seconds: Quantity) -> bool:
     return not (isinstance(seconds, float | int) and not seconds)
 
 
-def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool = False) -> WorkerWork:
+def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
     """Return what the devices of a worker do with one micro-batch.
 
     Parameters
@@ -225,8 +225,6 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool 
         In the order of the network. [s]
     device_count : int
         Devices of a worker. [1]
-    is_whole : bool
-        Whether one device does all phases of one stage once, so that nobody asks for a phase by itself. [-]
 
     Returns
     -------
@@ -240,11 +238,8 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool 
                   if stage.device == place), "work of a device")
         for place in range(device_count)
     ] if device_count > 1 else [0.0]  # fmt: skip
-    if is_whole:
-        updates, once = [NOTHING], [_exchanging(stages[0].times.whole, stages)]
-    else:
-        updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
-        once = [_exchanging(_of_one_micro_batch(own), own) for own in chunks]
+    updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
+    once = [_exchanging(_of_one_micro_batch(own), own) for own in chunks]
     tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
     longest = Longest(works_s)
     return WorkerWork(
@@ -259,7 +254,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int, is_whole: bool 
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
-        update=None if is_whole else longest.step(updates),
+        update=longest.step(updates),
     )
 
 
@@ -275,6 +270,13 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
     if not (_is_something(exposed_s) or _is_something(total_s)):
         return computed
     return replace(computed, exposed_sync_s=exposed_s, sync_s=total_s)
+
+
+def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
+    """Return what a device does with the sums of the gradients of tied tables, which nothing hides."""
+    if not _is_something(tied_s):
+        return own
+    return replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
@@ -467,11 +469,7 @@ def stepped(
     """
     longest, count = Longest.again(worker), micro_batches * passes
     own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
-    if worker.update is not None:
-        own = own + worker.update.times(update_share)
-    tied_s = longest.of(worker.tied_s)
-    if _is_something(tied_s):
-        own = replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
+    own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))
     if exchanged is None:
         exchanged = [(0.0, 0.0)] * len(worker.works_s)
     if turns.ends is None or turns.free is None:

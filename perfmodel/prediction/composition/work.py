@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.symbolic import named
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.step_time import StepTime
 
 Quantity = Any
-
-
-NOTHING: Final = 0.0
-"""What a stage exchanges that a device has for itself. [s]"""
 
 
 class PhaseTimes(Protocol):
@@ -73,16 +69,11 @@ class StageWork:
     device: int = 0
     exchanges_gradients: bool = False
     group_s: tuple[Quantity, Quantity] = (0.0, 0.0)
-    exchanged_s: Quantity = NOTHING
+    exchanged_s: Quantity = 0.0
     send_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other devices of the worker have a part in it."""
-        return self.exchanged_s is not NOTHING
 
     @property
     def forward_s(self) -> Quantity:
@@ -157,8 +148,8 @@ class WorkerWork:
         That device in each configuration; None where it is the same in all. [1]
     once : StepTime
         What it does for one micro-batch, exchanges within the worker among it. [s]
-    update : StepTime or None
-        Its update; None where ``once`` has it. [s]
+    update : StepTime
+        Its update. [s]
     """
 
     device_of_chunk: tuple[int, ...]
@@ -172,7 +163,7 @@ class WorkerWork:
     longest: int
     longest_places: Quantity
     once: StepTime
-    update: StepTime | None
+    update: StepTime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
