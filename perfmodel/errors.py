@@ -11,6 +11,25 @@ class PerfmodelError(Exception):
     """Base of every error that perfmodel raises on bad input."""
 
 
+MOST_SHOWN = 200
+"""Characters of a value that a message shows. [1]"""
+
+
+def short_repr(value: object) -> str:
+    """Return a value as a message shows it: what a file holds by the name of the file, a long text cut short.
+
+    Examples
+    --------
+    >>> short_repr("gtx_1080"), len(short_repr("x" * 1000))
+    ("'gtx_1080'", 200)
+    """
+    for name in ("stem", "name"):
+        if not isinstance(value, Path) and isinstance(text := getattr(value, name, None), str):
+            return repr(text)
+    shown = repr(value)
+    return shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 3]}..."
+
+
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
     """Return the known name closest in spelling to ``name``, or None when nothing is close.
 
@@ -138,7 +157,7 @@ class ArgumentError(PerfmodelError, ValueError):
 
     def __init__(self, argument: str, given: object, allowed: str) -> None:
         self.argument, self.given, self.allowed = argument, given, allowed
-        super().__init__(f"{argument}={given!r} is not allowed: {allowed}")
+        super().__init__(f"{argument}={short_repr(given)} is not allowed: {allowed}")
 
 
 class TaskError(PerfmodelError, ValueError):

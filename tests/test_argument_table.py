@@ -53,6 +53,10 @@ def test_types_and_page_are_what_the_table_says(generator):
     assert {name: getattr(JobAttributes, name) for name in ARGUMENTS} == {n: r.default for n, r in ARGUMENTS.items()}
 
 
+def test_help_names_every_strategy():
+    assert not [name for name in sync_names() if name not in ARGUMENTS["sync"].help]
+
+
 def test_predict_shows_every_argument_with_type_default_and_unit():
     shown = inspect.signature(pm.predict).parameters
     assert list(shown) == ["graph", *ARGUMENTS]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.arguments import changed_arguments, named_arguments, takes_arguments
+from perfmodel.cli.arguments import changed_arguments, named_arguments, takes_arguments, value_as_typed
 from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
 from perfmodel.cli.output import Answer, check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError
@@ -342,9 +342,12 @@ def _words(typed: list[str]) -> list[str]:
 
 
 def _values(name: str, typed: list[str]) -> list[Any]:
-    """Return the values of an axis: numbers, truth values, names."""
+    """Return the values of an axis: numbers, truth values, names; a mapping is one value as it stands."""
     from perfmodel.planning.sweeps.axes import DEFAULTS
+    from perfmodel.prediction.arguments.table import ARGUMENTS
 
+    if name in ARGUMENTS and "Mapping" in ARGUMENTS[name].type:
+        return [None if each.lower() == "none" else value_as_typed(name, each) for each in typed]
     # of a strategy or an optimizer "none" is the name of one
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
     return [words.get(word.lower(), number_as_typed(word)) for word in _words(typed)]

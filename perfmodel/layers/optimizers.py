@@ -267,7 +267,7 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         if options:
             refuse("optimizer", optimizer, f"a name, where options are given: {', '.join(options)}")
         return optimizer
-    if optimizer not in OPTIMIZERS:
+    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         noun = "optimizer"
         raise UnknownNameError(noun, str(optimizer), OPTIMIZERS)
     chosen = OPTIMIZERS[optimizer]

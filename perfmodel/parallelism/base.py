@@ -265,12 +265,17 @@ class Parallelism(ABC):
         del request
         return ()
 
+    def used_by(self, workers: int) -> frozenset[str]:
+        """Return the fields of Layout that a job of some workers may set."""
+        del workers
+        return self.uses
+
     def resolved(self, layout: Layout) -> Layout:
         """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""
-        default = Layout()
+        default, uses = Layout(), self.used_by(layout.workers)
         for name in SIZES:
             given, plain = getattr(layout, name), getattr(default, name)
-            if given != plain and name not in self.uses:
+            if given != plain and name not in uses:
                 raise ArgumentError(name, given, f"{plain!r} with parallelism={self.name!r}")
         return layout
 

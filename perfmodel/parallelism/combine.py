@@ -10,7 +10,6 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from perfmodel.derived import derived
-from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
@@ -68,9 +67,6 @@ def cut_places(request: Request) -> tuple[int, ...]:
 def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     """Return what one device of a group has of the network, and where stages begin."""
     layout, whole = request.layout, request.graph
-    if layout.sequence_parallel and layout.tensor_size == 1:
-        allowed = "False where tensor_size=1: there is nobody to share positions with"
-        raise ArgumentError("sequence_parallel", True, allowed)
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
         shard = _shard(

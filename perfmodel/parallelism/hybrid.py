@@ -10,6 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Dense
 from perfmodel.parallelism.base import Exchange, Parallelism, Request, StageGraph, in_order
+from perfmodel.parallelism.kinds import DataParallelism
 from perfmodel.parallelism.part import part_of
 from perfmodel.parallelism.sharded import gradient_exchanges
 from perfmodel.parallelism.stages import Cut, cuts_of
@@ -31,6 +32,10 @@ class HybridParallelism(Parallelism):
 
     name: ClassVar[str] = "hybrid"
     uses: ClassVar[frozenset[str]] = frozenset()
+
+    def used_by(self, workers: int) -> frozenset[str]:
+        """Return those of data parallelism for one worker, which shares nothing; none for several."""
+        return DataParallelism.uses if workers == 1 else self.uses
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Return both parts, which every worker runs in turn."""

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.run import Run
@@ -100,14 +100,15 @@ class Job(JobAttributes):
         """Tell whether another job asks the same of the same network."""
         if not isinstance(other, Job):
             return NotImplemented
-        return self.graph is other.graph and self.asked == other.asked
+        alike = self.graph is other.graph or _content(self.graph) == _content(other.graph)
+        return alike and self.asked == other.asked
 
     def __hash__(self) -> int:
         plain = ((name, value) for name, value in self.asked.items() if isinstance(value, str | int | float))
-        return hash((id(self.graph), frozenset(plain)))
+        return hash((getattr(self.graph, "name", None), frozenset(plain)))
 
     def __repr__(self) -> str:
-        said = [f"{name}={getattr(value, 'stem', value)!r}" for name, value in self.asked.items()]
+        said = [f"{name}={short_repr(value)}" for name, value in self.asked.items()]
         return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
 
     def replace(self, **arguments: Unpack[JobArguments]) -> Job:
@@ -143,6 +144,8 @@ class Job(JobAttributes):
         SpecError
             If a spec file is wrong; lists every fault.
         """
+        if self.__dict__.setdefault("_made_of", _content(self.graph)) != _content(self.graph):  # it has grown since
+            return Job(self.graph, **self.asked).predict()
         return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
 
     @cached_property
@@ -219,8 +222,11 @@ class Job(JobAttributes):
         if not isinstance(self.graph, Run):
             return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
         for name, value in self.asked.items():
-            fact = ARGUMENTS[name].ran
-            if fact and value != (ran := getattr(self, fact) if fact == "element_type" else getattr(self.graph, fact)):
+            row = ARGUMENTS[name]
+            if not row.ran:
+                continue
+            ran = self.element_type if row.ran == "element_type" else getattr(self.graph, row.ran)
+            if value != ran and (row.loads is None or row.loads(name, value) != row.loads(name, ran)):
                 raise ArgumentError(name, value, f"{ran!r}, which the Run executed (or leave it out)")
         return subject_of_run(self.graph)
 
@@ -247,6 +253,11 @@ class Job(JobAttributes):
 
         assert self.calibration is not None
         return load_fit(self.calibration)
+
+
+def _content(graph: LayerGraph | Run) -> Any:
+    """Return what tells a network from others: its fingerprint, which changes as it grows."""
+    return graph if isinstance(graph, Run) else getattr(graph, "fingerprint", graph)
 
 
 @lru_cache(maxsize=64)

@@ -39,8 +39,6 @@ def layout_of(job: Job) -> Layout:
     ArgumentError
         If sizes contradict one another, the parallelism, or how workers agree.
     """
-    if job.sequence_parallel and job.tensor_size == 1:
-        raise ArgumentError("sequence_parallel", True, "False with tensor_size=1, where no devices share a layer")
     sizes = {name: getattr(job, name) for name in SIZES}
     layout = PARALLELISMS[job.parallelism].resolved(Layout(workers=job.device_count, schedule=job.schedule, **sizes))
     _refuse_contradiction(job, job.subject.phase)
@@ -49,7 +47,7 @@ def layout_of(job: Job) -> Layout:
 
 def _refuse_contradiction(job: Job, phase: Phase) -> None:
     """Raise where workers cannot agree so on parameters that they share, or do not train."""
-    shared = job.shard_stage
+    shared = job.shard_stage if job.workers > 1 else 0  # one worker has nobody to share with
     if shared and job.sync == NO_SYNC:
         raise ArgumentError("shard_stage", shared, "0 with sync='none': sharded state has to be exchanged")
     if shared and job.sync in WITH_SERVER:

@@ -115,3 +115,12 @@ def test_more_batch_sizes_take_no_more_turns(monkeypatch):
         assert len(pm.sweep(GPT, **axes | {"batch_size": range(2, 2 * count + 1, 2)})) == 2 * count
         counts.append(len(walked))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.parametrize("workers", [[1, 2], [2, 1]], ids=str)
+@pytest.mark.parametrize(
+    "layout", [{"shard_stage": [0, 1]}, {"accumulation_steps": [1, 2]}, {"parallelism": "pipeline"}], ids=str
+)
+def test_dies_of_a_board_have_the_clock_that_the_devices_of_their_row_leave_them(layout, workers):
+    s = pm.sweep(pm.zoo.alexnet(), columns=COLUMNS, system="k80_card", workers=workers, batch_size=16, **layout)
+    assert_rows_are_predictions(s, np.arange(len(s)))

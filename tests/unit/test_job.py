@@ -8,6 +8,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.layers import Dense
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
 from perfmodel.validation.cells import prediction_of, prepare_cells
 
@@ -39,7 +40,7 @@ def test_a_job_is_what_its_prediction_was_asked(asked):
     assert p.to_dict() == job.predict().to_dict() == pm.predict(job.graph, **job.asked).to_dict()
     assert job == pm.Job(GRAPH, **asked) == pm.Job(job.graph, **job.asked)
     assert hash(job) == hash(pm.Job(GRAPH, **asked))
-    assert pickle.loads(pickle.dumps(job)).asked == job.asked
+    assert pickle.loads(pickle.dumps(job)) == job
 
 
 def test_every_argument_is_an_attribute_with_its_default():
@@ -77,7 +78,7 @@ def test_replace_makes_another_job_and_takes_an_argument_back():
     assert dict(other.asked) == {"batch_size": 32, "system": "survey_fig5", "workers": 2}
     assert other != job
     assert other.replace(workers=1, system=None, device="gtx_1080", batch_size=16) == job
-    assert pm.Job(pm.zoo.alexnet(), **job.asked) != job  # another network
+    assert pm.Job(pm.zoo.alexnet(), **job.asked) == job != pm.Job(pm.zoo.vgg16(), **job.asked)
 
 
 def test_a_job_shows_what_was_asked():
@@ -118,3 +119,51 @@ def test_a_step_that_was_timed_without_a_job_says_so():
     (cell,) = prepare_cells(table, rows)
     with pytest.raises(ArgumentError, match="without a job"):
         _ = prediction_of(cell).job
+
+
+def test_a_job_of_a_graph_that_has_grown_is_what_the_graph_is_now():
+    graph = pm.LayerGraph("growing", input_shape=(64,))
+    graph.add("first", Dense(units=64), inputs=graph.input)
+    job = pm.Job(graph, batch_size=8, device="gtx_1080")
+    before_s = job.predict().step_s
+    graph.add("second", Dense(units=4096), inputs="first")
+    assert job.predict().step_s == pm.predict(graph, batch_size=8, device="gtx_1080").step_s > before_s
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("optimizer", "adm"), ("optimizer", {}), ("optimizer", 3), ("threads", -3.5), ("threads", True),
+        ("framework", 3), ("calibration", 7), ("device", 3.5), ("library", [1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "verb", [pm.Job, pm.predict, pm.advise, lambda g, **a: pm.formula(graph=g, free="batch_size", **a)]
+)
+def test_every_verb_refuses_what_is_never_allowed(verb, argument, value):
+    with pytest.raises((ArgumentError, UnknownNameError)) as caught:
+        verb(GRAPH, **{"batch_size": 16, "device": "gtx_1080"} | {argument: value})
+    assert (getattr(caught.value, "argument", None) or caught.value.kind) == argument
+
+
+def test_a_run_takes_what_it_ran_by_name_and_as_an_object_in_predict_and_sweep():
+    run = pm.measurements.load("shi2016").runs[0]
+    step_s = pm.predict(run, device="gtx_1080").step_s
+    for ran in ({"framework": run.framework}, {"framework": pm.load_framework(run.framework)}, {"optimizer": "none"}):
+        assert pm.predict(run, device="gtx_1080", **ran).step_s == step_s
+        assert pm.sweep(run, device="gtx_1080", **ran)["step_s"].tolist() == [step_s]
+    (row,) = pm.sweep(run, device="gtx_1080", framework="pytorch_2")
+    assert row["reason"].startswith("framework='pytorch_2' ")
+
+
+def test_one_worker_shares_nothing_whatever_is_asked():
+    asked = {"batch_size": 16, "system": "survey_fig5"}
+    alone = pm.predict(GRAPH, **asked).step_s
+    for degenerate in ({"shard_stage": 2, "sync": "none"}, {"parallelism": "tensor", "sequence_parallel": True}):
+        assert pm.predict(GRAPH, **asked, **degenerate).step_s == alone
+    accumulated = {
+        pm.predict(GRAPH, **asked, accumulation_steps=4, parallelism=each).step_s for each in ("data", "hybrid")
+    }
+    assert len(accumulated) == 1
+    report = pm.scaling(GRAPH, **asked, workers=[2, 4], shard_stage=2)
+    assert [row.reason for row in report.rows] == [None, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import sympy
@@ -19,8 +19,7 @@ from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fraction
 from perfmodel.planning.formulas.system import most_workers
 from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.planning.formulas.workers import NoForm
-from perfmodel.prediction.arguments.checks import one_of
-from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.symbolic import naming
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.formulas.elasticities import Elasticities
     from perfmodel.planning.formulas.solutions import Solution
     from perfmodel.planning.formulas.words import Active
+    from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
 QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
@@ -315,7 +315,7 @@ def formula(
     *,
     graph: LayerGraph | Run | None = None,
     free: Iterable[str | sympy.Symbol] | str = (),
-    **arguments: Any,
+    **arguments: Unpack[JobArguments],
 ) -> Formula:
     """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
 
@@ -366,11 +366,9 @@ def formula(
         raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
-    for given in arguments:
-        one_of("argument of predict", given, tuple(ARGUMENTS))
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
         arguments["batch_size"] = graph.batch_size if isinstance(graph, Run) else 1
-    refuse_open_ended(names, arguments)
+    refuse_open_ended(names, asked_of(arguments))
     if "workers" in map(str, names) and "workers" not in arguments:
         arguments["workers"] = most_workers(arguments)
     prediction = predict(graph, **arguments)

@@ -157,6 +157,19 @@ def _loaded(load: Any) -> Check:
     return loaded
 
 
+def _named(name: str, value: Any) -> Any:
+    """Return what is named, or lies at a path; numbers and collections are neither."""
+    if isinstance(value, bool | int | float | complex | list | tuple | set | Mapping | np.ndarray):
+        raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
+    return value
+
+
+def _optimizer(name: str, value: Any) -> Any:
+    del name
+    load_optimizer(value)
+    return value
+
+
 def _load_fit(value: Any) -> Any:
     from perfmodel.hardware.calibration import load_fit
 
@@ -236,22 +249,24 @@ _ROWS: Final = (
         help="Samples per step over all workers, instead of batch_size.",
     ),
     Argument(
-        name="device", type="str | Path | Runnable | None", unit="-", group="place", loads=_loaded(load_device),
-        excludes={"system": "exactly one of device= and system="}, means=lambda job: job.target.processor_spec.name,
+        name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
+        loads=_loaded(load_device), excludes={"system": "exactly one of device= and system="},
+        means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
     ),
     Argument(
-        name="system", type="str | Path | Wired | None", unit="-", group="place", loads=_loaded(load_system),
-        means=_system_name,
+        name="system", type="str | Path | Wired | None", unit="-", group="place", check=_named,
+        loads=_loaded(load_system), means=_system_name,
         help="A machine or cluster, instead of device: its first GPUs work, or where it has none all its CPU sockets.",
     ),
     Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
-        loads=_loaded(load_framework), ran="framework", means=lambda job: job.target.software(job.profile),
+        check=_named, loads=_loaded(load_framework), ran="framework",
+        means=lambda job: job.target.software(job.profile),
         help="Framework profile.",
     ),
     Argument(
-        name="threads", type="int | None", unit="1", group="place", metavar="N", loads=_from(1),
+        name="threads", type="int | None", unit="1", group="place", metavar="N", check=_from(1), loads=_from(1),
         means=lambda job: job.target.threads,
         help="CPU threads; None for one per physical core. Not for a GPU.",
     ),
@@ -267,6 +282,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="optimizer", type="str | Optimizer", unit="-", group="step", default="sgd", loads=_loaded(load_optimizer),
+        check=_optimizer,
         ran="optimizer", means=_optimizer_name,
         help="none, sgd, momentum, nesterov, adam, or an optimizer with options.",
     ),
@@ -379,8 +395,8 @@ _ROWS: Final = (
         "shifted_exponential; empirical with times; or unequal with a lasting time for each worker.",
     ),
     Argument(
-        name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", loads=_loaded(load_library),
-        means=_library_names,
+        name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", check=_named,
+        loads=_loaded(load_library), means=_library_names,
         help="A BLAS or DNN library in place of the one of its kind that the framework names.",
     ),
     Argument(
@@ -419,7 +435,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="constants",
-        loads=_loaded(_load_fit), means=lambda job: None if job.calibration is None else job.fit.name,
+        loads=_loaded(_load_fit), check=_named, means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),
 )  # fmt: skip
