@@ -191,17 +191,17 @@ class Unit:
         """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
         return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
 
-    def devices(self, turns: Turned) -> tuple[DeviceWork, ...]:
+    def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
         """Return what each device has to exchange at the ends of its turns; alike where workers share more or less."""
-        works = [replace(work, times=_Times.of(work.times, self.columns)) for work in self.works]  # type: ignore[arg-type]
+        works = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
         return devices_of(works, turns)
 
-    def exchanged(self, devices: Sequence[DeviceWork]) -> tuple[tuple[Any, ...], ...]:
+    def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
         """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
-        every = np.arange(len(self.sizes))
+        every = np.arange(count)
         return tuple(
             _exchanged(agreement, replace(device, gathered_s=gathered_s), every)
             for device, gathered_s in zip(devices, self._gathered_s, strict=True)
