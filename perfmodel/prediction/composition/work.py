@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfmodel.symbolic import named
@@ -43,7 +44,7 @@ class PhaseTimes(Protocol):
         """When the gradients of its layers are ready. [s]"""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StageWork:
     """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions.
 
@@ -84,15 +85,20 @@ class StageWork:
         """Whether other devices of the worker have a part in it."""
         return self.exchanged_s is not NOTHING
 
-    @property
+    @cached_property
     def forward_s(self) -> Quantity:
         """Turn of a micro-batch going forward. [s]"""
         return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
-    @property
+    @cached_property
     def backward_s(self) -> Quantity:
         """Turn of a micro-batch going back. [s]"""
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
+
+    @cached_property
+    def computed(self) -> StepTime:
+        """What its device computes for one micro-batch. [s]"""
+        return self.times.forward + self.times.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
